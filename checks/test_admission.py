@@ -38,6 +38,7 @@ def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: E
     enough and in use by other pods is not at fault: the check is then inconclusive.
     """
     evidence.note(*admission.notes)
+    evidence.advise(admission.fault, confirm=admission.confirm, remedy=admission.remedy)
     for short in admission.shortages:
         evidence.add(
             f"resourcequota/{short.quota}",

@@ -50,6 +50,7 @@ def test_every_pod_of_the_trial_starts(
     for text in trial.warnings:
         evidence.note(text)
     if trial.analysis:
+        evidence.advise(trial.analysis.fault, confirm=trial.analysis.confirm, remedy=trial.analysis.remedy)
         for text in (trial.analysis.suggestion, *trial.analysis.events[-3:]):
             if text:
                 evidence.note(text)

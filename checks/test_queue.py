@@ -78,8 +78,9 @@ def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: 
         evidence.skip(NO_QUEUE)
     trial: TrialResult = request.getfixturevalue("trial")
     evidence.put(admitted_findings(trial, spec))
-    if trial.analysis and trial.analysis.suggestion:
-        evidence.note(trial.analysis.suggestion)
+    if trial.analysis:
+        evidence.advise(trial.analysis.fault, confirm=trial.analysis.confirm, remedy=trial.analysis.remedy)
+        evidence.note(*filter(None, [trial.analysis.suggestion]))
     evidence.verdict()
 
 

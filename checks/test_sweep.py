@@ -37,6 +37,8 @@ def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: P
     fleet of which a node was not tested is no go.
     """
     models = [product(node) for node in cluster.nodes if node.name in swept.tested]
+    if swept.failure:
+        evidence.advise(swept.failure.fault, confirm=swept.failure.confirm, remedy=swept.failure.remedy)
     evidence.judge(ran_findings(swept), (*notes(swept), *level_notes(swept, profile, models)))
 
 

@@ -85,12 +85,13 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     if rows:
         print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
     if analysis is not None:
-        entry = explain(analysis.fault, analysis.subject, options.namespace or "")
+        advice = {"confirm": analysis.confirm, "remedy": analysis.remedy}
+        entry = explain(analysis.fault, analysis.subject, options.namespace or "", advice=advice)
         print(f"\n{analysis.fault}: {entry['title']}")
         print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
         for key in ("confirm", "remedy"):
             if entry.get(key):
-                print(f"  {key}: {entry[key]}")
+                print(f"  {key}: {plain(entry[key])}")
     return 0 if there else refuse("job status", jobs.absent(options.name))
 
 

@@ -18,6 +18,7 @@ from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE, Parser
 from jobs.cluster.redact import safe
 from jobs.faults.catalogue import Fault
+from jobs.faults.variants import fill
 
 
 class _Collector:
@@ -115,7 +116,13 @@ def show_faults(arguments: Sequence[str]) -> int:
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
     headers = ("fault", "means")
     return _print_entries(
-        queries, "fault", about, rows, headers, lambda name: _entry(name, explain(name)), _synonyms() if queries else {}
+        queries,
+        "fault",
+        about,
+        rows,
+        headers,
+        lambda name: _entry(name, explain(name), FAULTS[name]),
+        _synonyms() if queries else {},
     )
 
 
@@ -123,6 +130,7 @@ def _texts(fault: Fault) -> Iterator[str]:
     yield from (fault.meaning, fault.confirm, fault.remedy)
     for each in fault.alternatives:
         yield from (each.cause, each.confirm)
+    yield from (each.cause for each in fault.variants if each.cause)
 
 
 def _synonyms() -> dict[str, list[str]]:
@@ -205,17 +213,29 @@ def _check(declared: Declaration) -> str:
     return "\n".join(parts)
 
 
-def _entry(name: str, entry: Mapping[str, str]) -> str:
+def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
     parts = [f"{name}: {entry.get('title', '')}"]
     for key in ("meaning", "confirm", "remedy", "source"):
         if entry.get(key):
-            body = textwrap.fill(
-                entry[key],
-                100,
-                initial_indent="    ",
-                subsequent_indent="    ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            parts += [f"  {key}", body]
+            parts += [f"  {key}", _wrapped(entry[key], 4)]
+    told = [each for each in fault.variants if each.cause and each.remedy]
+    parts += ["  causes that a message tells"] if told else []
+    for each in told:
+        parts.append(_wrapped(f"- {_unnamed(each.cause or '')}", 4))
+        parts += [_wrapped(f"{key}: {_unnamed(getattr(each, key))}", 6) for key in ("confirm", "remedy")]
+    if like := dict.fromkeys(name for each in fault.variants for name in each.like):
+        parts += ["  its messages may also be those of", f"    {', '.join(like)}"]
     return "\n".join(parts)
+
+
+def _unnamed(text: str) -> str:
+    """Put a word in the place of each name that a message would give."""
+    return re.sub(r"\{(?:\d|said)?\}", "NAME", fill(text))
+
+
+def _wrapped(text: str, indent: int) -> str:
+    space = " " * indent
+    wrapper = textwrap.TextWrapper(
+        100, initial_indent=space, subsequent_indent=space, break_long_words=False, break_on_hyphens=False
+    )
+    return wrapper.fill(text)

@@ -43,6 +43,7 @@ class Evidence:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.advice: dict[str, dict[str, str]] = {}
         self.fault = ""
         self.waived = False
         self.judged = False
@@ -103,6 +104,10 @@ class Evidence:
     def note(self, *texts: str) -> None:
         """Add context that is shown under the check and judged by nobody."""
         self.notes += map(_text, texts)
+
+    def advise(self, fault: str, *, confirm: str, remedy: str) -> None:
+        """Let the advice that fits what was said come before that of the fault's entry; '' where it says no more."""
+        self.advice[fault] = {"confirm": confirm, "remedy": remedy}
 
     def judge(self, findings: Iterable[Finding], notes: Iterable[str] = ()) -> None:
         """Add what a rule found and noted, and end the check with its ``verdict``."""

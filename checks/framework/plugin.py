@@ -348,7 +348,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if not run.goes_on:  # what is left to whoever attaches is no result of this run
         run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
         run.results.append(result)
-        _explain(run, result, item.config.stash.get(OWN_FAULTS, {}))
+        _explain(run, result, item.config.stash.get(OWN_FAULTS, {}), gathered.advice)
     for name, value in (("check", declared.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
@@ -372,10 +372,11 @@ def _reason(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
+def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]]) -> None:
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
 
-    Where a command needs further nodes, they are some of which nothing bad was found.
+    ``advice``: by fault what fits better than the entry's own. Where a command needs further nodes, they are some of
+    which nothing bad was found.
     """
     if not result.faults:
         return
@@ -384,7 +385,9 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")
         nodes = further_nodes(run, result, subject)
-        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own, nodes))
+        run.faults.setdefault(
+            fault, explain(fault, subject, run.cluster.get("namespace", ""), own, nodes, advice.get(fault))
+        )
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:

@@ -48,6 +48,8 @@ class Admission:
     fault: str = ""
     subject: str = ""  # the quota, webhook, policy or class that refused, where the server names it
     notes: tuple[str, ...] = ()
+    confirm: str = ""  # of what refused, where its text says more than the fault
+    remedy: str = ""
     shortages: tuple[Shortage, ...] = ()
     changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was asked for
     granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
@@ -141,7 +143,16 @@ def refusal(error: ApiError, pods: int = 1) -> Admission:
         return Admission(ok=None, observed=error.message or error.reason)
     fault = read.fault if read.fault in GATES or read.fault == "namespace.terminating" else "admission.denied"
     ok = None if read.in_use else False
-    return Admission(ok=ok, observed=error.message, fault=fault, subject=read.subject, notes=(read.suggestion,))
+    notes = (read.suggestion,) if read.suggestion else ()
+    return Admission(
+        ok=ok,
+        observed=error.message,
+        fault=fault,
+        subject=read.subject,
+        notes=notes,
+        confirm=read.confirm,
+        remedy=read.remedy,
+    )
 
 
 SHARED = ("cpu", "memory", "ephemeral-storage")

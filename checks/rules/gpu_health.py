@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeGuard
 
+from jobs.faults.xid import xids
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import GpuFacts, RuntimeStage
 from jobs.run.stages.programs import TrainingRun
@@ -24,18 +25,6 @@ When = Literal["runtime", "training"]
 FABRIC = ("fabric_state", "fabric_status", "fabric_health", "name")
 MEMORY = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "recovery_action")
 ABSENT = ("None", "N/A", "[N/A]", "")
-XIDS = {
-    48: "a double-bit memory error",
-    64: "a row remap or page retirement failed",
-    74: "an NVLink error",
-    79: "the GPU has fallen off the bus",
-    95: "an uncontained memory error",
-    119: "the GPU's firmware (GSP) did not answer",
-    120: "the GPU's firmware (GSP) crashed",
-    140: "an unrecovered memory error",
-}
-"""The reports after which NVIDIA's catalogue asks for a reset, a reboot or a repair of the GPU
-(https://docs.nvidia.com/deploy/xid-errors/); 13, 31, 43, 45 and 94 are usually the program's own or contained."""
 SLOWED = {
     "hw_slowdown": "the hardware slows the clocks",
     "hw_thermal_slowdown": "too hot for the hardware",
@@ -191,7 +180,9 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
                 observed = "the kernel's log holds an Xid whose number is not told"
                 yield unknown(f"{place(trial, rank)} GPU {entry.get('bus_id')}", observed)
             elif _is_known(number):
-                observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
+                known = xids()[number]
+                asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
+                observed = f"Xid {number}, {entry.get('count')} times: {known.meaning}{asks}"
                 yield failed(
                     f"{place(trial, rank)} GPU {entry.get('bus_id')}",
                     observed,
@@ -202,7 +193,7 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
 
 def _is_known(number: object) -> TypeGuard[int]:
     """Say whether this is the number of an Xid that is a fault; a pod may print anything."""
-    return isinstance(number, int) and number in XIDS
+    return isinstance(number, int) and number in xids() and bool(xids()[number].check)
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse
-from jobs.diagnosis.around import OF_PROGRAMS, XID
+from jobs.diagnosis.around import only_of_programs
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
@@ -123,9 +123,8 @@ def other_events(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[st
 
 
 def _is_broken(report: Report) -> bool:
-    xids = set(XID.findall(report.text))
     codes = set(re.findall(r"\bDCGM_FR_\w+|\bDCGMHealthCode\d+", report.about))
-    certain = report.certain and not (xids and xids <= OF_PROGRAMS) and not (codes and codes <= _IDLE_IMEX)
+    certain = report.certain and not only_of_programs(report.text) and not (codes and codes <= _IDLE_IMEX)
     return certain and _HARDWARE.search(report.about) is not None
 
 

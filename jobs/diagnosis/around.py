@@ -16,6 +16,7 @@ from ..cluster.facts.conditions import is_unhealthy
 from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
+from ..faults.xid import xids
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
 """Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""
@@ -53,9 +54,6 @@ OTHER = "other"
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
 XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
-OF_PROGRAMS = frozenset({"13", "31", "43", "45"})
-"""Xids that a program usually brings about itself: an illegal access, a fault of its kernels, its own end
-(https://docs.nvidia.com/deploy/xid-errors/)."""
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
 WITHIN_S = 1800.0
 """A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""
@@ -193,9 +191,13 @@ def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None
 
 
 def _of_program(moment: Moment) -> bool:
-    """Whether it is nothing but Xids that programs bring about."""
-    numbers = set(XID.findall(moment.text))
-    return moment.kind == "gpu" and bool(numbers) and numbers <= OF_PROGRAMS
+    return moment.kind == "gpu" and only_of_programs(moment.text)
+
+
+def only_of_programs(text: str) -> bool:
+    """Tell whether a text names Xids, and only such as a program usually brings about itself."""
+    numbers = {int(number) for number in XID.findall(text)}
+    return bool(numbers) and all(number in xids() and xids()[number].program for number in numbers)
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:

@@ -14,7 +14,7 @@ from .job import CREATED, JobObjects
 from .pod import examine, from_events
 from .refusals import read_refusal
 from .state import ERR_INFRA, Issue, JobState
-from .symptoms import NOT_IN_IMAGE, REFUSED, PodSymptom, Surroundings, disruption
+from .symptoms import REFUSED, PodSymptom, Surroundings, disruption
 
 
 class JobSymptoms(JobObjects):
@@ -101,7 +101,7 @@ class JobSymptoms(JobObjects):
 
     def _placed(self, symptom: PodSymptom, pod: Unstructured) -> PodSymptom:
         if symptom.fault == "image.no-python" and (fault := self.kind.command_missing(pod)):
-            return replace(symptom, fault=fault, suggestion=NOT_IN_IMAGE[fault])
+            return replace(symptom, fault=fault, suggestion="", confirm="", remedy="")
         if symptom.fault != "node.lost":
             return symptom
         return replace(symptom, subject=symptom.node or symptom.pod)
@@ -124,6 +124,8 @@ class JobSymptoms(JobObjects):
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
+            confirm=read.confirm,
+            remedy=read.remedy,
             expected=f"{self.desired_pods()} pods are created",
             err_class=None if read.in_use else ERR_INFRA,
             rank=REFUSED,

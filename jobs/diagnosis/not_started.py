@@ -11,6 +11,7 @@ from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
+from ..faults.catalogue import read_text
 from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import ERR_INFRA, Issue
 from .symptoms import NOT_STARTED, PodSymptom, Surroundings, pull, start_error, waiting
@@ -50,7 +51,6 @@ def _unattended(spec: Unstructured) -> PodSymptom:
         fault="job.no-scheduler",
         issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
         subject=f"scheduler/{name}",
-        suggestion="Is a scheduler of this name running, and does it lead (kubectl -n kube-system get leases)?",
         expected="a scheduler binds the pod, or says why not",
         rank=NOT_STARTED,
         grace_s=SCHEDULER_S,
@@ -61,23 +61,19 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
     """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
     read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
     scaling = latest(around.events, *SCALING) is not None
-    advice = (
-        "The claim does not exist or is not bound: create it or take it out of the pod."
-        if read.volume
-        else "Other workloads use what the pod asks for, as far as can be seen: wait for them, or choose free nodes."
-        if read.in_use
-        else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
-    )
-    return PodSymptom(
+    busy = "; in use by other workloads" if read.in_use else ""
+    said = read_text("volumes" if read.volume else "scheduler", issue.message + busy)
+    symptom = PodSymptom(
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
-        suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
         expected="a node takes the pod",
         err_class=None if read.in_use else ERR_INFRA,  # a busy cluster is not at fault
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,
         grace_s=JOINING_S,
-    )
+    ).advised(said)
+    seen = f"seen: {read.hint}" if read.hint else ""
+    return replace(symptom, suggestion="; ".join(filter(None, (symptom.suggestion, seen))))
 
 
 def waiting_container(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
@@ -90,7 +86,8 @@ def waiting_container(spec: Unstructured, status: Unstructured, around: Surround
             continue
         secret = latest(around.events, "FailedToRetrieveImagePullSecret")
         if symptom.fault == "image.pull" and secret is not None:
-            return replace(symptom, suggestion=f"{secret.message} Create that pull secret. {symptom.suggestion}")
+            advised = symptom.advised(read_text("registry", secret.message))
+            return replace(advised, suggestion="; ".join(filter(None, (advised.suggestion, symptom.suggestion))))
         return symptom
     return None
 
@@ -105,18 +102,10 @@ def preparing(events: Sequence[Event]) -> PodSymptom | None:
     issue = Issue(last.reason, last.message)
     if last.reason in _MOUNT:
         return PodSymptom(
-            fault="volume.mount",
-            issue=issue,
-            suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
-            expected="the pod's volumes are mounted",
-            when=last.when,
-            grace_s=MOUNT_S,
-        )
+            fault="volume.mount", issue=issue, expected="the pod's volumes are mounted", when=last.when, grace_s=MOUNT_S
+        ).advised(read_text("volumes", last.message))
     symptom = replace(start_error(issue), when=last.when, grace_s=SANDBOX_S)
-    if symptom.fault == "lab.machine":
-        return symptom
-    advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
-    return replace(symptom, fault="container.start", suggestion=advice)
+    return symptom if symptom.fault == "lab.machine" else replace(symptom, fault="container.start")
 
 
 def never_started(failed: Sequence[Event]) -> PodSymptom:
@@ -125,7 +114,7 @@ def never_started(failed: Sequence[Event]) -> PodSymptom:
         if "pull image" in event.message:
             return pull(Issue("ErrImagePull", event.message), _quoted(event.message))
     message = failed[-1].message.removeprefix("Error: ")
-    if re.search(r"(?:configmap|secret) .*not found|couldn't find key|runAsNonRoot", message):
+    if read_text("kubelet", message) is not None:
         state = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
         return waiting({"state": state}, "") or start_error(Issue("Failed", message))
     return start_error(Issue("Failed", message))

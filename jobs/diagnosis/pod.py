@@ -6,28 +6,22 @@ They are asked from the most telling to the least; a pod that ended because its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
+from ..faults.catalogue import read_text
 from .grace_periods import DELETED_S, NODE_LOST_S
 from .history import asked_at, sidecar_names, was_taken
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
 from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, Surroundings, disruption, overdue, start_error, terminated
 
-# status.reason of a pod that the kubelet refused to admit (kubernetes pkg/kubelet/lifecycle, cm/topologymanager).
-_ADMISSION = re.compile(
-    r"UnexpectedAdmissionError|TopologyAffinityError|OutOf\S+|NodeAffinity|NodePorts|AppArmor|Sysctl\S*"
-)
 # Of the condition Ready once all containers have ended (kubernetes pkg/kubelet/status, GeneratePodReadyCondition).
 _ENDED = ("PodCompleted", "PodFailed")
 _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
-# The pod's own doing, although the kubelet calls it an eviction (kubernetes pkg/kubelet/eviction/helpers.go).
-_OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
 
 
 def examine(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
@@ -63,7 +57,7 @@ def _evicted(events: Sequence[Event]) -> PodSymptom | None:
     event = latest(events, "Evicted", "Preempted", "Preempting")
     if event is None:
         return None
-    if event.reason == "Evicted" and _OWN_LIMIT.search(event.message):
+    if event.reason == "Evicted" and _exceeds_own_limit(event.message):
         return _own_limit({"message": event.message})
     return disruption(Issue(event.reason, event.message), event.when)
 
@@ -125,7 +119,7 @@ def _interrupted(status: Unstructured, around: Surroundings) -> PodSymptom | Non
     issue, when = Issue(reason, safe(text or "")), str(target.get("lastTransitionTime") or "")
     if reason == "DeletionByTaintManager" and lost(around.node, status, around.events):
         return _node(issue, when)
-    if status.get("reason") == "Evicted" and _OWN_LIMIT.search(str(status.get("message") or "")):
+    if status.get("reason") == "Evicted" and _exceeds_own_limit(str(status.get("message") or "")):
         return _own_limit(status)
     return disruption(issue, when)
 
@@ -137,36 +131,31 @@ def _rejected(status: Unstructured) -> PodSymptom | None:
         return _node(issue, "")
     if reason == "DeadlineExceeded":
         return overdue(issue)
-    if reason == "Evicted" and _OWN_LIMIT.search(message):
+    if reason == "Evicted" and _exceeds_own_limit(message):
         return _own_limit(status)
     return disruption(issue) if reason in _DISRUPTED else _not_admitted(issue)
 
 
 def _not_admitted(issue: Issue) -> PodSymptom | None:
     """Judge a pod that was bound to a node and refused by its kubelet."""
-    if issue.reason == "TopologyAffinityError":
-        advice = (
-            "The kubelet's topology policy finds no set of NUMA nodes for the request: free the devices that others "
-            "hold there, or ask for what one NUMA node has; change the policy last, and for the whole pool."
-        )
-        return replace(start_error(issue), fault="topology.affinity", err_class=ERR_INFRA, suggestion=advice)
-    if issue.reason and _ADMISSION.match(issue.reason):
-        advice = (
-            "The kubelet could not give the pod the devices that the scheduler had promised: the device plugin's "
-            "view of this node is stale or a device turned unhealthy."
-        )
-        return replace(start_error(issue), fault="container.start", err_class=ERR_INFRA, suggestion=advice)
-    return None
+    said = read_text("admission", str(issue)) if issue.reason else None
+    if said is None or said.why is None:
+        return None
+    return replace(start_error(issue), fault=said.why, err_class=ERR_INFRA).advised(said)
+
+
+def _exceeds_own_limit(message: str) -> bool:
+    """Tell what is the pod's own doing, although the kubelet calls it an eviction (pkg/kubelet/eviction/helpers.go)."""
+    return read_text("eviction", message) is not None
 
 
 def _own_limit(status: Unstructured) -> PodSymptom:
     return PodSymptom(
         fault="job.failed",
         issue=Issue("Evicted", safe(status.get("message") or "")),
-        suggestion="The pod used more local storage or memory volume than its own limit allows: raise that limit.",
         err_class=ERR_PROGRAM,
         expected="the pod stays within its own limits",
-    )
+    ).advised(read_text("eviction", str(status.get("message") or "")))
 
 
 def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
@@ -208,6 +197,7 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
     without a memory limit has none to use up. SIGKILL with such a report is that kill.
     """
     killing = latest(around.events, "SystemOOM")
+    node_full = read_text("oom", "SystemOOM: ")
     if symptom.fault == "container.oom":
         named = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
         own = next((each for each in named if each.get("name") == entry.get("name")), {})
@@ -216,21 +206,13 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
             return symptom
         said = killing.message if killing else "it has no memory limit of its own: the node ran out"
         issue = Issue(symptom.issue.reason, f"{symptom.issue.message}; {said}")
-        return replace(symptom, issue=issue, err_class=ERR_INFRA, suggestion=_NODE_FULL)
+        return replace(symptom, issue=issue, err_class=ERR_INFRA).advised(node_full)
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
     killing = killing or latest(around.events, "OOMKilling")
     if code != 137 or killing is None or symptom.fault != "job.failed":
         return symptom
-    return replace(
-        symptom,
-        fault="container.oom",
-        rank=KILLED,
-        issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}"),
-        suggestion=_NODE_FULL,
-    )
-
-
-_NODE_FULL = "The node ran out of memory: look at who else runs there without a memory limit."
+    issue = Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}")
+    return replace(symptom, fault="container.oom", rank=KILLED, issue=issue).advised(node_full)
 
 
 def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) -> PodSymptom:
@@ -272,14 +254,7 @@ def _node_lost(status: Unstructured, around: Surroundings) -> PodSymptom | None:
 
 
 def _node(issue: Issue, when: str) -> PodSymptom:
-    return PodSymptom(
-        fault="node.lost",
-        issue=issue,
-        suggestion="The node's kubelet stopped reporting under the trial: look at its console, BMC log and dmesg.",
-        expected="the node stays Ready",
-        rank=LOST,
-        when=when,
-    )
+    return PodSymptom(fault="node.lost", issue=issue, expected="the node stays Ready", rank=LOST, when=when)
 
 
 def from_events(events: Sequence[Event]) -> PodSymptom | None:

@@ -59,6 +59,7 @@ class Replica:
 class FailureAnalysis:
     """What is wrong with a job: one cause, never its consequences.
 
+    `suggestion` says what it means here; `confirm` and `remedy` are the variant's, which come before the fault's.
     `hopeless` tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the
     job, which says nothing about the cluster; `inferred` that no pod has said it itself (yet).
     """
@@ -67,7 +68,9 @@ class FailureAnalysis:
     subject: str
     observed: str
     expected: str
-    suggestion: str
+    suggestion: str = ""
+    confirm: str = ""
+    remedy: str = ""
     err_class: str | None = None
     events: tuple[str, ...] = ()
     job_failure_by_node_event: tuple[Mapping[str, str], ...] = ()

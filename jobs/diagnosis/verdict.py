@@ -200,8 +200,8 @@ class _Judgement(JobSymptoms):
             return symptom
         hopeless = possible_nodes(ranks[0], nodes) < len(ranks)
         why = lacking(ranks[0], nodes)
-        advice = f"{symptom.suggestion} Seen: {why}." if why else symptom.suggestion
-        return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=advice)
+        seen = f"seen: {why}" if why else ""
+        return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=seen)
 
     def _torn(self, cause: PodSymptom) -> PodSymptom:
         """Some pods of a gang found a node and others did not: what was to hold them together did not."""
@@ -209,15 +209,9 @@ class _Judgement(JobSymptoms):
             return cause
         placed = sum(1 for pod in self.living() if node_of(pod))
         issue = Issue("PartialStart", f"{placed} of {self.desired_pods()} pods started; {cause.issue}")
-        advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
-        return replace(
-            cause,
-            fault="gang.partial",
-            err_class=ERR_INFRA,
-            issue=issue,
-            suggestion=f"{advice} {cause.suggestion}",
-            expected="all pods of the job start, or none",
-        )
+        expected = "all pods of the job start, or none"
+        partial = replace(cause, fault="gang.partial", err_class=ERR_INFRA, issue=issue, expected=expected)
+        return replace(partial, confirm="", remedy="")  # the queue's, not that of the pods without a node
 
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """What only the Job itself says."""
@@ -260,7 +254,6 @@ class _Judgement(JobSymptoms):
             fault="operator.down",
             issue=Issue("NoController", f"nobody has touched the {self.kind.kind}: no condition, no event, no pod"),
             subject=self.kind.operator,
-            suggestion=f"Look at the pods of {self.kind.operator} and their log.",
             expected=f"{self.kind.operator} starts the pods",
             rank=NOT_STARTED,
             grace_s=CONTROLLER_S,
@@ -299,6 +292,8 @@ class _Judgement(JobSymptoms):
             observed=safe(f"{who}{more}: {cause.issue}{self._taints(cause)}", 1200),
             expected=cause.expected,
             suggestion=cause.suggestion,
+            confirm=cause.confirm,
+            remedy=cause.remedy,
             err_class=cause.err_class,
             events=warnings(self.related(), 10),
             job_failure_by_node_event=self._node_events(cause, candidates),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .variants import Detail, Variant
+from .variants import Detail, Variant, fill
 
 FOLDER = Path(__file__).resolve().parent
 INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
@@ -65,12 +65,10 @@ class Catalogue(Mapping[str, Fault]):
     """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._files = []  # the line with the layer, and the entries
-        self._texts: dict[str, tuple[str, str]] = {}
+        self._texts: dict[str, tuple[str, str]] = {}  # the line with the layer, and the entry
         self._known: dict[str, Fault] = {}
         for path in paths:
             text = path.read_text(encoding="utf-8")
-            self._files.append(text)
             head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", text)
             self._texts |= {entry.partition(":")[0].strip(): (head, entry) for entry in entries}
 
@@ -79,9 +77,11 @@ class Catalogue(Mapping[str, Fault]):
             self._known |= _faults("".join(self._texts[fault_id]))
         return self._known[fault_id]
 
-    def read(self) -> dict[str, Fault]:
-        """Return all of them, read at once."""
-        return {name: fault for text in self._files for name, fault in _faults(text).items()}
+    def said_by(self, who: str) -> Iterator[tuple[str, Variant]]:
+        """Yield the variants of what one part of the cluster says, each with its fault; other entries are not read."""
+        for name, (_, entry) in self._texts.items():
+            if f" who: {who}\n" in entry:
+                yield from ((name, each) for each in self[name].variants if each.who == who)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
@@ -95,11 +95,11 @@ def read_faults(path: Path) -> dict[str, Fault]:
     return _faults(path.read_text(encoding="utf-8"))
 
 
-def read_catalogue() -> Mapping[str, Fault]:
-    """Read the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
-    own = [fault for path in sorted(FOLDER.glob("*.yaml")) for fault in read_faults(path).values()]
-    own.sort(key=lambda fault: int(fault.layer.split()[0]))
-    return {fault.id: fault for fault in own} | fault_catalogue().read()
+@cache
+def catalogue() -> Catalogue:
+    """Return the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
+    own = sorted((int(path.read_text(encoding="utf-8").split(maxsplit=2)[1]), path) for path in FOLDER.glob("*.yaml"))
+    return Catalogue([*(path for _, path in own), *sorted(FOLDER.glob("logs/*.yaml"))])
 
 
 @cache
@@ -110,16 +110,51 @@ def fault_catalogue() -> Catalogue:
 
 def formed(fault: str, text: str) -> Detail | None:
     """Return what a line of a fault says by the first expression that fits it; None where none does."""
-    return next((said for each in _variants(fault) if (said := each.of_form(text)) is not None), None)
+    return _likened(next((said for each in _variants(fault) if (said := each.of_form(text)) is not None), None), text)
 
 
 def worded(fault: str, text: str) -> Detail | None:
     """Return what a line of a fault says by the first of its words; None where it has none."""
-    return next((said for each in _variants(fault) if (said := each.of_words(text)) is not None), None)
+    return _likened(next((said for each in _variants(fault) if (said := each.of_words(text)) is not None), None), text)
+
+
+def read_text(who: str, text: str) -> Detail | None:
+    """Return the fault (as ``why``) that a text of one part of the cluster tells, and what it says of it."""
+    for fault, each in _said_by(who):
+        if (said := each.of_form(text)) is not None and said.variant is not None:
+            failure = each.failure or catalogue()[fault].failure
+            return Detail(fault, said.cause, replace(said.variant, failure=failure))
+    return None
+
+
+@cache
+def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
+    """Return the variants of one part's texts in the order in which they are tried."""
+    found = list(catalogue().said_by(who))
+    for each in [each for each in found if each[1].before]:
+        found.remove(each)
+        found.insert(next(n for n, (fault, _) in enumerate(found) if fault == each[1].before), each)
+    return tuple(found)
+
+
+def _likened(said: Detail | None, text: str) -> Detail | None:
+    """Return what the entries say of a text which a variant calls like their own: the last, where none says more."""
+    if said is None or said.variant is None or not said.variant.like:
+        return said
+    told = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
+    name, found = next(told, (said.variant.like[-1], Detail()))
+    entry, own = catalogue()[name], found.variant or said.variant
+    advice = replace(
+        own,
+        confirm=fill(own.confirm or entry.confirm),
+        remedy=fill(own.remedy or entry.remedy),
+        failure=said.variant.failure or own.failure or entry.failure,
+    )
+    return Detail(found.why, found.cause or entry.meaning.rstrip("."), advice)
 
 
 def _variants(fault: str) -> tuple[Variant, ...]:
-    return fault_catalogue()[fault].variants if fault in fault_catalogue() else ()
+    return catalogue()[fault].variants if fault in catalogue() else ()
 
 
 def failure_class(classes: Iterable[str]) -> str | None:

@@ -1,10 +1,17 @@
-"""What a line says beyond its fault: the variants of an entry of the catalogue, of which the first that fits counts.
+"""What a text says of a fault: the variants of an entry of the catalogue, of which the first that fits counts.
 
 A variant has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
 are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by number,
 and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains the
-line and lends what the entry does not say; without one it has its own ``confirm``, ``remedy`` and ``failure`` class.
-``example`` is a line that it fits, ``near_miss`` one that it does not.
+line and lends what the entry does not say. ``like`` names the entry (or several) whose variants say more of the same
+line; it may have a ``failure`` class of its own. Without either it has its own ``confirm``, ``remedy`` and ``failure``
+class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
+
+What the cluster's own parts say tells its fault by itself, and need not say more than that: ``who`` names the part
+(api, kueue, kubelet, volumes, admission, eviction, oom, mpirun, registry, runtime, scheduler, exit: the exit code of a
+container). All variants of one part are tried in the order of the catalogue, but one that is to be tried ``before``
+another entry. ``subject`` names what it is about by the expression's named groups, without what stands in brackets
+where its group has nothing. ``final``: another attempt ends the same.
 """
 
 from __future__ import annotations
@@ -16,6 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 _PLACE = re.compile(r"\{(\d)\}")
+_NAMED = re.compile(r"\{(\w+)\}")
+_OPTIONAL = re.compile(r"\[([^\]]*)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +40,16 @@ class Variant:
     remedy: str = ""
     failure: str = ""
     near_miss: str = ""
+    like: tuple[str, ...] = ()
+    who: str = ""
+    before: str = ""
+    subject: str = ""
+    final: bool = False
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Variant:
         """Return the variant of an entry. Raises TypeError for a key that no variant has."""
-        lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words")}
+        lists = {kind: entry.get(kind, ()) for kind in ("pattern", "words", "like")}
         return cls(
             **{**entry, **{kind: (each,) if isinstance(each, str) else tuple(each) for kind, each in lists.items()}}
         )
@@ -46,16 +60,22 @@ class Variant:
             if match := re.search(pattern, text):
                 groups = ("it" if part is None else part for part in match.groups())
                 cause = self.cause and self.cause.format(*groups, said=last_words(text))
-                return Detail(self.why, cause, self._filled(*match.groups()))
+                return Detail(self.why, cause, self._filled(match))
         return None
 
-    def _filled(self, *groups: str | None) -> Variant:
+    def _filled(self, found: re.Match[str]) -> Variant:
         """Put what the line names into the commands, as {0} and {1}; it is a log's, and goes into a user's shell."""
+        groups, named = found.groups(), found.groupdict()
 
         def name(match: re.Match[str]) -> str:
             return shlex.quote(groups[int(match[1])] or "NAME")
 
-        return replace(self, confirm=_PLACE.sub(name, self.confirm), remedy=_PLACE.sub(name, self.remedy))
+        def part(match: re.Match[str]) -> str:
+            return match[1].format_map(named) if all(named.get(each) for each in _NAMED.findall(match[1])) else ""
+
+        confirm, remedy = (_PLACE.sub(name, text) for text in (self.confirm, self.remedy))
+        subject = _OPTIONAL.sub(part, self.subject)
+        return replace(self, confirm=confirm, remedy=remedy, subject=subject)
 
     def of_words(self, text: str) -> Detail | None:
         """Return what a text says, where it holds one of the words."""
@@ -79,3 +99,36 @@ def last_words(text: str) -> str:
             break
         words = f"{part}: {words}"
     return words[-200:]
+
+
+def fill(text: str, subject: str = "", namespace: str = "") -> str:
+    """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
+
+    The values come from the cluster and the command goes into somebody's shell: they are quoted for it.
+    A finding's subject starts with the node's name where it is about a node, and goes on with 'rail mlx5_3' where it is
+    about one of its rails; a pair reads 'NODE - NODE', a right 'create jobs.batch in ns'.
+    """
+    parts_of_subject = subject.split()
+    rail = subject.partition(" rail ")[2].split(", ")[0]
+    values = {
+        "{subject}": shlex.quote(subject) if subject else "NAME",
+        "{node}": shlex.quote(parts_of_subject[0]) if parts_of_subject else "NODE",
+        "{pair}": shlex.quote(",".join(subject.split(" - "))) if subject else "NODE,NODE",
+        "{rail}": shlex.quote(rail) if rail else "DEVICE",
+        "{right}": right_arguments(subject) or "VERB RESOURCE",
+        "{namespace}": shlex.quote(namespace) if namespace else "NAMESPACE",
+    }
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def right_arguments(subject: str) -> str:
+    """Turn 'get pods/log in ns' into the arguments of kubectl auth can-i: 'get pods --subresource=log -n ns'."""
+    right, _, namespace = subject.partition(" in ")
+    verb, _, resource = right.partition(" ")
+    if not resource:
+        return ""
+    name, _, sub = resource.partition("/")
+    parts = [verb, name, f"--subresource={sub}" if sub else "", f"-n {namespace}" if namespace else ""]
+    return " ".join(shlex.quote(w) for p in parts for w in p.split())

@@ -6,13 +6,14 @@ openssh (ssh.c, sshconnect.c, clientloop.c), open-mpi/ompi (orte/mca/plm/rsh, he
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
-from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
+from ..diagnosis.state import FailureAnalysis
+from ..diagnosis.symptoms import blame
+from ..faults.catalogue import read_text
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
@@ -63,52 +64,10 @@ def _statuses(pod: Unstructured) -> list[Unstructured]:
     return as_list(as_map(pod.get("status")).get("containerStatuses"))
 
 
-# (pattern, whose, advice)
-_LAST_LINES = (
-    (
-        r"Could not resolve hostname (?P<host>[^\s:]+)",
-        ERR_INFRA,
-        "The launcher does not resolve a worker's name: is the operator's Service there, and does DNS answer?",
-    ),
-    (
-        r"connect to (?:host|address) (?P<host>\S+) port \d+: (?:Connection refused|Connection timed out|No route)",
-        ERR_INFRA,
-        "No sshd answers in the worker: does it run there, and does a NetworkPolicy let port 22 through?",
-    ),
-    (
-        r"Connection (?:closed|reset) by (?P<host>\S+)",
-        ERR_PROGRAM,
-        "sshd hung up: it may not change its user (capabilities SYS_CHROOT, SETUID, SETGID) or has no host keys.",
-    ),
-    (
-        r"Permission denied \((?:publickey|password|keyboard)",
-        ERR_PROGRAM,
-        "The keys are not where sshd looks: set launch.mpi.ssh_path to the .ssh folder of the user that sshd runs as.",
-    ),
-    (
-        r"Host key verification failed",
-        ERR_PROGRAM,
-        "The image's ssh asks about unknown hosts: StrictHostKeyChecking no (mpi-operator's base image sets it).",
-    ),
-    (
-        r"(?:bash|sh): (?:line \d+: )?(?:\S+/)?(?:orted|prted): (?:command )?not found",
-        ERR_PROGRAM,
-        "An ssh session does not find Open MPI's daemon: call mpirun by its full path (launch.mpi.mpirun).",
-    ),
-    (r"There are not enough slots available", ERR_PROGRAM, "mpirun did not read the operator's hostfile."),
-)
-
-
-# What another attempt may find otherwise: a name that was just not published yet, an sshd that was still starting.
-_PASSING = re.compile(r"Could not resolve hostname|Connection refused")
-
-
 def is_final(output: Iterable[str]) -> bool:
     """Tell whether mpirun's words name a reason that another attempt will meet again."""
-    lines = list(output)
-    if any(_PASSING.search(line) for line in lines):
-        return False
-    return any(re.search(pattern, line) for pattern, _, _ in _LAST_LINES for line in lines)
+    said = [each.variant for line in output if (each := read_text("mpirun", line)) and each.variant]
+    return bool(said) and all(each.final for each in said)
 
 
 def explained(analysis: FailureAnalysis | None, output: Iterable[str]) -> FailureAnalysis | None:
@@ -116,18 +75,18 @@ def explained(analysis: FailureAnalysis | None, output: Iterable[str]) -> Failur
     if analysis is None or analysis.fault != "job.failed":
         return analysis
     lines = list(output)
-    for pattern, blame, advice in _LAST_LINES:
-        for line in lines:
-            match = re.search(pattern, line)
-            if match:
-                host = match.groupdict().get("host") or ""
-                return replace(
-                    analysis,
-                    fault="mpi.ssh-failed",
-                    subject=safe(host.partition(".")[0].rstrip(":"), 100) or analysis.subject,
-                    observed=safe(f"mpirun ended: {line.strip()}", 600),
-                    expected="mpirun starts a process in every worker",
-                    suggestion=advice,
-                    err_class=blame,
-                )
-    return analysis
+    said = read_text("mpirun", "\n".join(lines))
+    if said is None or said.why is None or said.variant is None:
+        return analysis
+    line = next((line for line in lines if (each := read_text("mpirun", line)) and each.cause == said.cause), "")
+    return replace(
+        analysis,
+        fault=said.why,
+        subject=safe(said.variant.subject.partition(".")[0].rstrip(":"), 100) or analysis.subject,
+        observed=safe(f"mpirun ended: {line.strip()}", 600),
+        expected="mpirun starts a process in every worker",
+        suggestion=said.cause or "",
+        confirm=said.variant.confirm,
+        remedy=said.variant.remedy,
+        err_class=blame(said),
+    )

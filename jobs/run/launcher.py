@@ -48,6 +48,8 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
         observed=f"{what} could not be created{by}: {error}",
         expected=f"the API server accepts the {what.split()[0]}",
         suggestion=read.suggestion,
+        confirm=read.confirm,
+        remedy=read.remedy,
         # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
         err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,
     )

@@ -19,6 +19,7 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, uid_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
+from ..faults.catalogue import read_text
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 from ..trial.parts import Queue
 
@@ -27,52 +28,8 @@ _POLL_S = 1.0
 _UNMANAGED_S = 30.0
 # A quota that an administrator is just setting up; the verdict of a scheduler that has not seen all nodes yet.
 _SETTLES_S = 5.0
-# Kueue's words on a Workload that is never admitted, as long as the queue is not changed: fault, words, advice.
-_NEVER = (
-    (
-        "queue.missing",
-        re.compile(
-            r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+)"
-            r" (?:doesn't exist|does not exist|not found|is terminating or missing)|is misconfigured"
-        ),
-        "Create the queue, or name another (--queue kueue:NAME).",
-    ),
-    (
-        "queue.stopped",
-        re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)"),
-        "Its stopPolicy, a missing flavor or admission check holds it.",
-    ),
-    (
-        "queue.uncovered",
-        re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue"),
-        "Add {what} to the ClusterQueue's resourceGroups (nominalQuota).",
-    ),
-    (
-        "queue.namespace",
-        re.compile(r"^Workload namespace doesn't match ClusterQueue selector"),
-        "Give the namespace the labels that the ClusterQueue's namespaceSelector asks for, or widen it.",
-    ),
-    (
-        "limitrange.denied",
-        re.compile(r"^resources didn't satisfy LimitRange constraints"),
-        "kubectl describe limitrange; ask for what it allows (pod in the profile), or change it.",
-    ),
-)
-# The same of all flavors together; one in which others may make room, or on the nodes of its topology, may yet do.
-_NO_FLAVOR = (
-    (
-        "queue.quota-short",
-        re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded"),
-        "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
-    ),
-    (
-        "queue.flavor",
-        re.compile(r"untolerated taint .{0,400}? in flavor|flavor \S+ doesn't match node affinity"),
-        "Let the pods tolerate the flavor's taint, or choose its nodes (pod in the profile), or name another queue.",
-    ),
-)
-_MAY_CHANGE = re.compile(r"unused quota|\btopology \"")
 
+WAITING = "queue.waiting"
 # kueue pkg/scheduler/preemption: "Preempted to accommodate a workload (UID: U, JobUID: J) due to ...".
 _BY_WORKLOAD = re.compile(r"to accommodate a workload \(UID: ([0-9a-f-]{36})")
 
@@ -180,8 +137,6 @@ class Queueing:
             fault="queue.unmanaged",
             issue=Issue("NoWorkload", f"no {what} of this job after {waited:.0f} s"),
             subject=self.queue.kind,
-            suggestion="Its controller is not running, or does not manage this kind of job (Kueue: "
-            "integrations.frameworks in the configuration of its manager).",
             expected=f"{self.queue.kind} takes the job into its queue",
             grace_s=_UNMANAGED_S,
         )
@@ -229,56 +184,36 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, others: Mappin
         return disruption(issue, str(evicted.get("lastTransitionTime") or "")).at(pod="", node="")
     rejected = [item for item in as_list(status.get("admissionChecks")) if item.get("state") == "Rejected"]
     if rejected:
-        return _symptom(
-            "queue.stopped",
-            Issue("Rejected", safe(rejected[0].get("message") or "")),
-            f"admissioncheck/{safe(rejected[0].get('name') or '?', 100)}",
-            "The admission check's controller refused the workload; its message says why.",
-        )
+        issue = Issue("Rejected", safe(rejected[0].get("message") or ""))
+        return _not_admitted(issue, f"admissioncheck/{safe(rejected[0].get('name') or '?', 100)}")
     if as_map(raw.get("spec")).get("active") is False:
-        return _symptom(
-            "queue.stopped",
-            Issue("Deactivated", "the Workload was deactivated"),
-            f"localqueue/{queue}",
-            "Somebody, or a limit on re-queuing, set spec.active to false.",
-        )
+        return _not_admitted(Issue("Deactivated", "the Workload was deactivated"), f"localqueue/{queue}")
     reserved = conditions.get("QuotaReserved") or {}
     if not waiting or reserved.get("status") == "True" or not reserved:
         return None
-    return _not_admitted(
-        Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or "")), queue
-    )
+    issue = Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or ""))
+    return _not_admitted(issue, f"localqueue/{queue}")
 
 
-def _not_admitted(issue: Issue, queue: str) -> PodSymptom:
+def _not_admitted(issue: Issue, subject: str) -> PodSymptom:
     """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
-    text = issue.message
-    for fault, words, advice in (*_NEVER, *(() if _MAY_CHANGE.search(text) else _NO_FLAVOR)):
-        if match := words.search(text):
-            found = match.groupdict()
-            named = f"{found['kind'].lower()}/{found['name']}" if found.get("kind") else f"localqueue/{queue}"
-            return _symptom(fault, issue, named, advice.format(what=safe(found.get("what") or "", 100)))
-    return PodSymptom(
-        fault="queue.waiting",
-        issue=issue,
-        subject=f"localqueue/{queue}",
-        suggestion="Others hold the quota: try again later, or raise deadlines.queue_s in the profile.",
-        expected="the queue has room within its deadline",
-        err_class=None,
-        hopeless=False,
-    )
-
-
-def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> PodSymptom:
+    said = read_text("kueue", str(issue))
+    fault = (said and said.why) or WAITING
+    named = said.variant.subject.lower() if said and said.variant else ""
+    if fault == WAITING:
+        expected = "the queue has room within its deadline"
+        waiting = PodSymptom(
+            fault=fault, issue=issue, subject=subject, expected=expected, err_class=None, hopeless=False
+        )
+        return waiting.advised(said)
     return PodSymptom(
         fault=fault,
         issue=issue,
-        subject=safe(subject, 300),
-        suggestion=suggestion,
+        subject=safe(named or subject, 300),
         expected="the queue lets the job in",
         rank=NOT_STARTED,
         grace_s=_SETTLES_S,
-    )
+    ).advised(said)
 
 
 def _of_group(raw: Unstructured, name: str) -> PodSymptom | None:
@@ -290,8 +225,6 @@ def _of_group(raw: Unstructured, name: str) -> PodSymptom | None:
         fault="gang.unschedulable",
         issue=Issue(safe(condition.get("reason") or "Unschedulable", 100), safe(condition.get("message") or "")),
         subject=f"podgroup/{name}",
-        suggestion="Compare what all pods ask for together with the free nodes and the queue's capability (kubectl "
-        "describe podgroup, kubectl describe queue).",
         expected="all pods of the group find a node",
         rank=REFUSED_BY_GANG,
         hopeless=False,

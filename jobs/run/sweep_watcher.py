@@ -7,6 +7,7 @@ Pods that never start, are preempted, or die do not end a sweep: the coordinator
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from .watcher import Watcher
 
 END_S = 5.0
 """How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""
-SIGNALS = {137: "SIGKILL", 143: "SIGTERM"}
+SIGNALS = {128 + number: number.name for number in (signal.SIGKILL, signal.SIGTERM)}
 """Exit codes of a container that a signal has ended."""
 LAG_S = 15.0
 """How long a log may lag behind its finished container."""
@@ -166,10 +167,10 @@ class SweepWatcher(Watcher):
             return _on_lost_node(self._leader, node_of(own))
         ended = [as_map(each.get("state")) for each in as_list(as_map(own.get("status")).get("containerStatuses"))]
         codes = [as_map(state.get("terminated")).get("exitCode") for state in ended]
-        signal = next((SIGNALS[code] for code in codes if code in SIGNALS), "")
+        name = next((SIGNALS[code] for code in codes if code in SIGNALS), "")
         return (
-            _leaderless(self._leader, signal)
-            if analysis is None or (analysis.fault == "job.failed" and signal)
+            _leaderless(self._leader, name)
+            if analysis is None or (analysis.fault == "job.failed" and name)
             else analysis
         )
 

@@ -14,8 +14,9 @@ from checks.profiles.loader import Profile
 from checks.profiles.yaml_schema import read_yaml
 from cli.listing import declared_checks
 from cli.usage import run_parser
-from jobs.faults.advice import FAULTS, explain, fill, right_arguments
-from jobs.faults.catalogue import fault_catalogue, read_faults
+from jobs.faults.advice import FAULTS, explain
+from jobs.faults.catalogue import FOLDER, fault_catalogue, read_faults
+from jobs.faults.variants import fill, right_arguments
 from reports.record import Finding, Run
 
 TESTS = ("checks", "jobs")
@@ -56,6 +57,17 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
     }
     assert faults
     assert not faults - set(FAULTS)
+
+
+def test_every_fault_that_a_part_of_the_cluster_tells_is_declared(root):
+    """A text that is added to an entry may end a trial: a check must be able to say so."""
+    told = {fault for fault, entry in FAULTS.items() for each in entry.variants if each.who}
+    assert len(told) > 30
+    assert not told - declared(root) - OF_OTHERS
+
+
+OF_OTHERS = {"job.disrupted", "namespace.terminating", "lab.machine"}
+"""An interruption, a namespace that goes, and this machine: of no check alone."""
 
 
 def test_every_declared_fault_has_a_failing_case(root):
@@ -166,7 +178,8 @@ def test_no_fault_is_in_the_catalogue_twice(root):
 def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
     """A log's faults are read as they are found."""
     catalogue = fault_catalogue()
-    assert list(catalogue.items()) == list(catalogue.read().items())
+    files = sorted(FOLDER.glob("logs/*.yaml"))
+    assert list(catalogue.items()) == [each for path in files for each in read_faults(path).items()]
 
 
 def test_a_key_that_no_fault_has_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jobs.faults.advice import FAULTS
 from tests.program import run_pytest
 
 pytest_plugins = ["pytester"]
@@ -69,6 +70,25 @@ def test_bad(evidence):
     assert [(f["subject"], f["fault"]) for f in bad] == [("node-b", "gpu.missing")]
     assert "gpu.missing" in record["faults"]
     assert "node-b: 7, expected 8" in result.stdout.str()
+
+
+def test_advice_that_fits_what_was_said_comes_before_the_faults_own(trial):
+    """What a message names is shown; where it says no more, the entry's own advice is."""
+    body = """
+@check("a.bad", "Bad")
+def test_bad(evidence):
+    evidence.advise("image.pull", confirm="kubectl -n {namespace} get secret 'a; b{subject}'", remedy="create that secret")
+    evidence.advise("gpu.missing", confirm="", remedy="")
+    evidence.compare("node-a", observed=1, expected=2, fault="image.pull")
+    evidence.compare("node-b", observed=7, expected=8, fault="gpu.missing")
+    evidence.verdict()
+"""
+    record, result = trial(body)
+    assert record["faults"]["image.pull"]["remedy"] == "create that secret"
+    assert record["faults"]["image.pull"]["confirm"].endswith(" get secret 'a; bNAME'")
+    assert record["faults"]["image.pull"]["title"] == FAULTS["image.pull"].title
+    assert record["faults"]["gpu.missing"]["remedy"] == FAULTS["gpu.missing"].remedy
+    assert "remedy  create that secret" in result.stdout.str()
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,19 @@ def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
     assert show(["no-such-word"]) == 4
 
 
+def test_a_fault_in_full_has_the_causes_that_messages_tell(capsys):
+    """Each with its own confirm and remedy; the names that a message would give are a word."""
+    assert listing.show_faults(["container.config"]) == 0
+    said = capsys.readouterr().out
+    assert "- the Secret NAME that a container of the pod refers to" in said
+    assert "confirm: kubectl -n NAMESPACE get secret NAME\n" in said
+    assert "{" not in said.replace("{.spec", "")
+    assert listing.show_faults(["nccl.launch-failed"]) == 0
+    assert "image.pull, mpi.ssh-failed" in capsys.readouterr().out
+    assert listing.show_faults(["gpu.ecc"]) == 0
+    assert "that a message tells" not in capsys.readouterr().out
+
+
 def faults_shown(capsys, *words):
     """The ids that seatrial faults lists, or what it says where there are none."""
     code = listing.show_faults(list(words))
@@ -283,6 +296,7 @@ def faults_shown(capsys, *words):
         ("OFI_NCCL_FORCE", "nccl.nic-count", "sweep.rail"),
         ("kubelet", "nodes.kubelet-skew", "sweep.rail"),
         ("mig.config.state", "stack.device-plugin-down", "gpu.ecc"),
+        ("hugepages", "job.unschedulable", "gpu.ecc"),  # of a message alone
     ],
 )
 def test_faults_are_found_by_the_beginnings_of_words_and_by_what_people_call_them(word, found, left, capsys):

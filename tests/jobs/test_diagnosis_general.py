@@ -3,6 +3,7 @@
 import pytest
 
 from jobs.diagnosis.verdict import diagnose
+from jobs.faults.advice import FAULTS
 from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
 
 LAB = "the embedded cluster could not set up this pod on this machine: "
@@ -226,7 +227,7 @@ def test_devices_that_cannot_be_aligned_have_a_fault_of_their_own():
     )
     _, _, analysis = diagnose(job(conditions=failed()), [refused], [])
     assert (analysis.fault, analysis.err_class) == ("topology.affinity", "ERR_INFRA")
-    assert "NUMA node" in analysis.suggestion
+    assert "NUMA node" in FAULTS[analysis.fault].remedy
 
 
 def test_eviction_for_the_pods_own_limit_is_the_programs_fault():
@@ -288,7 +289,7 @@ def test_who_ran_out_of_memory_says_whose_failure_it_is(limits, kind, blame, adv
     events = [event("Node", "n0", kind, said)] if kind else []
     _, _, analysis = diagnose(job(conditions=failed()), [memory(limits)], events)
     assert (analysis.fault, analysis.err_class) == ("container.oom", blame)
-    assert advice in analysis.suggestion
+    assert advice in (analysis.remedy or FAULTS[analysis.fault].remedy)
     assert (said in analysis.observed) == (kind == "SystemOOM")
 
 
@@ -321,7 +322,7 @@ def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):
     said = f"failed to create containerd container: CDI device injection failed: unresolvable CDI devices {devices}"
     _, _, analysis = diagnose(job(active=1), [pod(0, "Pending", main=waits("CreateContainerError", said))], [])
     assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
-    assert advice in analysis.suggestion
+    assert advice in analysis.remedy
 
 
 def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.diagnosis.verdict import diagnose
+from jobs.faults.advice import FAULTS
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 
@@ -136,7 +137,8 @@ def check(diagnosis, expected):
     if analysis:
         assert analysis.err_class == blame
         assert analysis.disrupted == (fault == "job.disrupted")
-        assert analysis.observed and analysis.expected and analysis.suggestion and analysis.subject
+        assert analysis.observed and analysis.expected and analysis.subject
+        assert FAULTS[analysis.fault].remedy
     issue_of = {r.index: r.readiness_issue for r in replicas if r.readiness_issue}
     assert set(issue_of) == set(issues)
     for index, (reason, phrase) in issues.items():

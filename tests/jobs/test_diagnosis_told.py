@@ -2,7 +2,11 @@
 
 import pytest
 
+from jobs.diagnosis.state import Issue
+from jobs.diagnosis.symptoms import PodSymptom
 from jobs.diagnosis.verdict import diagnose
+from jobs.faults.advice import FAULTS
+from jobs.faults.catalogue import read_text
 from jobs.trial.launchers import KINDS
 from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod, waits
 
@@ -37,7 +41,10 @@ def test_what_the_kubelet_said_of_a_pod_is_quoted(reason, message, fault, advice
     gone = pod(1, "Failed", node="n7", reason=reason, message=message)
     _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, main=RUNS), gone], [])
     assert analysis.observed == f"pod t-1-abcde on n7: {reason}: {message.strip()}"
-    assert (analysis.fault, advice in analysis.suggestion) == (fault, True)
+    assert (analysis.fault, advice in f"{analysis.suggestion}; {analysis.remedy or FAULTS[fault].remedy}") == (
+        fault,
+        True,
+    )
     assert replicas[1].readiness_issue.message == message.strip()
 
 
@@ -184,3 +191,26 @@ def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_o
     assert look(first, second, worker) == ("job.failed", "pod l-1")
     assert look(first, worker, over=[condition("Failed", reason="MPIJobFailed")], limit=2) == ("job.failed", "pod l-1")
     assert look(first, dead) == ("job.failed", "pod s-worker-0")
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "command"),
+    [
+        ("t-0-abcde", "n7", "kubectl describe node n7; kubectl get pods -A -o wide --field-selector spec.nodeName=n7"),
+        (
+            "a'; rm",
+            "n 7",
+            "kubectl describe node 'n 7'; kubectl get pods -A -o wide --field-selector spec.nodeName='n 7'",
+        ),
+    ],
+)
+def test_the_command_that_confirms_names_the_pod_and_its_node(name, node, command):
+    """It can be copied: what is known is filled in, quoted for a shell."""
+    said = PodSymptom(fault="container.start", issue=Issue("OutOfcpu", "")).advised(
+        read_text("admission", "OutOfcpu: no")
+    )
+    assert said.at(pod=name, node=node).confirm == command
+    assert said.at(pod=name, node="").confirm == said.confirm
+    last = PodSymptom(fault="job.failed", issue=Issue("Error", "")).advised(read_text("exit", "Error: exit code 134"))
+    assert last.at(pod="t-0-abcde", node="").confirm == "kubectl -n {namespace} logs t-0-abcde --tail=50"
+    assert last.at(pod="job/t", node="").confirm == last.confirm

@@ -66,7 +66,7 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
     """Limits are not requests, and objects are no nodes."""
     refusal = read_refusal(message)
     assert (refusal.fault, refusal.subject) == ("quota.exceeded", subject)
-    assert advice in refusal.suggestion
+    assert advice in f"{refusal.suggestion}; {refusal.remedy}"
 
 
 GPU, USED = "requests.nvidia.com/gpu=8", "requests.nvidia.com/gpu=16"

@@ -51,8 +51,8 @@ ROWS = [
         "ReadWriteMany",
     ),
     ('Warning  Failed  2s  kubelet  Error: secret "wandb" not found', I, "create the Secret"),
-    ("Error: couldn't find key HF_TOKEN in Secret team-a/hf", I, "create the Secret"),
-    ('Warning  Failed  2s  kubelet  Error: configmap "train-env" not found', I, "create the Secret"),
+    ("Error: couldn't find key HF_TOKEN in Secret team-a/hf", I, "add the key HF_TOKEN to the Secret hf "),
+    ('Warning  Failed  2s  kubelet  Error: configmap "train-env" not found', I, "create the ConfigMap train-env"),
     (
         "Warning  FailedScheduling  1s  default-scheduler  0/16 nodes are available: 16 Insufficient nvidia.com/gpu. preemption: 0/16 nodes are available",
         I,

@@ -171,7 +171,7 @@ SAID = [
     ),
     ('MountVolume.SetUp failed for volume "data" : mount failed: exit status 32', "nccl.launch-failed", "mounted"),
     ('Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) a', "nccl.launch-failed", "attached"),
-    ('Error: secret "hf-token" not found', "nccl.launch-failed", "Secret, ConfigMap or key"),
+    ('Error: secret "hf-token" not found', "nccl.launch-failed", "the Secret hf-token"),
     ("exec /usr/bin/python: exec format error", "nccl.launch-failed", "another processor"),
     (
         "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed",

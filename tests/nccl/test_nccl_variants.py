@@ -1,12 +1,10 @@
-"""Does every variant of a fault fit its own example, and say what to do about it?"""
+"""Does every variant of a fault of the log fit its own example, as the reader shows it?"""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, fault_catalogue, formed, worded
+from jobs.faults.catalogue import fault_catalogue, formed
 from jobs.faults.variants import Variant
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
@@ -20,25 +18,14 @@ variants = pytest.mark.parametrize(
 
 def told(fault: str, text: str) -> Variant | None:
     """Return the variant that a line of a fault is, apart from the names that its advice took from the line."""
-    said = formed(fault, text) or worded(fault, text)
-    if said is None or said.variant is None:
-        return None
-    return next(each for each in fault_catalogue()[fault].variants if each.example == said.variant.example)
+    own = fault_catalogue()[fault].variants
+    return next((v for v in own if v.of_form(text)), None) or next((v for v in own if v.of_words(text)), None)
 
 
 def test_every_variant_is_of_a_fault_of_the_catalogue():
     assert len(ALL) > 150
     assert {each.why for _, each in ALL if each.why} <= set(fault_catalogue())
     assert len({(fault, each.example) for fault, each in ALL}) == len(ALL)
-
-
-@variants
-def test_a_variant_has_its_own_advice_or_another_faults(fault, variant):
-    own = (variant.cause, variant.confirm, variant.remedy, variant.failure)
-    assert all(own) or (variant.why and not any(own[1:]))
-    assert variant.failure in (INFRASTRUCTURE, PROGRAM, UNKNOWN) or variant.why
-    assert bool(variant.pattern) != bool(variant.words)
-    assert variant.remedy != fault_catalogue()[fault].remedy or not variant.remedy
 
 
 @variants
@@ -57,15 +44,6 @@ def test_a_near_miss_is_another(fault, variant):
         assert told(fault, printable(variant.near_miss)) is not variant
 
 
-@variants
-def test_advice_is_a_command_and_what_to_do(fault, variant):
-    """No reader is sent back to the message; a text goes on behind "remedy:", and ends without a full stop."""
-    for text in (variant.confirm, variant.remedy, variant.cause or ""):
-        assert not re.search(r"(?i)\bread the (?:message|error)|\s{2}|\.$", text)
-    assert not re.match(r"[A-Z][a-z]+ (?!HTTPS)", variant.remedy)
-    assert len(variant.remedy) < 320
-
-
 def test_what_the_line_names_stands_quoted_in_the_command():
     (fault,) = judged("modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0\n")["faults"]
     assert fault["confirm"].startswith("modinfo nvidia-uvm; ")
@@ -73,13 +51,6 @@ def test_what_the_line_names_stands_quoted_in_the_command():
     assert said is not None
     assert said.variant is not None
     assert said.variant.confirm.startswith("ls -ld '/a; rm -rf b'; ")
-
-
-@variants
-def test_a_name_stands_outside_quotes_where_it_may_need_its_own(fault, variant):
-    """A name of a log that is quoted again inside quotes would end them."""
-    inside = re.search(r"""["'][^"']*\{\d\}[^"']*["']""", variant.confirm)
-    assert not inside or all(re.search(r"\(\[?\\w-?\]?\{", pattern) for pattern in variant.pattern)
 
 
 def test_names_that_only_look_like_places_stay():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ...faults.catalogue import read_text
+from ...faults.xid import xids
 from ..job.jobs import place
 from .judge import FOLLOWS, LATER
 
@@ -35,28 +37,7 @@ _PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)
 _LONGEST = 160
 # How launchers tell that a signal ended a process: its negative number (Python), or 128 and more (a shell).
 _CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")
-_SIGNALS = {
-    4: "SIGILL: an instruction that this processor has not",
-    6: "SIGABRT: it ended itself after an error that it had printed",
-    7: "SIGBUS: memory that was not there",
-    8: "SIGFPE: a division by zero",
-    9: "SIGKILL: killed from outside, mostly out of memory",
-    11: "SIGSEGV: it touched memory that is not its own, mostly a defect of a library, or two that do not fit",
-}
-
-# Xids by which NVIDIA's catalog asks for no reset of the GPU.
 _XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
-_XIDS = {
-    13: "a kernel of the program wrote or read where it must not",
-    31: "an MMU fault: a kernel of the program used memory that is not mapped",
-    32: "a corrupted stream of commands: the driver, the bus, or the program",
-    43: "a channel was stopped after a fault of the program",
-    45: "the program's channels were cleared away: it was ended, or follows from another error before",
-    63: "a row of the memory will be replaced at the next reset",
-    69: "a class error of the graphics engine, from the program",
-    92: "many corrected errors of memory",
-    109: "a switch between contexts took too long: a kernel hangs, or the GPU",
-}
 
 
 def quoted(note: Note) -> str:
@@ -70,11 +51,12 @@ def quoted(note: Note) -> str:
 def meant(text: str) -> str:
     """Say what a number in a line stands for: a launcher's code for a signal, or an Xid."""
     xid = _XID.search(text)
-    if xid is not None and int(xid[1]) in _XIDS:
-        return " (in NVIDIA's catalog: %s)" % _XIDS[int(xid[1])]
+    if xid is not None and int(xid[1]) in xids():
+        return " (in NVIDIA's catalog: %s)" % xids()[int(xid[1])].meaning
     code = _CODE.search(text)
-    number = int(code[1] or int("1" + code[2]) - 128) if code else 0
-    told = _SIGNALS.get(number, "")
+    number = 128 + int(code[1]) if code and code[1] else int("1" + code[2]) if code else 0
+    said = read_text("exit", "exit code %d" % number) if number else None
+    told = said.cause if said and said.cause else ""
     return " (%s)" % told if told and told.split(":")[0] not in text else ""
 
 

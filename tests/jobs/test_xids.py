@@ -1,0 +1,45 @@
+"""NVIDIA's Xids stand in one table: the log's reader, the checks and the words of a quoted line agree with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.diagnosis.around import only_of_programs
+from jobs.faults.catalogue import catalogue
+from jobs.faults.xid import xids
+from jobs.nccl.diagnosis.quotes import meant
+from jobs.pod.nccl_reader.events.symptoms import classify
+
+ACTIONS = {"none", "restart app", "reset GPU", "reboot", "workflow"}
+LINE = "NVRM: Xid (PCI:0000:3b:00): {}, pid=1, name=python, GPU Reset Required"
+
+
+def test_every_row_has_a_meaning_and_an_action_of_nvidias_catalogue() -> None:
+    assert len(xids()) > 35
+    assert {row.action for row in xids().values()} == ACTIONS
+    assert all(row.meaning for row in xids().values())
+    assert {name for row in xids().values() for name in (row.check, row.log) if name} <= set(catalogue())
+
+
+@pytest.mark.parametrize("number", range(1, 200))
+def test_the_reader_of_the_pods_knows_the_xids_of_the_table_and_no_others(number: int) -> None:
+    """The pods cannot read the table; what they say of a number is held against it."""
+    symptom = classify(LINE.format(number).encode())
+    fault = symptom.fault if symptom is not None and symptom.role == "cause" else ""
+    assert fault == (xids()[number].log if number in xids() else "")
+
+
+@pytest.mark.parametrize("number", sorted(xids()))
+def test_a_quoted_line_says_what_the_number_means(number: int) -> None:
+    assert xids()[number].meaning in meant(LINE.format(number))
+    assert not meant(LINE.format(200 + number))
+
+
+def test_no_xid_that_a_program_brings_about_is_a_broken_gpu() -> None:
+    rows = xids().values()
+    assert {row.code for row in rows if row.program} == {13, 31, 43, 45}
+    assert not [row.code for row in rows if row.program and (row.check or row.log)]
+    assert not [row.code for row in rows if row.check and row.action in ("none", "restart app")]
+    assert only_of_programs("Xid 13, then Xid 31")
+    assert not only_of_programs("Xid 13, then Xid 79")
+    assert not only_of_programs("no number")
