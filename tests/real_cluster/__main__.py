@@ -140,10 +140,10 @@ def able(needed: tuple[str, ...], kubelets: int) -> None:
 def inotify_left() -> int:
     """How many inotify instances this user may still make; without one a kubelet, or containerd, does not start."""
     used = 0
-    for process in filter(lambda each: each.name.isdigit(), Path("/proc").iterdir()):
-        with contextlib.suppress(OSError):  # it has ended
-            if process.stat().st_uid == os.geteuid():
-                used += sum(each.readlink() == Path("anon_inode:inotify") for each in (process / "fd").iterdir())
+    for each in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it is closed by now, or another user's
+            if each.readlink() == Path("anon_inode:inotify") and each.parents[1].stat().st_uid == os.geteuid():
+                used += 1
     return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii")) - used
 
 

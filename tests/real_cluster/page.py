@@ -45,7 +45,7 @@ class Results:
         row["seconds"] = round(row["seconds"] + report.duration, 1)
         if report.outcome != "passed":
             row["outcome"] = report.outcome
-        row |= dict(item.user_properties)
+        row |= dict(item.user_properties) | {"ended": report.when == "teardown"}
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -54,7 +54,10 @@ class Results:
         some = session.config.option.keyword or session.config.args != [str(Path(__file__).parent)]
         before = json.loads(path.read_text(encoding="utf-8")) if some and path.exists() else {"about": {}, "tests": {}}
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        content = {"about": before["about"] | self._about, "day": day, "tests": before["tests"] | self._rows}
+        ended = {
+            name: row for name, row in self._rows.items() if row.pop("ended", False)
+        }  # whoever interrupts has no result
+        content = {"about": before["about"] | self._about, "day": day, "tests": before["tests"] | ended}
         path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
