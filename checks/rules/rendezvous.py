@@ -63,11 +63,10 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             yield silent(trial, rank, "dns")
             continue
         lookups = {str(p.get("index")): p for p in data.get("peers") or []}
-        cut_off = _cut_off(trial, spec, rank)
         for peer in range(spec.nodes):
             found = _lookup(arrow(trial, rank, peer), lookups.get(str(peer)), _pod_ip(trial, peer), names[peer])
             silent_server = (lookups.get(str(peer)) or {}).get("error") in SILENT_SERVER
-            if found.fault == "dns.unresolved" and silent_server and cut_off:
+            if found.fault == "dns.unresolved" and silent_server and (cut_off := _cut_off(trial, spec, rank)):
                 found = replace(found, observed=f"{found.observed}; {cut_off}", fault="network.unreachable")
             yield found
 

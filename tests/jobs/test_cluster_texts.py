@@ -237,7 +237,7 @@ ROWS = [
     (
         "api",
         'Internal error occurred: failed calling webhook "kueue.x-k8s.io": Post "https://kueue-webhook-service.kueue-system.svc:443/mutate": no endpoints available for service "kueue-webhook-service"',
-        "admission.denied",
+        "admission.webhook-down",
         "infrastructure",
         "webhook",
     ),

@@ -9,6 +9,7 @@ import pytest
 from jobs.cluster.client.errors import ApiError, api_error
 from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import read_refusal
+from jobs.faults.catalogue import catalogue
 from jobs.run.launcher import Launcher
 from jobs.trial.spec import TrialSpec
 
@@ -159,12 +160,17 @@ DENIED = 'admission webhook "vtrainjob.kb.io" denied the request: '
             "clustertrainingruntime/torch-of-others",
             "Apply Trainer's runtimes",
         ),
-        (f"{DENIED}no runtime of team a is approved", "admission.denied", DENIED.split('"')[1], "what it wants"),
+        (
+            f"{DENIED}no runtime of team a is approved",
+            "admission.denied",
+            DENIED.split('"')[1],
+            "Exempt the training namespace",
+        ),
         (
             'admission webhook "gate.example.com" denied the request: unsupported runtime: runc',
             "admission.denied",
             "webhook/gate.example.com",
-            "what it wants",
+            "Exempt the training namespace",
         ),
     ],
 )
@@ -173,7 +179,7 @@ def test_what_kueue_says_of_a_trainjobs_runtime(message: str, fault: str, subjec
     refusal = read_refusal(message)
     assert refusal.fault == fault
     assert subject in refusal.subject
-    assert advice in refusal.suggestion
+    assert advice in (refusal.remedy or catalogue()[fault].remedy)
 
 
 UNANSWERED = (
