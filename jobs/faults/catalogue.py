@@ -61,6 +61,10 @@ class Fault:
         return self.look or f"layer {self.layer}"
 
 
+_LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
+"""What the reader of logs knows already (jobs.faults.lines), which nobody reads who asks what a fault means."""
+
+
 class Catalogue(Mapping[str, Fault]):
     """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
 
@@ -69,9 +73,9 @@ class Catalogue(Mapping[str, Fault]):
         self._texts: dict[str, tuple[str, str]] = {}
         self._known: dict[str, Fault] = {}
         for path in paths:
-            text = path.read_text(encoding="utf-8")
-            self._files.append(text)
+            text = _LINES.sub("", path.read_text(encoding="utf-8"))
             head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", text)
+            self._files += [text] if entries else []
             self._texts |= {entry.partition(":")[0].strip(): (head, entry) for entry in entries}
 
     def __getitem__(self, fault_id: str) -> Fault:
@@ -131,11 +135,17 @@ def failure_class(classes: Iterable[str]) -> str | None:
     return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)
 
 
-def _faults(text: str) -> dict[str, Fault]:
+def load(text: str) -> dict[str, Any]:
+    """Return a catalogue file as data."""
     import yaml  # noqa: PLC0415 -- a run that finds nothing reads no catalogue
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
     document: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 -- both are safe
+    return document
+
+
+def _faults(text: str) -> dict[str, Fault]:
+    document = load(text)
     faults = {}
     for fault_id, entry in document["faults"].items():
         causes: dict[str, Any] = {

@@ -35,7 +35,7 @@ def files() -> Mapping[str, str]:
     ]
     sources = [(root, path) for root, path in sources if path not in {here / "sweep" / name for name in HOST_ONLY}]
     analyzer = here / "nccl_reader"
-    sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
+    sources += [(analyzer.parent, path) for path in sorted((*analyzer.rglob("*.py"), *analyzer.rglob("*.json")))]
     texts = {path.relative_to(root).as_posix(): _bare(path.read_text(encoding="utf-8")) for root, path in sources}
     return MappingProxyType(texts)
 

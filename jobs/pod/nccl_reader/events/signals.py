@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, List, Set, Tuple
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
-from . import left_out, other_software, trouble, unheaded
-from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
+from . import left_out, trouble, unheaded
+from .symptoms import BENIGN, CONSEQUENCE, OTHERS, OTHERS_WORDS, classify, may_show
 from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *OTHERS_WORDS, *unheaded.WORDS)))
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -216,7 +216,7 @@ _LINE = Patterns(
         (_LAST, _LAST_ERROR.pattern),
         (_SPEAKING, _SPEAKS),
         (_SPEAKING, _OLD_WARN.pattern),
-        *((_SPEAKING, pattern) for _, _, pattern in other_software.NOT_NCCL),
+        *((_SPEAKING, item.pattern) for item in OTHERS),
         *_SIGNALS,
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
@@ -237,7 +237,7 @@ _SAYS_MASKED = AnyOf(
             for word in needed(each)
         ),
         *WORDS,
-        *other_software.WORDS,
+        *OTHERS_WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
