@@ -7,20 +7,20 @@ as may be (no ``(?i)``): most lines of a log meet no pattern, since a gate looks
 fault only together with that choice; degraded: works, but worse than the hardware could; consequence: another rank
 failed first; benign: harmless. ``who`` is nccl where only NCCL or a plugin of its says so, others (the default) where
 it stands on lines of their own. ``lasting`` is one of NCCL's beside which a job that came to its end all the same
-leaves nothing proven. ``before`` names faults whose lines (of the same ``who``) are tried after this one, where both fit a
-text. ``example`` is a text that it fits and none before it does, ``near_miss`` one that it does not; or several.
+leaves nothing proven. ``before`` names faults whose lines (of the same ``who``) are tried after this one, where both
+fit a text. ``example`` is a text that it fits and none before it does, ``near_miss`` one that it does not; or several.
 
-Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last at the end, each
-in the order of the files and of their entries, but for ``before``. `python -m jobs.faults` writes them in that order
-into what the pods get (COMPILED).
+Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last at the end,
+each in the order of the files and of their entries, but for ``before``. `python -m jobs.faults` writes them in that
+order into what the pods get (COMPILED).
 
 The words are those of NCCL's WARN(...) texts (libnccl.so 2.18 to 2.30) and aws-ofi-nccl's (NCCL_OFI_WARN); of torch
 (torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
-torch/cuda, torch/utils/data; third_party/gloo); of cudaGetErrorString, nvmlErrorString, libnvidia-container and ld.so(8); of Open
-MPI's help-*.txt, Hydra, PMIx, Slurm (src/common/slurm_errno.c, plugins/auth/munge), ssh(1), enroot, pyxis, runc
-(libcontainer) and Apptainer; of Ray, vLLM, SGLang, DeepSpeed, Megatron-LM, fairseq and Lightning; of oneCCL
-(internal_kvs.cpp) and UCX (ib_device.c, ib_mlx5_dv.c); of modprobe(8) and the kernel (kernel/module, mlx5_core, aer.c).
-Comments name the file of a line.
+torch/cuda, torch/utils/data; third_party/gloo); of cudaGetErrorString, nvmlErrorString, libnvidia-container and
+ld.so(8); of Open MPI's help-*.txt, Hydra, PMIx, Slurm (src/common/slurm_errno.c, plugins/auth/munge), ssh(1), enroot,
+pyxis, runc (libcontainer) and Apptainer; of Ray, vLLM, SGLang, DeepSpeed, Megatron-LM, fairseq and Lightning; of
+oneCCL (internal_kvs.cpp) and UCX (ib_device.c, ib_mlx5_dv.c); of modprobe(8) and the kernel (kernel/module, mlx5_core,
+aer.c). Comments name the file of a line.
 """
 
 from __future__ import annotations
