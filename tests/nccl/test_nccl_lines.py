@@ -10,19 +10,34 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.faults.catalogue import fault_catalogue
+from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
 from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import needed
 
 LINES = in_order(read_lines())
 lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
+WORDS = {
+    "stage": ("start", "store", "connect", "running"),
+    "blame": ("own", "kernel", "peer", "last", "warning"),
+    "scope": ("host", "hosts"),
+}
 ROLES = ("cause", "why", "degraded", "consequence", "benign")
 
 
-def test_what_the_pods_get_is_what_the_catalogue_says():
+def test_what_the_pods_and_the_analyzer_get_is_what_the_catalogue_says():
     """`python -m jobs.faults` writes it."""
     assert COMPILED.read_text(encoding="utf-8") == compiled()
+    assert WEIGHED.read_text(encoding="utf-8") == weighed()
+
+
+def test_a_fault_is_weighed_in_words_that_the_analyzer_knows():
+    """A wrong word would be none at all."""
+    for fault in fault_catalogue().values():
+        for weight, words in WORDS.items():
+            assert getattr(fault, weight) in ("", *words), (fault.id, weight)
+    for weight, words in WORDS.items():
+        assert all(having(weight, word) for word in words)
 
 
 @lines
