@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from ..faults.catalogue import formed, having
 from ..faults.variants import Detail
-from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY, classify
+from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
@@ -189,10 +189,10 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     if note is None:
         return causes
     known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
-    symptom = classify(note.text.encode())
-    if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
-        known.append((symptom.fault, said))
-    gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
+    role, _, fault = note.shows.partition(" ")
+    if role == WHY and (said := formed(fault, note.text)) is not None:
+        known.append((fault, said))
+    gone = _FOLLOWS if role == CONSEQUENCE else ""
     return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
 
 

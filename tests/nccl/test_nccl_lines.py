@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
 from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
+from jobs.nccl import Partial, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import needed
 
@@ -78,6 +80,18 @@ def test_a_line_goes_before_another_faults_only_where_that_decides_an_example():
 def first(order: list[Line], text: str) -> Line:
     """Return the first line that fits a text."""
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
+
+
+def test_what_a_line_shows_is_told_once_and_travels_with_it():
+    """By the line as it stands in the log: the host sees it shortened and without secrets, and asks no pattern again."""
+    far = "RuntimeError: " + "x" * 600 + " fork failed: Resource temporarily unavailable"
+    log = f"{far}\nTraceback (most recent call last):\nworker: Waiting in store based barrier to initialize\n"
+    sent = read([("log", [log.encode()])])
+    (source,) = Partial.from_dict(json.loads(json.dumps(sent.to_dict()))).sources
+    assert source.events["exception"].shows == "cause nccl.process-limit"
+    assert "temporarily" not in source.events["exception"].text
+    assert source.events["traceback"].shows == ""
+    assert source.events["symptom nccl.not-all-came"].role == "why"
 
 
 def test_a_circle_of_lines_is_refused():

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from ...faults.catalogue import having
-from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, CONSEQUENCE, SYMPTOMS, WHY, classify
+from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, CONSEQUENCE, SYMPTOMS, WHY
 from ...pod.nccl_reader.events.transports import RDMA
 from ...pod.nccl_reader.state.copies import LISTS
 from ..job.hosts import hosts_of
@@ -216,7 +216,7 @@ class Judgement:
         if not self.finished:
             notes += [note for name, note in self.causes if name not in warned]
         ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not say that no other process came to it
-        notes += [note for name, note in named.items() if name in ends and not _only_explains(note)]
+        notes += [note for name, note in named.items() if name in ends and note.role != WHY]
         notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
         return min(notes, key=place, default=None)
 
@@ -246,8 +246,7 @@ class Judgement:
         What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
         alone = self.finished and note.count == 1 and self.stands_before(note) and not _OUTSIDE.search(note.text)
-        named = classify(note.text.encode()) if alone else None
-        return alone and (named is None or named.role == BENIGN)
+        return alone and note.role in ("", BENIGN)
 
     def stands_before(self, note: Note) -> bool:
         """Say whether a line stands before NCCL's first one in its stream."""
@@ -334,9 +333,3 @@ _PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
 """What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
-
-
-def _only_explains(note: Note) -> bool:
-    """Say whether a line tells why something else failed, and is no failure itself, such as perftest's empty GID."""
-    symptom = classify(note.text.encode())
-    return symptom is not None and symptom.role == WHY

@@ -28,6 +28,11 @@ class Symptom(NamedTuple):
     nccls: bool  # only NCCL says so, or a plugin of its
     lasting: bool  # of a job that came to its end all the same, it leaves nothing proven
 
+    @property
+    def shows(self) -> str:
+        """What a note keeps of it."""
+        return "%s %s" % (self.role, self.fault)
+
 
 def _read() -> Tuple[Symptom, ...]:
     data = pkgutil.get_data(str(__package__), "symptoms.json")  # out of a zip, too

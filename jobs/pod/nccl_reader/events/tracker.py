@@ -89,7 +89,7 @@ class Tracker:
             if what == FACT:
                 proc.add(effect[1], effect[2])
             elif what == NOTE:
-                proc.note(effect[1], self.source, line, raw)
+                proc.note(effect[1], self.source, line, raw, effect[2] if len(effect) > 2 else "")
             elif what == COMM:
                 self.communicator(effect[1], line)
             elif what == ENV:
@@ -145,9 +145,9 @@ class Tracker:
             known = None
         symptom = classify(full) if known is None else known
         if symptom is None or symptom.lasting:
-            self.proc.note("warn", self.source, line, raw)
+            self.proc.note("warn", self.source, line, raw, "" if symptom is None else symptom.shows)
         if symptom is not None and symptom.role != BENIGN:
-            self.proc.note(symptom.fault, self.source, line, raw)
+            self.proc.note(symptom.fault, self.source, line, raw, symptom.shows)
 
     # -- communicators -------------------------------------------------------------------------------------------------
     def communicator(self, said: CommLine, line: int) -> None:
