@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from jobs.nccl.diagnosis.variants import formed, last_words
 
+from jobs.faults.catalogue import formed
+from jobs.faults.variants import last_words
 from tests.nccl.test_nccl_causes import HEALTHY, judged
 from tests.nccl.test_nccl_other_software import TORCHRUN, died, first
 
