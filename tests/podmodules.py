@@ -50,7 +50,9 @@ def _imported() -> dict[str, ModuleType]:
     sys.meta_path.insert(0, finder)
     try:
         stems = [
-            path.removesuffix(".py").removesuffix("/__init__") for path in pod.files() if path.startswith(PACKAGES)
+            path.removesuffix(".py").removesuffix("/__init__")
+            for path in pod.files()
+            if path.startswith(PACKAGES) and path.endswith(".py")
         ]
         names = [stem.replace("/", ".") for stem in stems]
         for name in names:

@@ -13,9 +13,10 @@ import pytest
 
 from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
 from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
-from jobs.nccl import Partial, read
+from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import needed
+from tests.nccl.symptom_rows import STARTED, failing
 
 LINES = in_order(read_lines())
 lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
@@ -80,6 +81,23 @@ def test_a_line_goes_before_another_faults_only_where_that_decides_an_example():
 def first(order: list[Line], text: str) -> Line:
     """Return the first line that fits a text."""
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
+
+
+@pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")])
+def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
+    """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
+    line = LINES[at]
+    for example in line.example:
+        beside = f"{STARTED}\n{example}\nTraceback (most recent call last):\nRuntimeError: NCCL error\n"
+        ways = [beside, failing(example)] if line.who == NCCL else [beside]
+        assert any(line.fault in told(log) for log in ways), example
+
+
+def told(log: str) -> set[str | None]:
+    """Return the faults that are reported of a log, with those that explain them and the likely causes."""
+    (job,) = conclude(read([("log", [log.encode()])]))
+    found = {name for fault in job["faults"] for name in (fault["fault"], fault["why"])}
+    return found | {cause["fault"] for cause in job["causes"]}
 
 
 def test_what_a_line_shows_is_told_once_and_travels_with_it():
