@@ -26,7 +26,7 @@ def of_the_pods() -> dict[str, bytes]:
             py_compile.compile(str(source), str(made), path, doraise=True, invalidation_mode=mode)
             return made.read_bytes()
 
-        return {text: compiled(path, text) for path, text in pod.files().items()}
+        return {text: compiled(path, text) for path, text in pod.files().items() if path.endswith(".py")}
 
 
 def lay_beside(source: Path, text: str) -> None:
