@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, 
 from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import needed
+from tests.nccl.samples import samples
 from tests.nccl.symptom_rows import STARTED, failing
 
 LINES = in_order(read_lines())
@@ -49,6 +51,15 @@ def test_a_line_fits_its_examples_and_none_before_it_does(at):
     for example in LINES[at].example:
         symptom = classify(example.encode())
         assert symptom is SYMPTOMS[at], (example, symptom)
+
+
+@lines
+def test_no_pattern_is_hidden_by_the_lines_before_it(at):
+    """Of each, some text is known as this line: one of its examples, or one that is made of the pattern."""
+    rng, line = random.Random(5), LINES[at]
+    for pattern in line.pattern:
+        texts = [text.encode() for text in line.example if re.search(pattern, text)]
+        assert any(classify(text) is SYMPTOMS[at] for text in (*texts, *samples(pattern.encode(), rng))), pattern
 
 
 @lines
