@@ -11,7 +11,7 @@ OUT := report
 ARGS :=
 unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 
-.PHONY: help demo test test-slow test-torch test-real lint wheel chart lock clean
+.PHONY: help demo test test-slow test-torch test-real lint faults wheel chart lock clean
 help:
 	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
 	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-real  build a real Kubernetes and run tests on it, with Go: MINOR=1.37 chooses which; on a cluster that"
 	@echo "                is there: CLUSTER=KUBECONFIG, and REGISTRY=... where it pulls the images from; ARGS=\"-k cronjob\""
 	@echo "make lint       ruff (format and rules) and mypy --strict"
+	@echo "make faults     write what the pods get of the fault catalogue: jobs/pod/nccl_reader/events/symptoms.json"
 	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
 	@echo "make chart      renew what the Helm chart takes over from the kustomizations"
 	@echo "make lock       renew the lock files"
@@ -55,6 +56,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+faults: $(VENV)/.dev
+	$(BIN)/python -m jobs.faults
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m hatchling build -t wheel -d dist

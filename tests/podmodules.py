@@ -51,7 +51,7 @@ def _imported() -> dict[str, ModuleType]:
     sys.meta_path.insert(0, finder)
     try:
         within = tuple(f"{payload.PACKAGE}/{name}" for name in PACKAGES)
-        paths = [path for path in payload.files() if path.startswith(within)]
+        paths = [path for path in payload.files() if path.startswith(within) and path.endswith(".py")]
         for path in paths:
             importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         names = [name for name in sys.modules if name.partition(".")[0] == payload.PACKAGE]

@@ -5,6 +5,7 @@ Rule: a fault that a check can raise and the catalogue does not know is a test f
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +42,16 @@ class Fault:
     cannot run, or its results are wrong), degraded (it runs, but not on what was paid for), info (says how far the
     judgement goes). ``alternatives`` are the causes that it may have, in the order in which the field meets them, and
     ``variants`` those that a line tells.
+
+    How the log analyzer weighs a line of a fault: ``stage`` is when it meets a job: start (it keeps a process from
+    starting: where NCCL has come up and no program died, another process says it), store (said before the first line
+    of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank comes to it by
+    itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher tells it of a process
+    that had no last word), peer (what the end of another rank or NIC looks like from elsewhere), last (said of a peer
+    that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it).
+    ``scope``: hosts (it speaks of another host), host (it happens inside of one). ``deadly``: a process cannot go on
+    after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
+    may have moved to another port.
     """
 
     id: str
@@ -52,6 +63,11 @@ class Fault:
     source: str
     look: str = ""
     severity: str = ""
+    stage: str = ""
+    blame: str = ""
+    scope: str = ""
+    deadly: bool = False
+    recovers: bool = False
     failure: str = INFRASTRUCTURE
     alternatives: tuple[Alternative, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -61,6 +77,10 @@ class Fault:
         return self.look or f"layer {self.layer}"
 
 
+_LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
+"""What the reader of logs knows already (jobs.faults.lines), which nobody reads who asks what a fault means."""
+
+
 class Catalogue(Mapping[str, Fault]):
     """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
 
@@ -68,7 +88,7 @@ class Catalogue(Mapping[str, Fault]):
         self._texts: dict[str, tuple[str, str]] = {}  # the line with the layer, and the entry
         self._known: dict[str, Fault] = {}
         for path in paths:
-            text = path.read_text(encoding="utf-8")
+            text = _LINES.sub("", path.read_text(encoding="utf-8"))
             head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", text)
             self._texts |= {entry.partition(":")[0].strip(): (head, entry) for entry in entries}
 
@@ -106,6 +126,33 @@ def catalogue() -> Catalogue:
 def fault_catalogue() -> Catalogue:
     """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
     return Catalogue(sorted(FOLDER.glob("logs/*.yaml")))
+
+
+WEIGHTS = ("stage", "blame", "scope", "deadly", "recovers")
+WEIGHED = FOLDER / "weights.json"
+"""The WEIGHTS of each fault that has some, as `python -m jobs.faults` writes them: no log needs the whole catalogue."""
+
+
+@cache
+def having(weight: str, value: str | bool = True) -> frozenset[str]:
+    """Return the faults of NCCL's logs of which an entry says so."""
+    return frozenset(fault for fault, weights in _weights().items() if weights.get(weight) == value)
+
+
+@cache
+def _weights() -> dict[str, dict[str, str | bool]]:
+    weights: dict[str, dict[str, str | bool]] = json.loads(WEIGHED.read_text(encoding="utf-8"))
+    return weights
+
+
+def weighed() -> str:
+    """Return what WEIGHED holds, a line for each fault."""
+    told = {
+        name: {key: value for key in WEIGHTS if (value := getattr(fault, key))}
+        for name, fault in sorted(fault_catalogue().items())
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(weights)}" for name, weights in told.items() if weights]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def formed(fault: str, text: str) -> Detail | None:
@@ -166,11 +213,17 @@ def failure_class(classes: Iterable[str]) -> str | None:
     return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)
 
 
-def _faults(text: str) -> dict[str, Fault]:
+def load(text: str) -> dict[str, Any]:
+    """Return a catalogue file as data."""
     import yaml  # noqa: PLC0415 -- a run that finds nothing reads no catalogue
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
     document: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 -- both are safe
+    return document
+
+
+def _faults(text: str) -> dict[str, Fault]:
+    document = load(text)
     faults = {}
     for fault_id, entry in document["faults"].items():
         causes: dict[str, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from ..faults.catalogue import formed
+from ..faults.catalogue import formed, having
 from ..faults.variants import Detail
-from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY, classify
+from ..pod.nccl_reader.events.symptoms import CONSEQUENCE, WHY
 from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.scan import uncollected
 from ..pod.nccl_reader.state.partial import Partial
@@ -16,7 +16,7 @@ from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
 from .diagnosis.defects import slow_causes, slow_versions, with_defects
-from .diagnosis.judge import WARNED, Judgement, Rules
+from .diagnosis.judge import Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
 from .diagnosis.quotes import meant, quoted, trouble_said
@@ -189,10 +189,10 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     if note is None:
         return causes
     known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
-    symptom = classify(note.text.encode())
-    if symptom is not None and symptom.role == WHY and (said := formed(symptom.fault, note.text)) is not None:
-        known.append((symptom.fault, said))
-    gone = _FOLLOWS if symptom is not None and symptom.role == CONSEQUENCE else ""
+    role, _, fault = note.shows.partition(" ")
+    if role == WHY and (said := formed(fault, note.text)) is not None:
+        known.append((fault, said))
+    gone = _FOLLOWS if role == CONSEQUENCE else ""
     return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
 
 
@@ -207,7 +207,7 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
         return spoken or _signs(judgement, unheaded or signs_beside(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
         return []
-    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in WARNED]
+    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")]
     return warned or _signs(judgement, unheaded or signs_shown(judgement)[:1])
 
 

@@ -29,7 +29,8 @@ _READABLE = 0o100644 << 16
 def files() -> Mapping[str, str]:
     """Return every shipped file: path in the archive -> source."""
     here = Path(__file__).resolve().parents[1] / "pod"
-    paths = {path.relative_to(here).as_posix(): path for path in sorted(here.rglob("*.py"))}
+    kinds = (*here.rglob("*.py"), *here.rglob("*.json"))  # the symptoms of logs are data
+    paths = {path.relative_to(here).as_posix(): path for path in sorted(kinds)}
     entry = paths.pop("probe.py")
     texts = {ENTRY: entry.read_text(encoding="utf-8")}
     for name, path in paths.items():

@@ -10,6 +10,7 @@ import pytest
 from cli.listing import all_checks
 from cli.matrix import page
 from jobs.faults.advice import FAULTS
+from jobs.faults.lines import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"
@@ -17,39 +18,20 @@ SYMPTOMS, ROWS = "tests/nccl/test_nccl_symptoms.py", "tests/nccl/symptom_rows.py
 LOGS = "tests/e2e/test_told_by_logs.py"
 CAUSES = "tests/nccl/test_nccl_causes.py"
 IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
-IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "gid-empty", "mr-memory", "chunk-size")
-IN_LINES += ("efa-peer-gone", "efa-unreachable", "nvls-slots", "imex-import", "gpu-xid", "rendezvous", "no-gpu")
-IN_LINES += ("cuda-driver", "nic-count-ignored", "uneven-hosts", "port-in-use", "nvshmem", "process-limit")
-IN_LINES += ("invalid-usage", "ofi-error", "p2p-refused", "driver-mismatch", "kernel-fault")
-ENVIRONMENT = ("bus-error", "cuda-init", "cuda-unsupported", "cumem-host", "driver-state", "ended-outside")
-ENVIRONMENT += ("gpu-busy", "gpu-lost", "gpu-mapping", "gpu-reset", "graph-file", "ib-card", "ib-create")
-ENVIRONMENT += ("ib-length", "ib-netdev", "library", "loopback-name", "mpi", "name-resolution", "no-algorithm")
-ENVIRONMENT += ("no-launcher", "no-transport", "no-unique-id", "nvlink-broken", "nvlink-error", "peer-limit")
-ENVIRONMENT += ("ports-used-up", "process-killed", "roce-version", "stalled-ranks", "store-gone")
-ENVIRONMENT += ("too-many-processes", "topology-nic", "topology-search", "topology-unreadable")
-NCCL_WARNINGS = ("cuda-symbols", "device-api", "gdrcopy-failed", "ib-given-up", "internal", "local-socket")
-NCCL_WARNINGS += ("nic-fusion", "plugin-failed", "plugin-invalid", "ranks-differ", "setting-invalid")
-NCCL_WARNINGS += ("gid-changed", "plugin-interface", "plugin-versions", "rxdm", "system-call")
-OTHER_SOFTWARE = ("ddp-unused", "gloo-interface", "node-lost", "parallel-sizes", "pcie-error", "storage", "wrong-store")
-OTHER_SOFTWARE += ("cuda-mps", "custom-all-reduce", "cxi-queue", "cxi-service", "shm-permission")
+IN_LINES += ("shm-name", "chunk-size", "nvls-slots", "uneven-hosts")
+#: Faults that a line of the catalogue tells of a job: tests/nccl/test_nccl_lines.py shows each, by its examples.
+BY_LINES = {line.fault for line in read_lines() if line.role in ("cause", "degraded")}
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
-        for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
+        for kind in ("dead", "mismatch", "stalled", "order", "inside")
     },
     "nccl.hang-watchdog": ("tests/hang/test_blocked_watchdogs.py", "a watchdog's report, which no trial leaves"),
-    **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_libraries.py", "words of libraries beside NCCL")
-        for name in ("cuda-interposer", "cuda-library", "iommu", "psm")
-    },
-    **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_programs.py", "words of a program's own end")
-        for name in ("checkpoint-mismatch", "download", "file-broken")
-    },
+    "nccl.iommu": ("tests/nccl/test_nccl_libraries.py", "words of a library beside NCCL"),
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
-        for name in ("container", "file-access", "not-a-number", "not-all-came", "tensors-differ")
+        for name in ("file-access", "not-all-came", "tensors-differ")
     },
     "network.unreachable": (
         "tests/checks/test_judge_rendezvous.py",
@@ -66,12 +48,7 @@ SHOWN_OTHERWISE = {
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_environment.py", "words of what stands around NCCL")
-        for name in ENVIRONMENT
-    },
-    **{f"nccl.{name}": ("tests/nccl/test_nccl_warnings.py", "a warning of NCCL's sources") for name in NCCL_WARNINGS},
-    **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_other_software.py", "words of torch, launchers, the kernel")
-        for name in OTHER_SOFTWARE
+        for name in ("cumem-host", "ib-length", "too-many-processes")
     },
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
@@ -79,17 +56,11 @@ SHOWN_OTHERWISE = {
     "nccl.gdr-no-module": (ROWS, "a cause that older NCCL prints"),
     "nccl.gdr-distance": (ROWS, "a cause that older NCCL prints"),
     "nccl.topology-virtual": (ROWS, "a cause beside another"),
-    "nccl.net-forced": (ROWS, "each node's own collective fails first"),
     "nccl.net-intra-node": (ROWS, "the profile's expectation is judged first: nccl.intra-node-path"),
-    "nccl.bootstrap-unroutable": (ROWS, "pods of the lab have one interface that reaches others"),
     "nccl.net-env": (LOGS, "NCCL does not print NCCL_NET"),
     "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
     "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
-    "nccl.plugin-abort": ("tests/nccl/test_nccl_excerpts.py", "a plugin of one cloud"),
-    "nccl.wrong-peer": (LOGS, "it needs a stranger in the rendezvous"),
     # of logs that no trial writes
-    "nccl.launch-failed": (LOGS, "mpirun's words in a pasted log"),
-    "nccl.oom-killed": (LOGS, "Slurm's words in a pasted log; in a pod it is container.oom"),
     "nccl.separate-runs": ("tests/nccl/test_nccl_pasted.py", "several runs in one pasted log"),
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
     "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
@@ -102,14 +73,14 @@ SHOWN_OTHERWISE = {
     },
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_not_at_fault.py", "hardware, or an errno, that the lab does not have")
-        for name in ("gdr-unsupported", "mixed-hcas", "mixed-rails", "connect-failed")
+        for name in ("gdr-unsupported", "mixed-hcas", "mixed-rails")
     },
     **{
         f"nccl.{name}": (
             "tests/nccl/test_nccl_remedies.py",
             "a line of a kernel, a runtime or a daemon, which the lab has not",
         )
-        for name in ("imex-asleep", "dmabuf-topology", "cdi-device")
+        for name in ("imex-asleep", "dmabuf-topology")
     },
     "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
     "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
@@ -159,10 +130,11 @@ def shown(entries):
 
 
 def test_every_fault_of_the_catalogue_is_shown(shown):
-    """By a scenario that must find it or name it as the cause; else by a recorded case, which is listed here and exists."""
+    """By a scenario that must find it or name it as the cause, or by its line; else by a recorded case that is listed here."""
     assert shown <= set(FAULTS)
     missing = set(FAULTS) - shown
-    assert missing - set(SHOWN_OTHERWISE) == set()
+    assert missing - set(SHOWN_OTHERWISE) - BY_LINES == set()
+    assert set(SHOWN_OTHERWISE) & BY_LINES == set(), "these are shown by their own lines: strike them off"
     assert set(SHOWN_OTHERWISE) - missing == set(), "these are shown by a scenario now: strike them off"
     for fault, (place, _) in SHOWN_OTHERWISE.items():
         assert fault in (ROOT / place).read_text(), f"{place} does not speak of {fault}"

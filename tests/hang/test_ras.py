@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +15,7 @@ from jobs.nccl.hang.model import Evidence
 from reports.record import EXIT_CODES
 from tests.hang.recorded import DATA
 from tests.hang.test_layouts import dumped, play
+from tests.program import ROOT
 
 
 def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path):
@@ -180,3 +183,17 @@ def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_pat
     )
     _, job = explain(*sorted(answers.glob("ras-*.json")))
     assert "nothing wrong" not in job["sentence"], job["sentence"]
+
+
+def test_two_operations_that_differ_are_told_alike_in_every_process():
+    """Python orders its sets of texts by a seed that each process draws: what RAS says first counts."""
+    code = "from cli.explain import main; main(['tests/hang/data/nccl-2.28.9/branch/ras-0.txt', '--format', 'json'])"
+    told = set()
+    for seed in ("0", "1"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=env, check=False
+        )
+        told.add(done.stdout)
+    assert len(told) == 1
+    assert "Rank 2 launched" in told.pop()

@@ -12,7 +12,6 @@ from jobs.pod.nccl_reader.events import foreign, signals, trouble
 from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
 from jobs.pod.nccl_reader.events.kinds import CHANNEL_STARTS, KINDS
-from jobs.pod.nccl_reader.events.other_software import NOT_NCCL
 from jobs.pod.nccl_reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify, may_show
 from jobs.pod.nccl_reader.lines.clean import ESCAPES, plain_lines
@@ -237,7 +236,7 @@ def test_no_symptom_is_hidden_by_the_gates_in_front_of_it(every):
             texts = list(samples(part, rng))
             assert texts, part
             for text in texts:
-                own = (item.fault, item.role, item.pattern) not in NOT_NCCL and part not in WARNED_OF
+                own = item.nccls and part not in WARNED_OF
                 assert not own or not is_quiet(text.translate(HEX_DIGITS)), text
                 source = Source("x")
                 signals.SignalReader(source, 0).line(text, 1)

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import formed, worded
+from ...faults.catalogue import formed, having, worded
 from ...faults.variants import Detail
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unre
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
-_REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.connect-failed", "nccl.no-route")
 # What a system call says (errno(3)) of a connection that did not come about and was not refused, and what it means.
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
 _ERRNO = {
@@ -148,10 +147,10 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
         return "nccl.mr-memory", "the kernel or the NIC had no memory to pin (ENOMEM)" + also
     if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and "mnnvl" in judgement.job.flags:
         return "nccl.imex-import", _importers(judgement, fault)
-    by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in _REFUSED and _GLOO.search(note.text))
+    by_gloo = fault == "nccl.bootstrap-unroutable" or (fault in having("stage", "connect") and _GLOO.search(note.text))
     if by_gloo and (judgement.event("symptom nccl.loopback-name") or _LOOPBACK.search(note.text)):
         return "nccl.loopback-name", None
-    if fault in _REFUSED:
+    if fault in having("stage", "connect"):
         return _refused(fault, note)
     if (explained := next((each for each in _BY_ANOTHER.get(fault, ()) if judgement.event(each[0])), None)) is not None:
         return explained[1:]
@@ -162,7 +161,9 @@ def _of_rest(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, 
     """Return (why, cause) of a line that has no variant's words."""
     if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
         return "nccl.shm-name", None
-    if fault in ("nccl.rendezvous", *_REFUSED) and (match := _OWN_ADDRESS.search(note.text)):
+    if (fault == "nccl.rendezvous" or fault in having("stage", "connect")) and (
+        match := _OWN_ADDRESS.search(note.text)
+    ):
         return None, _own_address(match[1])
     if (named := _of_named(fault, note.text)) is not None:
         return named

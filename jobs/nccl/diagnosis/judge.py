@@ -11,7 +11,8 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, SYMPTOMS, WHY, classify
+from ...faults.catalogue import having
+from ...pod.nccl_reader.events.symptoms import BENIGN, CAUSE, CONSEQUENCE, SYMPTOMS, WHY
 from ...pod.nccl_reader.events.transports import RDMA
 from ...pod.nccl_reader.state.copies import LISTS
 from ..job.hosts import hosts_of
@@ -110,7 +111,7 @@ class Judgement:
             self.event("nccl-error") or self.event("gloo-error")
         )
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
-        ended = ended or any(name in DEADLY and not self.survived(name) for name in self.job.noted)
+        ended = ended or any(name in having("deadly") and not self.survived(name) for name in self.job.noted)
         if died:
             return False, True
         return waited, ended and not waited
@@ -121,7 +122,7 @@ class Judgement:
         NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
         unless only processes warn of it that came to it.
         """
-        if not self.ended_well or cause not in _WHILE_RUNNING:
+        if not self.ended_well or cause not in having("stage", "running"):
             return self.ended_well
         warned = self.job.noted.get(cause, [])
         came = bool(warned) and not self.event("symptom " + cause)
@@ -209,11 +210,13 @@ class Judgement:
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
         notes += self._notes(_NEVER_RETRIED)
+        warned = having("blame", "warning")
         notes += [note for name, note in self.causes if name in _TRIED and "retrying" not in note.text]
         notes += self._peers_gone()
         if not self.finished:
-            notes += [note for name, note in self.causes if name not in WARNED]
-        notes += [note for name, note in named.items() if name in _NAMED and not _only_explains(note)]
+            notes += [note for name, note in self.causes if name not in warned]
+        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not say that no other process came to it
+        notes += [note for name, note in named.items() if name in ends and note.role != WHY]
         notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
         return min(notes, key=place, default=None)
 
@@ -230,7 +233,7 @@ class Judgement:
         """Return the first cause that a line names and no fault does, since the job came to its end all the same."""
         if self.has("nccl.unexplained", "nccl.restarted", *(name for name, _ in self.causes)):
             return None
-        said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in WARNED]
+        said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in having("blame", "warning")]
         return min(said, key=place, default=None) if self.ended_well else None
 
     def _told(self, note: Note) -> bool:
@@ -243,8 +246,7 @@ class Judgement:
         What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
         alone = self.finished and note.count == 1 and self.stands_before(note) and not _OUTSIDE.search(note.text)
-        named = classify(note.text.encode()) if alone else None
-        return alone and (named is None or named.role == BENIGN)
+        return alone and note.role in ("", BENIGN)
 
     def stands_before(self, note: Note) -> bool:
         """Say whether a line stands before NCCL's first one in its stream."""
@@ -320,82 +322,10 @@ _DIED = ("signal", "launch-failed", "test-failure", "oom-kill")
 _DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught")
 
 # What a rank says when another one is gone, or its queue pair is.
-FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
+FOLLOWS = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == CONSEQUENCE and item.fault))
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
-# What torch warns of and mostly overcomes: a name without an IPv6 address, a store whose process ended first.
-WARNED = ("nccl.name-resolution", "nccl.store-gone", "nccl.loopback-name", "nccl.stalled-ranks", "nccl.wrong-store")
 _RAISED = ("nccl.name-resolution", "nccl.store-gone")  # what it, and others, also say as an error
-
-# Symptoms after which a process cannot go on, even where the log shows nothing behind them.
-DEADLY = frozenset(
-    (
-        "nccl.nvls-failed",
-        "nccl.shm-full",
-        "nccl.shm-attach",
-        "nccl.shm-permission",
-        "nccl.duplicate-gpu",
-        "nccl.net-forced",
-        "nccl.mnnvl-failed",
-        "nccl.bootstrap-interface",
-        "nccl.version-mismatch",
-        "nccl.ib-memlock",
-        "nccl.gdr-register",
-        "nccl.mr-register",
-        "nccl.cuda-memory",
-        "nccl.cuda-arch",
-        "nccl.cuda-failure",
-        "nccl.nic-count",
-        "nccl.rank-count",
-        "nccl.ib-unreachable",
-        "nccl.ib-mixed-fabric",
-        "nccl.no-route",
-        "nccl.files-limit",
-        "nccl.gin-failed",
-        "nccl.gpu-xid",
-        "nccl.rendezvous",
-        "nccl.fabric-manager",
-        "nccl.no-gpu",
-        "nccl.cuda-driver",
-        "nccl.efa-unreachable",
-        "nccl.efa-peer-gone",
-        "nccl.topology-too-large",
-        "nccl.ep-timeout",
-        "nccl.collective-mismatch",
-        "nccl.message-truncated",
-        "nccl.port-in-use",
-        "nccl.p2p-refused",
-        "nccl.driver-mismatch",
-        "nccl.bootstrap-unroutable",
-        "nccl.process-limit",
-        "nccl.invalid-usage",
-        "nccl.ofi-error",
-        "nccl.ib-card",
-        "nccl.ib-netdev",
-        "nccl.ib-create",
-        "nccl.mpi",
-        "nccl.no-transport",
-        "nccl.no-algorithm",
-        "nccl.gpu-busy",
-        "nccl.cuda-init",
-        "nccl.topology-search",
-        "nccl.roce-version",
-        "nccl.peer-limit",
-    )
-)
-
-# Meets a process that is up; torchrun's agents meet again (torch/distributed/elastic) when a rank has failed.
-_WHILE_RUNNING = frozenset(
-    (
-        "nccl.collective-mismatch",
-        "nccl.cuda-failure",
-        "nccl.cuda-memory",
-        "nccl.ep-timeout",
-        "nccl.gpu-xid",
-        "nccl.message-truncated",
-        "nccl.rendezvous",
-    )
-)
 
 _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "retrying (3/34)", as information
 
@@ -403,12 +333,3 @@ _PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
 """What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
-
-_NAMED = {*_NEVER_RETRIED} - {*WARNED}
-"""What others say that ends a process: a good end of the job does not say that no other process came to it."""
-
-
-def _only_explains(note: Note) -> bool:
-    """Say whether a line tells why something else failed, and is no failure itself, such as perftest's empty GID."""
-    symptom = classify(note.text.encode())
-    return symptom is not None and symptom.role == WHY

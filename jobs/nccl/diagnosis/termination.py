@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue
+from ...faults.catalogue import fault_catalogue, having
 from ...faults.variants import Detail
 from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
@@ -16,7 +16,7 @@ from .causes import peer_of, refine
 from .fallbacks import disabled_in_vain
 from .faults import lowered
 from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
-from .judge import DEADLY, WARNED, Judgement
+from .judge import Judgement
 from .quotes import crash_cause, crash_lines, later_run
 from .subjects import subject_of
 
@@ -49,7 +49,7 @@ def judge_ending(judgement: Judgement) -> None:
                 cause="it followed the fault above: %s" % lowered(judgement.faults[0]["title"]),
             )
         return
-    if cause is not None and cause[0] in _RECOVERS and judgement.earliest(cause[0])[1]:
+    if cause is not None and cause[0] in having("recovers") and judgement.earliest(cause[0])[1]:
         judgement.add("nccl.ib-recovered", _subject(judgement, cause[0]), judgement.line(cause[1]))
     if (judgement.hang or judgement.crash) and not _came_up(judgement) and virtual_interfaces(judgement):
         text = "the bootstrap uses %s" % ", ".join(virtual_interfaces(judgement)[:4])
@@ -73,7 +73,7 @@ def judge_ending(judgement: Judgement) -> None:
 def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
     """Return what is said of the cause that ended the job, by its line and by the network that NCCL took."""
     why, text, variant = refine(judgement, name, note)
-    if name in _UNREACHED and why in (None, "nccl.bootstrap-unroutable"):
+    if name in having("stage", "connect") and why in (None, "nccl.bootstrap-unroutable"):
         if why is None and virtual_interfaces(judgement):
             why, text = "nccl.bootstrap-unroutable", None
         elif among := virtual_sockets(judgement, peer_of(note.text)):
@@ -88,14 +88,6 @@ def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
     return Detail(why, text, variant)
 
 
-# A link that broke while data crossed it: NCCL moved to another port, or a later communicator did without it. A job
-# that came to its end behind any other word of a NIC set up a communicator that it did not need.
-_RECOVERS = frozenset(
-    ("nccl.ib-card", "nccl.ib-error", "nccl.ib-given-up", "nccl.ib-link-flap", "nccl.ib-protection", "nccl.ib-retry")
-)
-_UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.connect-failed", "nccl.no-route")
-
-
 def _came_up(judgement: Judgement) -> bool:
     """Say whether any communicator was set up."""
     return any(judgement.job.completed.values())
@@ -106,25 +98,10 @@ def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
 
     RDMA errors may have been recovered, and MPI goes on without the UCX that it could not use.
     """
-    if judgement.crash or judgement.hang or (cause in DEADLY and not _overcome(judgement, cause, note)):
+    if judgement.crash or judgement.hang or (cause in having("deadly") and not _overcome(judgement, cause, note)):
         return True
-    ended = judgement.finished or (cause in WARNED and not any(map(judgement.event, _DIED)))
+    ended = judgement.finished or (cause in having("blame", "warning") and not any(map(judgement.event, _DIED)))
     return not ended if cause.startswith(("nccl.ib-", "nccl.ucx-")) else not ended and not _came_up(judgement)
-
-
-# What keeps a process from starting: where NCCL has come up, and no program died, another process says it.
-_AT_START = frozenset(
-    (
-        "nccl.no-gpu",
-        "nccl.cuda-driver",
-        "nccl.driver-mismatch",
-        "nccl.fabric-manager",
-        "nccl.files-limit",
-        "nccl.ib-card",
-        "nccl.mpi",
-        "nccl.process-limit",
-    )
-)
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
@@ -133,79 +110,11 @@ def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
         return False
-    return judgement.stands_before(note) or (cause in _AT_START and not any(map(judgement.event, _DIED)))
+    return judgement.stands_before(note) or (cause in having("stage", "start") and not any(map(judgement.event, _DIED)))
 
 
 def _subject(judgement: Judgement, name: str) -> str:
     return subject_of(judgement, judgement.job.noted.get(name, []))
-
-
-# What a rank says of a peer that is gone, and what may be overcome: where another cause is seen, that one comes first.
-_SECOND = frozenset(
-    (
-        "nccl.efa-peer-gone",
-        "nccl.ended-outside",
-        "nccl.cuda-library",
-        "nccl.cuda-symbols",
-        "nccl.device-api",
-        "nccl.ib-given-up",
-        "nccl.internal",
-        "nccl.plugin-failed",
-        "nccl.setting-invalid",
-        "nccl.system-call",
-        *WARNED,
-    )
-)
-# What the kernel says of a GPU or a port, or a launcher of a process that had no last word, and what ranks say of it.
-_KERNEL = (
-    "nccl.gpu-xid",
-    "nccl.gpu-lost",
-    "nccl.gpu-reset",
-    "nccl.nvlink-error",
-    "nccl.ib-link-flap",
-    "nccl.ib-card",
-    "nccl.pcie-error",
-    "nccl.node-lost",
-    "nccl.oom-killed",
-    "nccl.process-killed",
-)
-_ABOVE = frozenset(
-    (
-        "nccl.cuda-failure",
-        "nccl.gpu-busy",
-        "nccl.ib-retry",
-        "nccl.ib-error",
-        "nccl.connect-refused",
-        "nccl.connect-timeout",
-        "nccl.connect-failed",
-    )
-)
-# What one rank comes to by itself, and no peer's end brings about: what others say of its end follows from it.
-_OWN = frozenset(
-    (
-        "nccl.bus-error",
-        "nccl.checkpoint-mismatch",
-        "nccl.collective-mismatch",
-        "nccl.cuda-arch",
-        "nccl.cuda-driver",
-        "nccl.cuda-memory",
-        "nccl.ddp-unused",
-        "nccl.download",
-        "nccl.file-broken",
-        "nccl.files-limit",
-        "nccl.invalid-usage",
-        "nccl.library",
-        "nccl.no-gpu",
-        "nccl.not-a-number",
-        "nccl.parallel-sizes",
-        "nccl.process-limit",
-        "nccl.shm-full",
-        "nccl.storage",
-        *_KERNEL,
-    )
-)
-# Said before the first line of NCCL's, and tried again in another way: what came up has overcome it.
-_BEFORE = frozenset(("nccl.port-in-use", "nccl.name-resolution"))
 
 
 _LAUNCHER = "ssh: "  # tries once
@@ -219,28 +128,32 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     Warnings after the first error trace of a process are consequences, unless nothing stood before it.
     """
     causes: list[tuple[bool, int, int, str, Note]] = []
+    kernel, above = having("blame", "kernel"), having("blame", "peer")
+    later = having("blame", "last") | having("blame", "warning")
     for name in judgement.job.noted.keys() & _CAUSES:
         for proc in judgement.job.noted[name]:
             trace, note = proc.notes.get("trace"), proc.notes[name]
             late = trace is not None and place(note) > place(trace)
-            causes.append((late or name in _SECOND, note.source, note.line, name, note))
+            causes.append((late or name in later, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
-    bare = all(name in _ABOVE | _SECOND for *_, name, _ in causes)  # an application's own word may stand before it
+    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may stand before it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
-            if event.startswith("symptom ") and name in (_CAUSES if bare else _KERNEL):
-                warned = name in _SECOND and _LAUNCHER not in note.text
+            if event.startswith("symptom ") and name in (_CAUSES if bare else kernel):
+                warned = name in later and _LAUNCHER not in note.text
                 second = warned or name in said or _NAMES_NOTHING in note.text or _WORKER_GONE in note.text
                 causes.append((second, note.source, note.line, name, note))
     if _came_up(judgement) or any(
         IN_GROUP not in key for source in judgement.job.sources.values() for key in source.watch
     ):
-        causes = [cause for cause in causes if cause[3] not in _BEFORE]
+        causes = [cause for cause in causes if cause[3] not in having("stage", "store")]
     if judgement.event("watchdog") or _unknown_end(judgement):
         causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
-    if any(name in _OWN for *_, name, _ in causes):  # what a rank's or a NIC's end looks like from elsewhere
-        causes = [(late or name in _ABOVE, at, line, name, note) for late, at, line, name, note in causes]
+    if any(
+        name in kernel | having("blame", "own") for *_, name, _ in causes
+    ):  # what a rank's or a NIC's end looks like from elsewhere
+        causes = [(late or name in above, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 
 

@@ -26,7 +26,7 @@ def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[
     series: dict[_Key, list[dict[int, int]]] = defaultdict(list)
     wholes: dict[_Key, list[list[tuple[int, int]]]] = defaultdict(list)
     for sample in evidence.samples:
-        for key in sample.counts.keys() | sample.unnamed.keys():
+        for key in dict.fromkeys((*sample.counts, *sample.unnamed)):  # in the order of the answer
             series[key].append(sample.counts.get(key, {}))
             wholes[key].append(sample.unnamed.get(key, []))
     return series, wholes

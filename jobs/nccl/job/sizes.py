@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...faults.catalogue import having
 from ...pod.nccl_reader.state.channels import connector_of
 from ..rows import copies, of_one_rank
 from .jobs import Job
@@ -96,25 +97,9 @@ def hosts_hidden(job: Job) -> bool:
 
 def remote_trouble(job: Job) -> bool:
     """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
-    names = (
-        "nccl.no-route",
-        "nccl.connect-refused",
-        "nccl.connect-timeout",
-        "nccl.connect-failed",
-        "nccl.ib-retry",
-        "nccl.ib-error",
-        "nccl.ib-unreachable",
-        "nccl.wrong-peer",
-        "nccl.net-forced",
-        "nccl.ib-protection",
-        "nccl.ib-flushed",
-        "nccl.gin-failed",
-        "nccl.mnnvl-failed",
-        "nccl.ofi-no-provider",
-        "nccl.mr-register",
-    )
+    remote = having("scope", "hosts") | {"nccl.ib-flushed"}
     mnnvl = "1" in job.env["NCCL_MNNVL_ENABLE"]
-    return mnnvl or not job.noted.keys().isdisjoint(names)
+    return mnnvl or not job.noted.keys().isdisjoint(remote)
 
 
 def most_on_one_host(job: Job, ranks: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ...faults.catalogue import having
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.channels import Connection, connector_of
 from ...pod.nccl_reader.state.process import Proc, channels_in
@@ -247,8 +248,7 @@ class View:
 
     def local_evidence(self) -> bool:
         """Say whether something that happens inside one node only is all that the log shows."""
-        local = ("nccl.shm-full", "nccl.shm-attach", "nccl.nvls-failed", "nccl.duplicate-gpu", "nccl.p2p-off")
-        marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in local)
+        marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in having("scope", "host"))
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
 
     def paths(self) -> IntraNode:

@@ -141,7 +141,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
         return
     symptom = classify(text)
     if symptom is not None and symptom.role != BENIGN:
-        said.append((NOTE, symptom.fault if symptom.role != "cause" else "info:" + symptom.fault))
+        said.append((NOTE, symptom.fault if symptom.role != "cause" else "info:" + symptom.fault, symptom.shows))
 
 
 # A channel's line without its transport, or with half of it: a page, a pager or a full disk cut it.

@@ -7,13 +7,13 @@ of a launcher that only repeat it ("primary job terminated") are consequences.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, List, Set, Tuple
+from typing import TYPE_CHECKING, List, Optional, Set, Tuple
 
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
-from . import left_out, other_software, trouble, unheaded
-from .symptoms import BENIGN, CONSEQUENCE, classify, may_show
+from . import left_out, trouble, unheaded
+from .symptoms import BENIGN, CONSEQUENCE, OTHERS, OTHERS_WORDS, Symptom, classify, may_show
 from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *other_software.WORDS, *unheaded.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *OTHERS_WORDS, *unheaded.WORDS)))
 # In front of every operation stands what the program asked of NCCL: of no interest here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -216,7 +216,7 @@ _LINE = Patterns(
         (_LAST, _LAST_ERROR.pattern),
         (_SPEAKING, _SPEAKS),
         (_SPEAKING, _OLD_WARN.pattern),
-        *((_SPEAKING, pattern) for _, _, pattern in other_software.NOT_NCCL),
+        *((_SPEAKING, item.pattern) for item in OTHERS),
         *_SIGNALS,
         *FAILURES,
         *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
@@ -237,7 +237,7 @@ _SAYS_MASKED = AnyOf(
             for word in needed(each)
         ),
         *WORDS,
-        *other_software.WORDS,
+        *OTHERS_WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
@@ -338,8 +338,10 @@ class SignalReader:
             if last.group(1):
                 self._after_last_error(last.group(1), line)
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
+        first = event is not None and event not in self.source.events  # which is kept
+        symptom = classify(raw) if first or _SPEAKING in said or _UNHEADED in said else None
         if event is not None:
-            self.source.note(event, self.index, line, raw)
+            self.source.note(event, self.index, line, raw, symptom.shows if symptom else "")
         notes: List[str] = [part for part in ("frame", "what") if part in said]
         if left_out.reports_lines_left_out(raw):
             notes.append("left-out")
@@ -350,9 +352,9 @@ class SignalReader:
             self.source.note("gids", self.index, line, raw)
         if _SPEAKING in said:
             self.mention(raw, line)
-            self._symptom(raw, line)
+            self._symptom(symptom, raw, line)
         elif _UNHEADED in said:
-            fault = unheaded.fault_of(raw)
+            fault = unheaded.fault_of(raw, symptom)
             if fault is not None:
                 self.source.note("unheaded " + fault, self.index, line, raw)
 
@@ -409,15 +411,14 @@ class SignalReader:
             self.source.note("last-error", self.index, line, raw)
         elif symptom is not None and symptom.fault == "nccl.cuda-failure":
             self.source.note("last-error cuda", self.index, line, raw)
-        if self._symptom(raw, line):
+        if self._symptom(symptom, raw, line):
             self._last_error = 0
 
-    def _symptom(self, raw: bytes, line: int) -> bool:
-        symptom = classify(raw)
+    def _symptom(self, symptom: Optional[Symptom], raw: bytes, line: int) -> bool:
         if symptom is None or symptom.role == BENIGN:
             return False
         if symptom.role != CONSEQUENCE:
-            self.source.note("symptom " + symptom.fault, self.index, line, _shown(raw, symptom.pattern))
+            self.source.note("symptom " + symptom.fault, self.index, line, _shown(raw, symptom.pattern), symptom.shows)
         return True
 
     def tag(self, raw: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from ..state.process import MAX_EDGES, Comm, Proc, alone
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, HEAD, IB, NOTE, RING, TRACE, Effect
-from .symptoms import BENIGN, LASTING, classify
+from .symptoms import BENIGN, classify
 
 if TYPE_CHECKING:
     from ..state.channels import Connection
@@ -89,7 +89,7 @@ class Tracker:
             if what == FACT:
                 proc.add(effect[1], effect[2])
             elif what == NOTE:
-                proc.note(effect[1], self.source, line, raw)
+                proc.note(effect[1], self.source, line, raw, effect[2] if len(effect) > 2 else "")
             elif what == COMM:
                 self.communicator(effect[1], line)
             elif what == ENV:
@@ -144,10 +144,10 @@ class Tracker:
         elif known is not None and known.fault == "nccl.cuda-memory":  # of multicast objects, too
             known = None
         symptom = classify(full) if known is None else known
-        if symptom is None or symptom in LASTING:
-            self.proc.note("warn", self.source, line, raw)
+        if symptom is None or symptom.lasting:
+            self.proc.note("warn", self.source, line, raw, "" if symptom is None else symptom.shows)
         if symptom is not None and symptom.role != BENIGN:
-            self.proc.note(symptom.fault, self.source, line, raw)
+            self.proc.note(symptom.fault, self.source, line, raw, symptom.shows)
 
     # -- communicators -------------------------------------------------------------------------------------------------
     def communicator(self, said: CommLine, line: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..lines.patterns import needed
-from .symptoms import CAUSE, SYMPTOMS, classify
+from .symptoms import CAUSE, SYMPTOMS, Symptom
 from .trouble import told_as_failure
 
 _CAUSES = tuple(item for item in SYMPTOMS if item.role == CAUSE)
@@ -24,12 +24,11 @@ PATTERNS = (*(item.pattern for item in _CAUSES), _NAMES_ITSELF)
 WORDS = (*(word for item in _CAUSES for word in item.words), *needed(_NAMES_ITSELF))  # of which such a line holds one
 
 
-def fault_of(raw: bytes) -> Optional[str]:
-    """Return the fault that a line speaks of which matches one of PATTERNS, "" where none is known.
+def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
+    """Return the fault that a line speaks of which matches one of PATTERNS, by its symptom; "" where none is known.
 
     None where it is told at a lower level, as what may come, or as what was tried again.
     """
-    symptom = classify(raw)
     if symptom is None:
         return "" if told_as_failure(raw, _NAMES_ITSELF) else None
     return symptom.fault if symptom.role == CAUSE and told_as_failure(raw, symptom.pattern) else None

@@ -20,6 +20,7 @@ MAX_ENV = 96
 MAX_ITEMS = 256
 
 _MAX_RAW = 640  # bytes of a line that are kept to be shown
+_MAX_SHOWS = 100
 _MAX_STEPS = 8192
 _MAX_MADE = 300_000  # dicts that are made
 _MAX_ALL_EDGES = 300_000
@@ -54,16 +55,27 @@ def alone(value: Any) -> FrozenSet[Any]:
 
 
 class Note:
-    """A line worth keeping: at least how often its kind was seen, the first one, and where in its stream the last."""
+    """A line worth keeping: at least how often its kind was seen, the first one, and where in its stream the last.
 
-    __slots__ = ("_text", "count", "last", "line", "source")
+    ``shows`` is the symptom that the line shows (events.symptoms): its role and its fault, "" for none.
+    """
 
-    def __init__(self, source: int, line: int, text: Union[bytes, str], count: int = 1, last: int = 0) -> None:
+    __slots__ = ("_text", "count", "last", "line", "shows", "source")
+
+    def __init__(
+        self, source: int, line: int, text: Union[bytes, str], count: int = 1, last: int = 0, shows: str = ""
+    ) -> None:
         self.source = source
         self.line = line
         self.last = max(line, last)
         self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
         self.count = count
+        self.shows = shows
+
+    @property
+    def role(self) -> str:
+        """The role of the symptom that the line shows, "" for none."""
+        return self.shows.partition(" ")[0]
 
     @property
     def text(self) -> str:
@@ -80,16 +92,17 @@ class Note:
         """Return both sightings as one; the earliest text stays."""
         first = other if (other.source, other.line) < (self.source, self.line) else self
         last = max(note.last for note in (self, other) if note.source == first.source)
-        return Note(first.source, first.line, first.text, self.count + other.count, last)
+        return Note(first.source, first.line, first.text, self.count + other.count, last, first.shows)
 
     def to_list(self) -> List[Any]:
         """Return the JSON form."""
-        return [self.source, self.line, self.count, self.text, self.last]
+        return [self.source, self.line, self.count, self.text, self.last, self.shows]
 
     @classmethod
     def from_list(cls, data: List[Any]) -> "Note":
         """Read the JSON form."""
-        return cls(int(data[0]), int(data[1]), str(data[3]), int(data[2]), int(data[4]) if len(data) > 4 else 0)
+        last, shows = int(data[4]) if len(data) > 4 else 0, str(data[5])[:_MAX_SHOWS] if len(data) > 5 else ""
+        return cls(int(data[0]), int(data[1]), str(data[3]), int(data[2]), last, shows)
 
 
 class Comm:
@@ -168,13 +181,15 @@ class InternPool:
             known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
         return known[1]
 
-    def note(self, notes: Dict[str, Note], name: str, place: Tuple[int, int], raw: bytes) -> Dict[str, Note]:
+    def note(
+        self, notes: Dict[str, Note], name: str, place: Tuple[int, int], raw: bytes, shows: str
+    ) -> Dict[str, Note]:
         """Return notes with one more; beyond the first processes, those of one kind share one line."""
         seen = self._seen[name] = self._seen.get(name, 0) + 1
         if seen <= _MANY:
-            return {**notes, name: Note(*place, raw)}
+            return {**notes, name: Note(*place, raw, shows=shows)}
         if name not in self._notes:
-            self._notes[name] = Note(*place, raw)
+            self._notes[name] = Note(*place, raw, shows=shows)
         return self.extended(notes, name, self._notes[name])
 
     def room(self, edges: int, more: int) -> int:
@@ -266,7 +281,7 @@ class Proc:
         """Say whether a fact is known."""
         return value in self.facts.get(fact, ())
 
-    def note(self, name: str, source: int, line: int, raw: bytes) -> None:
+    def note(self, name: str, source: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.notes.get(name)
         if seen is not None:
@@ -274,9 +289,9 @@ class Proc:
             seen.last = max(seen.last, line) if seen.source == source else seen.last
         elif len(self.notes) < MAX_NOTES:
             if self.intern_pool is None:
-                self.notes = {**self.notes, name: Note(source, line, raw)}
+                self.notes = {**self.notes, name: Note(source, line, raw, shows=shows)}
             else:
-                self.notes = self.intern_pool.note(self.notes, name, (source, line), raw)
+                self.notes = self.intern_pool.note(self.notes, name, (source, line), raw, shows)
 
     def channels(self, comm: str, connections: Dict[Connection, int]) -> None:
         """Add channels of a communicator, up to a bound; the connections are this process's from here on."""
@@ -347,14 +362,14 @@ class Source:
         self.tables: List[Dict[str, Any]] = []
         self.tags: Set[str] = set()  # launcher tags of lines that are not NCCL's
 
-    def note(self, name: str, index: int, line: int, raw: bytes) -> None:
+    def note(self, name: str, index: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.events.get(name)
         if seen is not None:
             seen.count += 1
             seen.last = max(seen.last, line)
         elif len(self.events) < MAX_NOTES:
-            self.events[name] = Note(index, line, raw)
+            self.events[name] = Note(index, line, raw, shows=shows)
 
     def span(self, comm: str, line: int) -> None:
         """Take a line that speaks of a communicator."""

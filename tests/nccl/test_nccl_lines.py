@@ -1,0 +1,154 @@
+"""Does every line of the catalogue know its own examples, and is what the pods get of it current?"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
+from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
+from jobs.nccl import Partial, conclude, read
+from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
+from jobs.pod.nccl_reader.lines.patterns import needed
+from tests.nccl.samples import samples
+from tests.nccl.symptom_rows import STARTED, failing
+
+LINES = in_order(read_lines())
+lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
+WORDS = {
+    "stage": ("start", "store", "connect", "running"),
+    "blame": ("own", "kernel", "peer", "last", "warning"),
+    "scope": ("host", "hosts"),
+}
+ROLES = ("cause", "why", "degraded", "consequence", "benign")
+
+
+def test_what_the_pods_and_the_analyzer_get_is_what_the_catalogue_says():
+    """`python -m jobs.faults` writes it."""
+    assert COMPILED.read_text(encoding="utf-8") == compiled()
+    assert WEIGHED.read_text(encoding="utf-8") == weighed()
+
+
+def test_a_fault_is_weighed_in_words_that_the_analyzer_knows():
+    """A wrong word would be none at all."""
+    for fault in fault_catalogue().values():
+        for weight, words in WORDS.items():
+            assert getattr(fault, weight) in ("", *words), (fault.id, weight)
+    for weight, words in WORDS.items():
+        assert all(having(weight, word) for word in words)
+
+
+@lines
+def test_a_line_fits_its_examples_and_none_before_it_does(at):
+    assert LINES[at].example
+    for example in LINES[at].example:
+        symptom = classify(example.encode())
+        assert symptom is SYMPTOMS[at], (example, symptom)
+
+
+@lines
+def test_no_pattern_is_hidden_by_the_lines_before_it(at):
+    """Of each, some text is known as this line: one of its examples, or one that is made of the pattern."""
+    rng, line = random.Random(5), LINES[at]
+    for pattern in line.pattern:
+        texts = [text.encode() for text in line.example if re.search(pattern, text)]
+        assert any(classify(text) is SYMPTOMS[at] for text in (*texts, *samples(pattern.encode(), rng))), pattern
+
+
+@lines
+def test_a_near_miss_is_another(at):
+    for text in LINES[at].near_miss:
+        assert classify(text.encode()) is not SYMPTOMS[at]
+        assert any(word in text.encode() for word in SYMPTOMS[at].words), "it does not look like this line"
+
+
+@lines
+def test_a_line_says_what_the_reader_understands(at):
+    line = LINES[at]
+    assert line.role in ROLES
+    assert line.who in (OTHERS, NCCL)
+    assert not line.lasting or line.who == NCCL
+    assert line.fault in fault_catalogue() or line.role in ("consequence", "benign")
+    assert min(map(len, needed("|".join(line.pattern).encode()))) >= 3
+
+
+def test_a_line_goes_before_another_faults_only_where_that_decides_an_example():
+    listed = read_lines()
+    for line in listed:
+        for fault in line.before:
+            without = replace(line, before=tuple(each for each in line.before if each != fault))
+            order = in_order([without if each is line else each for each in listed])
+            decided = [text for text in line.example if first(order, text) is not without]
+            assert decided, (line.fault, fault)
+
+
+def first(order: list[Line], text: str) -> Line:
+    """Return the first line that fits a text."""
+    return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
+
+
+@pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")])
+def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
+    """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
+    line = LINES[at]
+    for example in line.example:
+        beside = f"{STARTED}\n{example}\nTraceback (most recent call last):\nRuntimeError: NCCL error\n"
+        ways = [beside, failing(example)] if line.who == NCCL else [beside]
+        assert any(line.fault in told(log) for log in ways), example
+
+
+def told(log: str) -> set[str | None]:
+    """Return the faults that are reported of a log, with those that explain them and the likely causes."""
+    (job,) = conclude(read([("log", [log.encode()])]))
+    found = {name for fault in job["faults"] for name in (fault["fault"], fault["why"])}
+    return found | {cause["fault"] for cause in job["causes"]}
+
+
+def test_what_a_line_shows_is_told_once_and_travels_with_it():
+    """By the line as it stands in the log: the host sees it shortened and without secrets, and asks no pattern again."""
+    far = "RuntimeError: " + "x" * 600 + " fork failed: Resource temporarily unavailable"
+    log = f"{far}\nTraceback (most recent call last):\nworker: Waiting in store based barrier to initialize\n"
+    sent = read([("log", [log.encode()])])
+    (source,) = Partial.from_dict(json.loads(json.dumps(sent.to_dict()))).sources
+    assert source.events["exception"].shows == "cause nccl.process-limit"
+    assert "temporarily" not in source.events["exception"].text
+    assert source.events["traceback"].shows == ""
+    assert source.events["symptom nccl.not-all-came"].role == "why"
+
+
+def test_a_circle_of_lines_is_refused():
+    a, b = (Line(fault=name, pattern=(name,), example=(name,)) for name in ("nccl.a", "nccl.b"))
+    assert in_order([a, replace(b, before=("nccl.a",))])[1] == a
+    with pytest.raises(ValueError, match=r"nccl\.a, nccl\.b"):
+        in_order([replace(a, before=("nccl.b",)), replace(b, before=("nccl.a",))])
+
+
+def test_a_key_that_no_line_has_is_refused():
+    with pytest.raises(TypeError, match="exmaple"):
+        Line.of("nccl.a", {"pattern": "a", "exmaple": "a"})
+
+
+def test_the_reader_knows_its_lines_out_of_a_zip(tmp_path):
+    """As the pods may get it."""
+    with zipfile.ZipFile(tmp_path / "reader.zip", "w") as packed:
+        home = COMPILED.parents[2]
+        for path in (*home.glob("nccl_reader/**/*.py"), *home.glob("nccl_reader/**/*.json")):
+            packed.write(path, path.relative_to(home))
+    code = "import nccl_reader.events.symptoms as s; print(s.__file__, len(s.SYMPTOMS))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, 'reader.zip'); {code}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    file, number = done.stdout.split()
+    assert "reader.zip" in file
+    assert int(number) == len(LINES)
