@@ -26,7 +26,11 @@ def of_the_pods() -> dict[str, bytes]:
             py_compile.compile(str(source), str(made), path, doraise=True, invalidation_mode=mode)
             return made.read_bytes()
 
-        return {path: compiled(path, text) for path, text in payload.files().items() if path.endswith(".py") and path != payload.ENTRY}
+        return {
+            path: compiled(path, text)
+            for path, text in payload.files().items()
+            if path.endswith(".py") and path != payload.ENTRY
+        }
 
 
 def add_to(archive: Path) -> None:

@@ -112,7 +112,7 @@ class Catalogue(Mapping[str, Fault]):
 
 def read_faults(path: Path) -> dict[str, Fault]:
     """Return the faults of one catalogue file by id, in its order. Raises TypeError for a key that no fault has."""
-    return _faults(path.read_text(encoding="utf-8"))
+    return _faults(_LINES.sub("", path.read_text(encoding="utf-8")))
 
 
 @cache

@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, 
 from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import needed
+from jobs.trial import payload
 from tests.nccl.samples import samples
 from tests.nccl.symptom_rows import STARTED, failing
 
@@ -136,12 +136,9 @@ def test_a_key_that_no_line_has_is_refused():
 
 
 def test_the_reader_knows_its_lines_out_of_a_zip(tmp_path):
-    """As the pods may get it."""
-    with zipfile.ZipFile(tmp_path / "reader.zip", "w") as packed:
-        home = COMPILED.parents[2]
-        for path in (*home.glob("nccl_reader/**/*.py"), *home.glob("nccl_reader/**/*.json")):
-            packed.write(path, path.relative_to(home))
-    code = "import nccl_reader.events.symptoms as s; print(s.__file__, len(s.SYMPTOMS))"
+    """As the pods get it."""
+    (tmp_path / "reader.zip").write_bytes(payload.archive(payload.files()))
+    code = f"import {payload.PACKAGE}.nccl_reader.events.symptoms as s; print(s.__file__, len(s.SYMPTOMS))"
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, 'reader.zip'); {code}"],
         capture_output=True,

@@ -147,7 +147,7 @@ class Pods:
 
     def seal(self) -> None:
         """Write the archive and trial.json into a folder that is read-only, as a ConfigMap mount is."""
-        files = {path.relative_to(self.source).as_posix(): path for path in self.source.rglob("*.py")}
+        files = {path.relative_to(self.source).as_posix(): path for path in self.source.rglob("*.*")}
         self.archive.write_bytes(payload.archive({name: path.read_text("utf-8") for name, path in files.items()}))
         compiled.add_to(self.archive)
         (self.mount / "trial.json").write_text(json.dumps(self.trial), encoding="utf-8")

@@ -6,7 +6,7 @@ They stand in the catalogue of faults (jobs/faults/logs); `python -m jobs.faults
 from __future__ import annotations
 
 import json
-import pkgutil
+import os
 from typing import NamedTuple, Optional, Tuple
 
 from ..lines.patterns import HEX_DIGITS, AnyOf, Patterns, needed
@@ -35,11 +35,11 @@ class Symptom(NamedTuple):
 
 
 def _read() -> Tuple[Symptom, ...]:
-    data = pkgutil.get_data(str(__package__), "symptoms.json")  # out of a zip, too
-    if data is None:
-        raise FileNotFoundError("symptoms.json")  # without it every log would look healthy
+    # out of a zip, too, whose loader gives a module no __spec__ before Python 3.10; OSError without the file
+    spec = globals().get("__spec__")
+    loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []
-    for each in json.loads(data):
+    for each in json.loads(loader.get_data(os.path.join(os.path.dirname(__file__), "symptoms.json"))):
         pattern = each["pattern"].encode()
         role, nccls, lasting = each.get("role", CAUSE), "who" in each, "lasting" in each
         symptoms.append(Symptom(each["fault"], role, pattern, needed(pattern), nccls, lasting))
