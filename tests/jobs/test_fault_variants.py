@@ -91,7 +91,7 @@ def test_what_two_catalogues_know_has_one_text(fault: str, variant: Variant) -> 
     entry = catalogue()[name]
     assert said.cause == (known.cause or entry.meaning.rstrip("."))
     assert said.variant.failure == (variant.failure or known.variant.failure or entry.failure)
-    assert said.variant.remedy == (known.variant.remedy or entry.remedy)
+    assert said.variant.remedy == (known.variant.remedy or entry.remedy).replace("{namespace}", "NAMESPACE")
     assert said.variant.confirm == (known.variant.confirm or entry.confirm).replace("{namespace}", "NAMESPACE")
 
 
