@@ -92,7 +92,8 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
     text = "; ".join([cause.observed, *told])
     for by in _BY_POD.finditer("".join(told)):  # it says all that the pod's condition does, and by whom
         named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
-        text = f"pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
+        before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
+        text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
     text = safe(text, 1500)
     return replace(result, analysis=replace(cause, observed=text))
 

@@ -69,7 +69,12 @@ def said(case, rank, stages):
         {"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
         for n, (stage, data) in enumerate(stages.items(), 1)
     ]
-    return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % (n, json.dumps(line).encode()) for n, line in enumerate(messages))
+    told = [
+        (n, text.encode())
+        for n, line in enumerate(messages)
+        for text in (f"seatrial rank {rank}: {line['stage']} starts", json.dumps(line))
+    ]
+    return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % each for each in told)
 
 
 def test_pods_that_told_all_before_they_went_are_no_interruption():
