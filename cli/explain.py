@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checks.profiles.errors import ProfileError
@@ -16,11 +17,10 @@ from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
-from jobs.faults.catalogue import INFRASTRUCTURE
+from jobs.faults.catalogue import INFRASTRUCTURE, OwnFaultsError
 from jobs.nccl.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
 from jobs.nccl.hang.model import Evidence as HangEvidence
 from jobs.nccl.job_document import NOTHING
-from jobs.nccl.unread_files import unread_below
 from reports import explain_forms as forms
 from reports import step_summary
 from reports.plain import plain
@@ -58,6 +58,7 @@ def parser() -> Parser:
     )
     made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
+    made.add_argument("--faults", metavar="FILE|DIR", help="faults of your own, by which logs are judged, too")
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_cluster_options("for job/NAME and pod/NAME")
     return made
@@ -67,8 +68,12 @@ def main(arguments: Sequence[str]) -> int:
     """Print what the logs say; the exit code is that of the worst job."""
     options = parser().parse_args(list(arguments))
     try:
+        if options.faults:
+            from jobs.faults.own import use  # noqa: PLC0415 -- few have some
+
+            use(Path(options.faults))
         jobs = _judged(options)
-    except (nccl.NcclLogError, ConfigError, NotFound, ProfileError, UnknownHardwareError) as error:
+    except (OwnFaultsError, nccl.NcclLogError, ConfigError, NotFound, ProfileError, UnknownHardwareError) as error:
         return refuse("explain", error)
     except ClusterError as error:
         return refuse("explain", error, INCONCLUSIVE)
@@ -89,6 +94,8 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     trials = TrialLogs()
     known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
+    from jobs.nccl.unread_files import unread_below  # noqa: PLC0415 -- it brings the reader: faults of one's own first
+
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)
     evidence = hangs[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import re
 import sys
@@ -17,8 +18,10 @@ from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE, Parser
 from jobs.cluster.redact import safe
-from jobs.faults.catalogue import Fault
+from jobs.faults.catalogue import Fault, OwnFaultsError
 from jobs.faults.variants import fill
+
+FOUND = 1  # the file has mistakes; one that pytest uses for failed tests, as for a no-go
 
 
 class _Collector:
@@ -85,7 +88,7 @@ def all_checks(files: Sequence[str] = ()) -> dict[str, Declaration]:
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
     examples = ("seatrial checks nccl", "seatrial checks nccl.gdr", "seatrial checks test_ours.py")
-    queries = _queries(arguments, "check", *examples)
+    queries = list(_asked(arguments, "check", *examples).words)
     files = [word for word in queries if word.endswith(".py")]
     if gone := [word for word in files if not Path(word).is_file()]:
         print(f"seatrial: {gone[0]}: no such file", file=sys.stderr)
@@ -109,7 +112,11 @@ def show_checks(arguments: Sequence[str]) -> int:
 
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
-    queries = _queries(arguments, "fault", "seatrial faults gdr", "seatrial faults nccl.gdr-off")
+    examples = ("seatrial faults gdr", "seatrial faults nccl.gdr-off", "seatrial faults --lint ours.yaml")
+    asked = _asked(arguments, "fault", *examples)
+    if asked.lint:
+        return _lint(Path(asked.lint))
+    queries = list(asked.words)
     from jobs.faults.advice import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     about = {name: " ".join((name, fault.title, *_texts(fault))) for name, fault in FAULTS.items()}
@@ -138,11 +145,28 @@ def _synonyms() -> dict[str, list[str]]:
     return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))
 
 
-def _queries(arguments: Sequence[str], kind: str, *examples: str) -> list[str]:
+def _lint(place: Path) -> int:
+    """Say what is wrong with a user's file of faults, a line for each; nothing wrong is exit code 0."""
+    from jobs.faults.own import use  # noqa: PLC0415 -- the lists do not need it
+
+    try:
+        faults, lines = use(place)
+    except (OwnFaultsError, OSError) as error:
+        print(safe(str(error), 20_000), file=sys.stderr)
+        return FOUND
+    print(f"{safe(str(place))}: {faults} faults and {lines} kinds of lines, nothing is wrong")
+    return 0
+
+
+def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Namespace:
     said = f"List the {kind}s, those of a family or about a word; or show one in full."
     parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
     parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD" + ("|FILE" if kind == "check" else ""))
-    return list(parser.parse_args(list(arguments)).words)
+    if kind == "fault":
+        parser.add_argument(
+            "--lint", metavar="FILE|DIR", help="say what is wrong with faults of your own, and nothing else"
+        )
+    return parser.parse_args(list(arguments))
 
 
 def _print_entries(

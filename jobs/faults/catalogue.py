@@ -81,6 +81,10 @@ _LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
 """What the reader of logs knows already (jobs.faults.lines), which nobody reads who asks what a fault means."""
 
 
+class OwnFaultsError(ValueError):
+    """A user's file of faults cannot be used: one line for each reason."""
+
+
 class Catalogue(Mapping[str, Fault]):
     """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
 
@@ -102,6 +106,11 @@ class Catalogue(Mapping[str, Fault]):
         for name, (_, entry) in self._texts.items():
             if f" who: {who}\n" in entry:
                 yield from ((name, each) for each in self[name].variants if each.who == who)
+
+    def add(self, faults: Mapping[str, Fault]) -> None:
+        """Take in faults that a user brought, at the end."""
+        self._known |= faults
+        self._texts |= dict.fromkeys(faults, ("", ""))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._texts)
@@ -224,11 +233,13 @@ def load(text: str) -> dict[str, Any]:
 
 def _faults(text: str) -> dict[str, Fault]:
     document = load(text)
-    faults = {}
-    for fault_id, entry in document["faults"].items():
-        causes: dict[str, Any] = {
-            "alternatives": tuple(Alternative(**each) for each in entry.pop("alternatives", ())),
-            "variants": tuple(Variant.of(each) for each in entry.pop("variants", ())),
-        }
-        faults[fault_id] = Fault(id=fault_id, layer=document["layer"], **causes, **entry)
-    return faults
+    return {name: fault_of(name, document["layer"], entry) for name, entry in document["faults"].items()}
+
+
+def fault_of(name: str, layer: str, entry: Mapping[str, Any]) -> Fault:
+    """Return the fault of an entry. Raises TypeError for a key that no fault has."""
+    causes: dict[str, Any] = {
+        "alternatives": tuple(Alternative(**each) for each in entry.get("alternatives", ())),
+        "variants": tuple(Variant.of(each) for each in entry.get("variants", ())),
+    }
+    return Fault(**{"id": name, "layer": layer, **entry, **causes})

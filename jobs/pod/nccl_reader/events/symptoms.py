@@ -9,6 +9,7 @@ import json
 import os
 from typing import NamedTuple, Optional, Tuple
 
+from ...own_symptoms import LINES
 from ..lines.patterns import HEX_DIGITS, AnyOf, Patterns, needed
 
 CAUSE = "cause"  # by itself the reason of a failure
@@ -39,7 +40,8 @@ def _read() -> Tuple[Symptom, ...]:
     spec = globals().get("__spec__")
     loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []
-    for each in json.loads(loader.get_data(os.path.join(os.path.dirname(__file__), "symptoms.json"))):
+    known = json.loads(loader.get_data(os.path.join(os.path.dirname(__file__), "symptoms.json")))
+    for each in (*LINES, *known):
         pattern = each["pattern"].encode()
         role, nccls, lasting = each.get("role", CAUSE), "who" in each, "lasting" in each
         symptoms.append(Symptom(each["fault"], role, pattern, needed(pattern), nccls, lasting))

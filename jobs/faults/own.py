@@ -1,0 +1,129 @@
+"""Faults of a user's own: an organisation's messages get a title and a remedy by a file, without Python.
+
+The file has the catalogue's form: `faults:`, each with title, meaning, confirm and remedy, and `lines:` by which a log
+shows it (jobs.faults.lines), each with an example. What says nothing is fatal, the infrastructure's, of layer 11.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..pod.own_symptoms import LINES
+from .catalogue import (
+    INFRASTRUCTURE,
+    PROGRAM,
+    UNKNOWN,
+    Fault,
+    OwnFaultsError,
+    catalogue,
+    fault_catalogue,
+    fault_of,
+    load,
+)
+from .lines import Line, in_order
+
+LAYER = "11 NCCL"
+ID = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
+SEVERITIES = ("fatal", "degraded", "info")
+ROLES = ("cause", "why", "degraded")
+
+
+def use(place: Path) -> tuple[int, int]:
+    """Let logs be judged by the faults of a file, or of the *.yaml of a folder, too: before any log is read.
+
+    A line of theirs comes before all others. Returns how many faults and lines there are. Raises OwnFaultsError.
+    """
+    faults, lines = _read(place)
+    if any(name.endswith(".nccl_reader.events.symptoms") for name in sys.modules):
+        raise RuntimeError("the symptoms are known already: own ones come before any log is read")
+    LINES.extend(json.loads(line.compiled()) for line in lines)
+    try:
+        from ..pod.nccl_reader.events.symptoms import classify  # noqa: PLC0415 -- it takes in LINES
+    except ValueError as error:
+        said = "a pattern needs a word of some letters that always stands there"
+        raise OwnFaultsError(f"{place}: {error}; {said}") from error
+    fault_catalogue().add(faults)
+    catalogue().add(faults)
+    wrong = []
+    for line in lines:
+        shown = [(text, classify(text.encode())) for text in line.example]
+        wrong += [f"{line.fault}: no line shows it in its example {text[:80]!r}" for text, found in shown if not found]
+        wrong += [
+            f"{line.fault}: its example {text[:80]!r} is a line of {found.fault or 'no fault'}"
+            for text, found in shown
+            if found and found.fault != line.fault
+        ]
+        missed = ((text, classify(text.encode())) for text in line.near_miss)
+        wrong += [
+            f"{line.fault}: its near miss {text[:80]!r} is a line of it"
+            for text, found in missed
+            if found and found.fault == line.fault
+        ]
+    if wrong:
+        raise OwnFaultsError("\n".join(wrong))
+    return len(faults), len(lines)
+
+
+def _read(place: Path) -> tuple[dict[str, Fault], list[Line]]:
+    """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError."""
+    paths = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+    if not paths:
+        raise OwnFaultsError(f"{place}: no *.yaml is in it")
+    faults: dict[str, Fault] = {}
+    lines: list[Line] = []
+    wrong: list[str] = []
+    for path in paths:
+        try:
+            document = load(path.read_text(encoding="utf-8"))
+            entries = dict(document["faults"])
+        except Exception as error:  # noqa: BLE001 -- a user's file: it may hold anything
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            wrong.append(f"{path}: no catalogue: {said[:300]}")
+            continue
+        for name, entry in entries.items():
+            try:
+                fault, its = _entry(str(name), entry, str(document.get("layer") or LAYER), path)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                wrong.append(f"{path}: {name}: {' '.join(str(error).split())[:300]}")
+                continue
+            if name in catalogue() or name in faults:
+                wrong.append(f"{path}: {name}: is in the catalogue already")
+            faults[str(name)] = fault
+            lines += its
+    if wrong:
+        raise OwnFaultsError("\n".join(wrong))
+    try:
+        return faults, in_order(lines)
+    except ValueError as error:
+        raise OwnFaultsError(f"{place}: {error}") from error
+
+
+def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fault, list[Line]]:
+    if not ID.fullmatch(name):
+        raise ValueError("an id is OURS.WHAT, of small letters, digits and hyphens")
+    given = dict(entry)
+    lines = [Line.of(name, each) for each in given.pop("lines", ())]
+    missing = [key for key in ("title", "meaning", "confirm", "remedy") if not given.get(key)]
+    if missing or not lines:
+        raise ValueError(f"{', '.join(missing or ['lines'])} must be there")
+    fault = fault_of(name, layer, {"source": path.name, "severity": "fatal", **given})
+    for key, value, known in (
+        ("severity", fault.severity, SEVERITIES),
+        ("failure", fault.failure, (INFRASTRUCTURE, PROGRAM, UNKNOWN)),
+        *(("role", line.role, ROLES) for line in lines),
+    ):
+        if value not in known:
+            raise ValueError(f"{key} is {value!r}, not one of {', '.join(known)}")
+    for line in lines:
+        if not line.pattern or not line.example:
+            raise ValueError("a line needs a pattern and an example")
+        for pattern in line.pattern:
+            try:
+                re.compile(pattern.encode())
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return fault, lines

@@ -1,0 +1,7 @@
+"""Symptoms of a user's own (jobs/faults/own.py), in the form of symptoms.json: they are tried before all others."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+LINES: List[Dict[str, Any]] = []
