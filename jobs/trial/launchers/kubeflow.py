@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from ...cluster.unstructured import Unstructured
 from .. import pod
-from ..spec import TrialSpec
+from ..job_spec import JobSpec
 from .kind import Kind
-from .queues import queue_allowance
 
 REPLICA = "training.kubeflow.org/replica-index"
 JOB = "training.kubeflow.org/job-name"
@@ -29,18 +28,17 @@ class KubeflowJob(Kind):
         return f"{JOB}={name}"
 
 
-def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> Unstructured:
+def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
     """The run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
-    return {
+    return ({"activeDeadlineSeconds": spec.active_s} if spec.active_s else {}) | {
         "cleanPodPolicy": clean,
-        "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
-        "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+        "ttlSecondsAfterFinished": spec.kept_s,
         "backoffLimit": backoff,
         "suspend": True,
     }
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.PodShape) -> Unstructured:
+def template(spec: JobSpec, keys: Mapping[str, str], shape: pod.PodShape) -> Unstructured:
     """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
     made = pod.template(spec, keys, shape)
     del made["spec"]["restartPolicy"]
