@@ -1,7 +1,7 @@
 """Capacity rules: the GPU nodes that could take a pod of the trial now, what keeps the others from it, what fits where.
 
-What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also asks for much
-CPU or memory may fit less often.
+What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also asks for
+much CPU or memory may fit less often.
 """
 
 from __future__ import annotations

@@ -15,14 +15,18 @@ from ..cluster.facts.events import read_events
 from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
 from ..cluster.renewal import held
-from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, phase_of, uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS, Kind
+from ..trial.launchers.queues import KUEUE_GROUP
+from ..trial.names import SpecError
+from ..trial.parts import Queue
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
 from .cleanup import delete
-from .creation import JobError
+from .creation import QUEUE, JobError
 from .logs import tail
+from .queueing import Queueing
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
 APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
@@ -85,6 +89,12 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     return f"that is going on or was killed ({lease})"
 
 
+def _speaks_of(event: Any, kind: str, uid: str) -> bool:
+    """Tell whether an event is not about another object of this kind."""
+    about = as_map(as_map(event).get("involvedObject"))
+    return about.get("kind") != kind or about.get("uid") == uid
+
+
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
 
@@ -95,6 +105,7 @@ class JobLookup:
     def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
         """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
+        self._queues: dict[str, Queueing] = {}
 
     def find(self, name: str) -> tuple[Kind, Unstructured | None]:
         """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
@@ -131,13 +142,37 @@ class JobLookup:
         kind, _ = self.own(name)
         return path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
 
-    def look(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything."""
+    def kind_of(self, name: str) -> Kind:
+        """What kind of object launches its pods; an Indexed Job where there is none."""
+        return self.find(name)[0]
+
+    def look(self, name: str, uid: str = "") -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything.
+
+        With its `uid` another one of the same name is not meant.
+        """
         kind, job = self.find(name)
         pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=self._namespace))
+        if uid and uid_of(job or {}) != uid:
+            job, pods = None, []
+            events = [event for event in events if _speaks_of(event, kind.kind, uid)]
         nodes = self._nodes() if job is not None and self._sees_nodes else []
-        return diagnose(job, pods, events, nodes, name=name, kind=kind)
+        queueing = self._queueing(name, job)
+        if queueing is None or job is None:
+            return diagnose(job, pods, events, nodes, name=name, kind=kind)
+        queueing.look(job, started=any(phase_of(pod) != "Pending" for pod in pods))
+        return diagnose(job, pods, events, nodes, name=name, kind=kind, queue=queueing.settled())
+
+    def _queueing(self, name: str, job: Unstructured | None) -> Queueing | None:
+        """What looks at the job's queue, where it has one and the account may look; it remembers since when."""
+        queue = labels_of(job or {}).get(QUEUE)
+        if not queue or name in self._queues:
+            return self._queues.get(name) if queue else None
+        with contextlib.suppress(Forbidden, SpecError):
+            self._kube.require("list", "workloads", group=KUEUE_GROUP, namespace=self._namespace)
+            self._queues[name] = Queueing(self._kube, Queue(kind="kueue", name=queue), self._namespace, name)
+        return self._queues.get(name)
 
     def _nodes(self) -> list[Any]:
         with contextlib.suppress(Forbidden):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, quantity
@@ -365,3 +366,38 @@ def queue_of(text: str) -> Queue | None:
     if kind not in ("kueue", "volcano") or (colon and not name) or (kind == "kueue" and not name):
         raise SpecError(f"--queue {text!r} is not kueue:NAME, volcano[:NAME] or none")
     return Queue(kind=kind, name=name)
+
+
+_SHM_BYTES = 16 << 30
+_MEMORY_LOCKED = ("IPC_LOCK",)
+
+
+def job_spec(**asked: Any) -> JobSpec:
+    """Return the spec of a user's own job, with what jobs of its kind need and who submits them seldom thinks of.
+
+    With GPUs: a /dev/shm that holds NCCL's and the data loaders' buffers, as the profiles of trials do, and the
+    toleration of the GPUs' own taint, which Kubernetes' ExtendedResourceToleration would add where it is switched on.
+    With RDMA devices: the right to lock memory for them.
+    """
+    known = [each.name for each in fields(JobSpec)]
+    for name in asked:
+        if name not in known:
+            raise SpecError(f"a job has no {safe(name, 60)!r}{nearest(name, known)}")
+    usual: dict[str, Any] = {"anti_affinity": False}
+    if asked.get("gpus_per_node"):
+        key = asked.get("gpu_resource") or "nvidia.com/gpu"
+        usual |= {"shm_bytes": _SHM_BYTES, "tolerations": ({"key": key, "operator": "Exists", "effect": "NoSchedule"},)}
+    if asked.get("resources"):
+        usual |= {"capabilities": _MEMORY_LOCKED}
+    spec = JobSpec(**(usual | asked))
+    if not spec.command:
+        raise SpecError("a job needs a command")
+    return spec
+
+
+def volumes(mounts: Mapping[str, str]) -> tuple[StorageSpec, ...]:
+    """Return claims and the paths where they are mounted as a spec has them."""
+    return tuple(
+        StorageSpec(name=f"claim-{number}", claim=claim, path=where, write=True)
+        for number, (claim, where) in enumerate(mounts.items())
+    )
