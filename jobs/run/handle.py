@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..cluster.client.errors import ApiError, ClusterError
 from ..cluster.client.kube import Kube
 from ..cluster.unstructured import uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from .containers import explained
 from .creation import JobError
 from .job_lookup import JobLookup
+from .watcher import OUTAGE_S
 
 POLL_S = 2.0
 _LAST_WORDS = 50
@@ -78,9 +80,17 @@ class JobHandle:
         What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
         and `cancel()` frees what it holds.
         """
-        began = time.monotonic()
+        began = answered = time.monotonic()
         while True:
-            seen = self.look()
+            try:
+                seen = self.look()
+            except ClusterError as error:  # a control plane's upgrade says nothing of the job
+                away = not isinstance(error, ApiError) or error.status >= 500
+                if not away or time.monotonic() - answered > OUTAGE_S:
+                    raise
+                time.sleep(poll_s)
+                continue
+            answered = time.monotonic()
             tell(seen)
             if seen.state.final or seen.state is JobState.UNKNOWN or self._is_stuck(seen):
                 return seen.state

@@ -142,6 +142,11 @@ class JobLookup:
         kind, _ = self.own(name)
         return path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
 
+    @property
+    def namespace(self) -> str:
+        """Where these jobs are."""
+        return self._namespace
+
     def kind_of(self, name: str) -> Kind:
         """What kind of object launches its pods; an Indexed Job where there is none."""
         return self.find(name)[0]
