@@ -46,9 +46,12 @@ class JobHandle:
         self._kube, self._uid = kube, uid
         self._jobs = JobLookup(kube, self.namespace, sees_nodes=sees_nodes)
         self._stuck: tuple[str, float] | None = None
+        self._canceled = False
 
     def look(self) -> Seen:
         """State, ranks and cause of one moment."""
+        if self._canceled:
+            return Seen(JobState.CANCELED, (), None)
         seen = Seen(*self._jobs.look(self.name, self._uid))
         kind = self._jobs.kind_of(self.name)
         if kind.multiplexed and seen.analysis is not None and seen.analysis.fault == "job.failed":
@@ -99,9 +102,14 @@ class JobHandle:
             time.sleep(poll_s)
 
     def _is_stuck(self, seen: Seen) -> bool:
-        """Tell whether the same hopeless cause has lasted longer than it may."""
+        """Tell whether the same hopeless cause has lasted longer than it may, of ranks that never ran or have failed.
+
+        What befalls a rank that runs (a node that does not answer for a while) is for the job's controller to judge.
+        """
         cause = seen.analysis
-        if cause is None or not cause.hopeless:
+        ranks = [replica for replica in seen.replicas if cause is not None and replica.fault == cause.fault]
+        idle = all(r.phase in ("Pending", "Failed") for r in ranks) if ranks else seen.state is JobState.PENDING
+        if cause is None or not cause.hopeless or not idle:
             self._stuck = None
             return False
         if self._stuck is None or self._stuck[0] != cause.fault:
@@ -114,3 +122,4 @@ class JobHandle:
         if self._uid and uid_of(raw) != self._uid:
             raise JobError(f"job {self.name} in {self.namespace} is another one of the same name: it is left alone")
         self._jobs.cancel(self.name)
+        self._canceled = True

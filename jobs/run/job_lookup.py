@@ -89,10 +89,10 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     return f"that is going on or was killed ({lease})"
 
 
-def _speaks_of(event: Any, kind: str, uid: str) -> bool:
-    """Tell whether an event is not about another object of this kind."""
+def _speaks_of(event: Any, uid: str) -> bool:
+    """Tell whether an event is not about another job of the same name."""
     about = as_map(as_map(event).get("involvedObject"))
-    return about.get("kind") != kind or about.get("uid") == uid
+    return about.get("kind") not in _KINDS or about.get("uid") == uid
 
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
@@ -161,7 +161,10 @@ class JobLookup:
         events = self._optional(path("events", namespace=self._namespace))
         if uid and uid_of(job or {}) != uid:
             job, pods = None, []
-            events = [event for event in events if _speaks_of(event, kind.kind, uid)]
+            events = [event for event in events if _speaks_of(event, uid)]
+        if job is None:  # its kind is what its events are about
+            about = {event.kind for event in read_events(events) if event.name == name}
+            kind = next((each for each in KINDS.values() if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []
         queueing = self._queueing(name, job)
         if queueing is None or job is None:
