@@ -7,6 +7,8 @@ now. Of cpu and memory, and of nodes that an autoscaler would still bring, the g
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..cluster.client.errors import Forbidden
 from ..cluster.client.kube import Kube
 from ..cluster.facts.inventory import Inventory, Node
@@ -26,7 +28,9 @@ def seen(kube: Kube) -> Inventory:
             kube.require("list", resource, namespace="")
     except Forbidden:
         return Inventory.of_tenant()
-    return Inventory.read_settled(kube)
+    cluster = Inventory.read_settled(kube)
+    # What others have ended is gone before the job's pods have their images, unless its node is lost, which is told.
+    return replace(cluster, pods=tuple(pod for pod in cluster.pods if not pod.leaving))
 
 
 def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
