@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tabulate import tabulate
 
@@ -21,10 +21,12 @@ from reports.plain import plain
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
     from jobs.run.handle import JobHandle, Seen
+    from jobs.run.logs import Follower
 
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
 _OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 _LAST_WORDS = 20
+_DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watcher.py)
 
 
 def add_options(one: Parser) -> None:
@@ -106,9 +108,17 @@ def run(kube: Kube, options: argparse.Namespace, command: Sequence[str]) -> int:
 def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
     """Wait for the end, print it, and delete what cannot start or was interrupted."""
     seen: list[Seen] = []
+    first = _FirstRank(handle, sys.stderr if options.json else sys.stdout)
+    tell = _teller(handle.name, seen)
+
+    def look(now: Seen) -> None:
+        tell(now)
+        first.follow(now)
+
     try:
-        handle.wait(tell=_teller(handle.name, seen))
-        words = _last_words(handle, seen[-1])
+        handle.wait(tell=look)
+        first.end()
+        words = {pod: lines for pod, lines in _last_words(handle, seen[-1]).items() if options.json or pod != first.pod}
     except KeyboardInterrupt:
         _tell(f"interrupted: {handle.name} is canceled")
         handle.cancel()
@@ -126,6 +136,32 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
         handle.cancel()
         _tell(f"{handle.name} cannot start, and waiting does not help: it is canceled")
     return 0 if last.state is JobState.COMPLETE else _code(last.analysis)
+
+
+class _FirstRank:
+    """Prints the log of the first rank, or of what starts the ranks, as it is written."""
+
+    def __init__(self, handle: JobHandle, out: TextIO) -> None:
+        self.pod = ""
+        self._handle, self._out, self._over = handle, out, False
+        self._follower: Follower | None = None
+
+    def follow(self, now: Seen) -> None:
+        """Begin once its pod runs, or has run; note when it is over."""
+        if self._follower is None and (rank := self._handle.first(now)) is not None:
+            self.pod = rank.pod
+            self._follower = self._handle.follow(self.pod, lambda: self._over, self._print)
+        mine = [replica for replica in now.replicas if replica.pod == self.pod]
+        self._over = now.state.final or any(replica.phase in ("Succeeded", "Failed") for replica in mine)
+
+    def _print(self, line: str) -> None:
+        print(plain(line), file=self._out, flush=True)
+
+    def end(self) -> None:
+        """Wait for the last lines."""
+        self._over = True
+        if self._follower is not None and not self._follower.join(_DRAIN_S):
+            self._follower.stop()
 
 
 def _code(analysis: FailureAnalysis | None) -> int:

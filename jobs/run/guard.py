@@ -7,6 +7,7 @@ now. Of cpu and memory, and of nodes that an autoscaler would still bring, the g
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from ..cluster.client.errors import Forbidden
@@ -18,7 +19,18 @@ from ..listing import first_of
 from ..trial.job_spec import JobSpec
 from ..trial.rooms import IN_USE, Room, room_on, selected
 
+SETTLES_S = 10.0
+"""As long as our own pods may take to end (jobs/trial/pod.py, GRACE_S)."""
+_AGAIN_S = 1.0
 _SHOWN = 3
+
+
+def no_room(kube: Kube, spec: JobSpec) -> FailureAnalysis | None:
+    """Say what is short; of what others hold once it has lasted: a job that has just ended still has its pods."""
+    end = time.monotonic() + SETTLES_S
+    while (short := shortage(seen(kube), spec)) is not None and short.err_class is None and time.monotonic() < end:
+        time.sleep(_AGAIN_S)
+    return short
 
 
 def seen(kube: Kube) -> Inventory:

@@ -13,6 +13,7 @@ from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from .containers import explained
 from .creation import JobError
 from .job_lookup import JobLookup
+from .logs import Follower
 from .watcher import OUTAGE_S
 
 POLL_S = 2.0
@@ -74,6 +75,17 @@ class JobHandle:
     def logs(self, tail: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod that is still there, redacted."""
         return self._jobs.logs(self.name, tail)
+
+    def first(self, seen: Seen) -> Replica | None:
+        """The rank whose log tells of all, of one look: mpirun's launcher, else rank 0; None before its pod runs."""
+        several = self._jobs.kind_of(self.name).multiplexed
+        wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
+        ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
+        return next(ran, None)
+
+    def follow(self, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
+        """Tell each line of a pod's log from its first on, redacted, in a thread, until `finished` and all is read."""
+        return self._jobs.follow(self.name, pod, finished, tell)
 
     def wait(
         self, timeout_s: float | None = None, poll_s: float = POLL_S, tell: Callable[[Seen], object] = lambda _: None

@@ -6,6 +6,7 @@ Of a job that is not there its events tell for a while what became of it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,8 @@ from ..trial.parts import Queue
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
 from .cleanup import delete
 from .creation import QUEUE, JobError
-from .logs import tail
+from .evidence import EvidenceReader
+from .logs import Follower, tail
 from .queueing import Queueing
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
@@ -193,6 +195,26 @@ class JobLookup:
             return self._kube.list(url_path)[0]
         except ApiError:
             return []
+
+    def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
+        """Begin to tell each line of a pod's main container, redacted; None where there is no such pod."""
+        kind, _ = self.find(name)
+        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        for item in pods:
+            containers = as_list(as_map(item.get("spec")).get("containers"))
+            if item["metadata"]["name"] == pod and containers:
+                made = Follower(
+                    self._kube,
+                    pod,
+                    namespace=self._namespace,
+                    container=str(containers[0].get("name")),
+                    reader=EvidenceReader(name),
+                    finished=finished,
+                    on_line=tell,
+                )
+                made.start()
+                return made
+        return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""

@@ -31,7 +31,7 @@ from .aftermath import after, by_namespace, by_whom, interruption, namespace_gon
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
 from .creation import Creation, JobError, held_by_lost
-from .guard import seen, shortage
+from .guard import no_room
 from .handle import JobHandle, Refused
 from .job_lookup import JobLookup
 from .queueing import Queueing
@@ -152,7 +152,7 @@ class Launcher:
 
     def start(self, spec: JobSpec, *, guard: bool = True) -> JobHandle:
         """Create the job of a spec; what an error or an interrupt leaves half created is deleted again."""
-        if guard and self._sees_nodes and (short := shortage(seen(self._kube), spec)) is not None:
+        if guard and self._sees_nodes and (short := no_room(self._kube, spec)) is not None:
             raise Refused(short)
         ledger = Ledger()
         launcher = Launcher(self._kube, self._progress, ledger)

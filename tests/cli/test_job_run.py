@@ -53,7 +53,8 @@ def test_a_job_that_completes_is_told_with_its_last_words(config):
         config, "run", "--image", IMAGE, "--gpus", "0", "--nodes", "2", "--env", "WHO=me", "--", "echo $WHO $NODE_RANK"
     )
     assert done.returncode == 0, done.stderr
-    assert "me 0" in done.stdout and "me 1" in done.stdout and ": Complete\n" in done.stdout
+    told = done.stdout.splitlines()
+    assert told.count("me 0") == 1 and told.count("  me 1") == 1 and ": Complete\n" in done.stdout
     assert "creating job" in done.stderr and "creating job" not in done.stdout
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..job_spec import JobSpec
 
 ROLE = "training.kubeflow.org/job-role"
-# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then.
+# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then. Of a
+# user's own program nobody knows that: it is not started twice.
 BACKOFF = 3
 
 
@@ -51,7 +52,8 @@ class MpiJob(KubeflowJob):
                 "launcherCreationPolicy": "WaitForWorkersReady",
                 "mpiImplementation": "OpenMPI",
                 "sshAuthMountPath": ssh_path(spec),
-                "runPolicy": run_policy(spec, clean="Running", backoff=BACKOFF),  # sshd never ends by itself
+                # Only running pods are deleted at the end: sshd never ends by itself.
+                "runPolicy": run_policy(spec, clean="Running", backoff=0 if spec.command else BACKOFF),
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec)},
                     "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec, keys)},
