@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from checks.framework.session import RUN_ID  # noqa: E402
 from jobs.cluster.client.kube import Kube  # noqa: E402
-from jobs.trial.spec import new_run_id  # noqa: E402
+from jobs.trial.job_spec import new_run_id  # noqa: E402
 
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 LAUNCHERS = ("indexed", "indexed", "indexed", "mpijob", "pytorchjob", "trainjob")

@@ -43,7 +43,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial cron            what a CronJob starts: idle GPUs, one at a time
   seatrial policy          an admission policy from what was proven
   seatrial serve DIR       metrics of the newest run, for Prometheus
-  seatrial job ...         status, logs or cancel of a job by its name
+  seatrial job ...         run a job of yours; status, logs, cancel of any
   seatrial cleanup         delete what earlier runs left behind
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
   seatrial rehearse [...]  run the trial on scenarios: are their faults found?

@@ -57,9 +57,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{verb} {name}")
     for name in swept.kept:
         print(f"kept {name} (--all deletes it too, --run ID only that run's)")
+    for name in swept.users:
+        print(f"kept job {name}, which is nobody's trial: seatrial job cancel {name} deletes it")
     for name in swept.left:
         print(f"could not delete {name}", file=sys.stderr)
-    if not swept.deleted and not swept.left and not swept.kept:
+    if not swept.deleted and not (swept.left or swept.kept or swept.users):
         print(f"nothing of seatrial in namespace {kube.namespace}")
     if swept.unseen:
         print(f"not looked for, since this account may not list them: {', '.join(swept.unseen)}", file=sys.stderr)

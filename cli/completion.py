@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 from cli.sweep import parser as sweep_parser
 from cli.usage import RUNS, Parser, refuse, run_parser
-from jobs.trial.spec import LAUNCHERS
+from jobs.trial.job_spec import LAUNCHERS
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}

@@ -1,15 +1,15 @@
-"""``seatrial job``: what a job does now, what its pods say, and how a trial left alone is judged or ended."""
+"""``seatrial job``: runs a job, tells what it does now and what its pods say; judges or ends a trial left alone."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tabulate import tabulate
-
+from cli.job_run import add_options, document, run, show, split, status_code
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
 from reports.plain import plain
@@ -27,11 +27,21 @@ def parser() -> Parser:
     """The options of ``seatrial job``."""
     made = Parser(
         prog="seatrial job",
-        description="Look at a job (Job, MPIJob, PyTorchJob or TrainJob), read its logs; judge or cancel a trial.",
-        epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look; of attach those of accept.",
-        examples=("seatrial job status -n team-a train", "seatrial job attach seatrial-k3v9x2m7pq --out report"),
+        description="Run a job of your own, look at any (Job, MPIJob, PyTorchJob, TrainJob); judge or cancel a trial.",
+        epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look; of attach those of accept; of run 0 Complete, "
+        "of run and status 1 Error by the infrastructure, 11 by the program itself, 10 by neither.",
+        examples=(
+            "seatrial job run --image IMAGE --gpus 8 --nodes 2 -- torchrun train.py",
+            "seatrial job status -n team-a train",
+            "seatrial job attach seatrial-k3v9x2m7pq --out report",
+        ),
     )
-    kinds = made.add_subparsers(dest="action", required=True, metavar="status|logs|attach|cancel")
+    kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|logs|attach|cancel")
+    text = "create a job, follow it to its end, say what became of it; Ctrl-C cancels it"
+    usage = "seatrial job run --image IMAGE [options] -- PROGRAM ARGUMENT..."
+    one = kinds.add_parser("run", help=text, description=text, usage=usage)
+    one.add_cluster_options()
+    add_options(one)
     for action, text in (
         ("status", "its state, its pods, and what is wrong with it, if anything"),
         ("logs", "the last lines of every pod, redacted"),
@@ -41,6 +51,8 @@ def parser() -> Parser:
         one = kinds.add_parser(action, help=text, description=text)
         one.add_argument("name", metavar="NAME")
         one.add_cluster_options()
+        if action in ("status", "logs"):
+            one.add_argument("--json", action="store_true", help="print one JSON document")
         if action == "logs":
             one.add_argument("--lines", metavar="N", type=int, default=50, help="of each pod (default: 50)")
         if action == "attach":
@@ -54,20 +66,24 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one of the four for one job; the exit code is that of the epilog."""
-    options = parser().parse_args(list(arguments))
-    if not NAME.fullmatch(options.name):
+    """Do one of the five for one job; the exit code is that of the epilog."""
+    words, command = split(arguments)
+    options = parser().parse_args(words if words[:1] == ["run"] else list(arguments))
+    if options.action != "run" and not NAME.fullmatch(options.name):
         return refuse(f"job {options.action}", f"{plain(options.name)!r} is no name of a job")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
+    from jobs.trial.names import SpecError  # noqa: PLC0415
 
     try:
         kube = connect(options)
+        if options.action == "run":
+            return run(kube, options, command)
         if options.action == "attach":
             return _attach(kube, options)
         return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
-    except (ConfigError, JobError) as error:
+    except (ConfigError, JobError, SpecError) as error:
         return refuse(f"job {options.action}", error)
     except ClusterError as error:
         return refuse(f"job {options.action}", error, INCONCLUSIVE)
@@ -75,24 +91,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs it
+    from jobs.run.handle import Seen  # noqa: PLC0415 -- as above
 
-    state, replicas, analysis = jobs.look(options.name)
-    there = bool(replicas) or jobs.find(options.name)[1] is not None
-    if there or state is not JobState.UNKNOWN:
-        print(f"{options.name}: {state}{'' if there else ', as its events tell'}")
-    rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in replicas if r.pod]
-    if rows:
-        print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
-    if analysis is not None:
-        advice = {"confirm": analysis.confirm, "remedy": analysis.remedy}
-        entry = explain(analysis.fault, analysis.subject, options.namespace or "", advice=advice)
-        print(f"\n{analysis.fault}: {entry['title']}")
-        print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
-        for key in ("confirm", "remedy"):
-            if entry.get(key):
-                print(f"  {key}: {plain(entry[key])}")
-    return 0 if there else refuse("job status", jobs.absent(options.name))
+    seen = Seen(*jobs.look(options.name))
+    there = bool(seen.replicas) or jobs.find(options.name)[1] is not None
+    if options.json:
+        print(json.dumps(document(options.name, jobs.namespace, seen)))
+    elif there or seen.state is not JobState.UNKNOWN:
+        show(options.name, jobs.namespace, seen, "" if there else ", as its events tell")
+    return status_code(seen) if there else refuse("job status", jobs.absent(options.name))
 
 
 def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
@@ -102,6 +109,9 @@ def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
         return refuse("job logs", jobs.absent(options.name))
     if not logs:
         return refuse("job logs", f"no pod of {options.name} is there", INCONCLUSIVE)
+    if options.json:
+        print(json.dumps({"job": options.name, "namespace": jobs.namespace, "logs": logs}))
+        return 0
     for pod, lines in logs.items():
         for line in lines:
             print(f"{plain(pod)}  {plain(line)}")

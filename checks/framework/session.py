@@ -32,9 +32,10 @@ from jobs.cluster.redact import redact, safe
 from jobs.run.begun import Begun
 from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.run.recorder import Recorder
+from jobs.trial.job_spec import new_run_id
 from jobs.trial.names import SpecError
 from jobs.trial.parts import Deadlines, NetworkSpec
-from jobs.trial.spec import TrialSpec, new_run_id
+from jobs.trial.spec import TrialSpec
 from reports.record import Run, write_json
 from reports.schema import Cluster
 

@@ -23,7 +23,7 @@ from checks.framework.sweep_spec import (
     sweep_spec,
 )
 from checks.profiles.loader import Profile
-from checks.rules.capacity import IN_USE, confined, rooms
+from checks.rules.capacity import confined, rooms
 from checks.rules.pool import Pool
 from checks.rules.sweep_reading import read_sweep
 from checks.rules.sweep_training import with_training
@@ -34,6 +34,7 @@ from jobs.pod.sweep.model import Done
 from jobs.pod.sweep.saved import saved
 from jobs.run.result import TrialResult
 from jobs.trial.names import SpecError
+from jobs.trial.rooms import IN_USE
 from jobs.trial.spec import TrialSpec
 from reports.record import Run, read_json
 from reports.schema import Record, RecordedSweep, RecordError

@@ -6,8 +6,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobs.trial.job_spec import queue_of
 from jobs.trial.names import SpecError
-from jobs.trial.parts import Queue, TrainingSpec
+from jobs.trial.parts import TrainingSpec
 
 from ..profiles.cluster_defaults import pod_defaults
 from ..profiles.trial import checkpoint_of, spec_of
@@ -80,16 +81,6 @@ def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
     times = spec.deadlines
     later = replace(times, probe_s=times.probe_s + asked.limit_s, job_s=times.job_s + asked.limit_s)
     return replace(spec, checkpoint=asked, deadlines=later)
-
-
-def queue_of(text: str) -> Queue | None:
-    """Read --queue: 'kueue:NAME', 'volcano:NAME', 'volcano', or 'none' against the profile's."""
-    if text == "none":
-        return None
-    kind, colon, name = text.partition(":")
-    if kind not in ("kueue", "volcano") or (colon and not name) or (kind == "kueue" and not name):
-        raise SpecError(f"--queue {text!r} is not kueue:NAME, volcano[:NAME] or none")
-    return Queue(kind=kind, name=name)
 
 
 def mirrored(image: str, registry: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jobs.cluster.unstructured import Unstructured
+from jobs.trial.job_spec import LAUNCHERS
 from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Mpi, Queue, StorageSpec
-from jobs.trial.spec import LAUNCHERS
 
 from .yaml_schema import Size, require, require_known, require_positive, require_source
 

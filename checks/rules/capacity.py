@@ -1,19 +1,19 @@
 """Capacity rules: the GPU nodes that could take a pod of the trial now, what keeps the others from it, what fits where.
 
-Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding. Of request shapes
-only GPUs are counted: a pod that also asks for much CPU or memory may fit less often.
+What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also asks for
+much CPU or memory may fit less often.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
-from jobs.cluster.unstructured import Unstructured
+from jobs.cluster.facts.inventory import Inventory, Node
 from jobs.listing import first_of
 from jobs.run.result import TrialResult
+from jobs.trial.rooms import IN_USE, SLURM, Room, room_on, selected
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
@@ -22,24 +22,7 @@ from .findings import failed, passed
 from .pool import MOST_AVOIDED, Pool, avoided, confinement, sharing_fault
 from .topology import STRICT, Zones, refused
 
-CORDON = "node.kubernetes.io/unschedulable"
-"""The taint that the control plane adds to a cordoned node; the cordon is the cause."""
-CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 SHOWN = 3
-IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
-"""Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
-SLURM = "NodeSet/"
-"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """Whether a node has room for one pod of the trial; ``fault`` names what is in the way."""
-
-    node: str
-    free: int
-    observed: str
-    fault: str = ""
 
 
 def rooms(
@@ -51,28 +34,13 @@ def rooms(
     """
     known = parts or {}
     named = [n for n in nodes if not spec.node_names or n.name in spec.node_names]
-    return [_room(cluster, n, spec, known.get(n.name, "")) for n in named if _selected(n, spec.node_selector)]
-
-
-def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
-    if parted:
-        return Room(node=node.name, free=0, observed=parted, fault=sharing_fault(parted))
-    resource = spec.gpu_resource
-    offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
-    observed = f"{free} of {offered} free" if resource else CLAIMED
-    if node.unschedulable:
-        return Room(node=node.name, free=free, observed=f"cordoned ({observed})", fault="nodes.cordoned")
-    if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
-        names = ", ".join(map(str, bad))
-        return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
-    if resource and offered < spec.gpus_per_node:
-        return Room(node=node.name, free=free, observed=observed, fault="gpu.missing")
-    if resource and free < spec.gpus_per_node:
-        holding = cluster.holders(node, resource)
-        slurm = bool(holding) and holding[0].owner.startswith(SLURM)
-        fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
-        return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
-    return Room(node=node.name, free=free, observed=observed)
+    return [
+        Room(node=n.name, free=0, observed=known[n.name], fault=sharing_fault(known[n.name]))
+        if known.get(n.name)
+        else room_on(cluster, n, spec)
+        for n in named
+        if selected(n, spec.node_selector)
+    ]
 
 
 def confined(pool: Pool, spec: TrialSpec) -> TrialSpec:
@@ -172,17 +140,6 @@ def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
     return f"{opened.get(room.fault, '')}{spec.gpus_per_node} {spec.gpu_resource} free{elsewhere}"
 
 
-def holders(pods: Sequence[PodUse], resource: str) -> str:
-    """Say who uses the GPUs of a node, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
-    counts: Counter[str] = Counter()
-    for pod in pods:
-        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
-        if pod.app == "seatrial":
-            who += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
-        counts[who] += pod.requests.get(resource, 0)
-    return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), SHOWN)
-
-
 def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:
     """Say for each Slurm NodeSet in the way which command frees as many nodes as the trial is short of.
 
@@ -206,26 +163,6 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
             f"its {pods} nodes (Slurm drains them first); --replicas={pods} gives them back"
         )
     return texts
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
-    """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
-    return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
-
-
-def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
-    """Match as https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ describes."""
-    effect, key = toleration.get("effect"), toleration.get("key")
-    if effect and effect != taint.effect:
-        return False
-    exists = toleration.get("operator", "Equal") == "Exists"
-    if not key:
-        return bool(exists)
-    return bool(key == taint.key and (exists or (toleration.get("value") or "") == taint.value))
-
-
-def _selected(node: Node, selector: Mapping[str, str]) -> bool:
-    return all(node.labels.get(key) == value for key, value in selector.items())
 
 
 CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscribed")

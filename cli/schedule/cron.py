@@ -40,7 +40,7 @@ from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
 from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
-from jobs.trial.spec import new_run_id
+from jobs.trial.job_spec import new_run_id
 from reports.record import coverage_of, read_json, write_atomically
 from reports.schema import Record, RecordError, Verdict
 

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from checks.rules.capacity import IN_USE
+from jobs.trial.rooms import IN_USE
 from reports.compare.regression import bandwidth_rows
 from reports.record import EXIT_CODES, coverage_of, succeeded, verdict_of
 from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep, Verdict, elements

@@ -349,10 +349,11 @@ def _exit_code(status: Unstructured, container: str) -> int | None:
     A sidecar's is its own affair: a native one is killed (137) when the trial has ended.
     """
     further: list[int] = []
-    for entry in (*as_list(status.get("containerStatuses")), *as_list(status.get("initContainerStatuses"))):
+    mains = as_list(status.get("containerStatuses"))
+    for entry in (*mains, *as_list(status.get("initContainerStatuses"))):
         states = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
         codes: list[int] = [state["exitCode"] for state in states if isinstance(state.get("exitCode"), int)]
-        if codes and entry.get("name") == container:
+        if codes and (entry.get("name") == container or [entry] == mains):  # a job of anybody's calls it as it likes
             return codes[0]
         further += [code for code in codes[:1] if code]
     return further[0] if further and status.get("phase") == "Failed" else None

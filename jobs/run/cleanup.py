@@ -22,9 +22,10 @@ from ..cluster.redact import safe
 from ..cluster.renewal import Held, held, run_out
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of
 from ..listing import first_of
+from ..trial.job_spec import USERS
 from ..trial.launch_stack import serving
 from ..trial.launchers import KINDS as LAUNCHED
-from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from ..trial.pod import APP, LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from ..trial.spec import PREFIX
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
@@ -203,13 +204,15 @@ def _pods_left(kube: Kube, pods: str, run: str) -> str:
 class CleanedUp(NamedTuple):
     """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason.
 
-    ``unseen``: kinds that this account may not list and no leftover belongs to.
+    ``unseen``: kinds that this account may not list and no leftover belongs to; ``users``: jobs that somebody launched
+    for their own sake.
     """
 
     deleted: tuple[str, ...]
     left: tuple[str, ...]
     kept: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
 
 def sweep(
@@ -224,11 +227,19 @@ def sweep(
 ) -> CleanedUp:
     """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
 
+    A user's own job is no run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
+
     Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
     all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
-    leftovers, denied, answered = _leftovers(kube, namespace, run_id, where)
+    found, denied, answered = _leftovers(kube, namespace, run_id, where)
+    leftovers = found if run_id else [each for each in found if not _is_users(each[1])]
+    users = tuple(
+        name_of(item)
+        for (resource, *_), item, _ in found
+        if resource in LAUNCHERS and _is_users(item) and not (run_id or _owners(item))
+    )
     alive = {} if living else _alive(kube, namespace, leftovers, tell)
     unseen = set() if living else _unseen(kube, namespace, leftovers, LAUNCHERS & denied.keys(), answered)
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
@@ -255,12 +266,18 @@ def sweep(
         tuple(left),
         tuple(left_alone),
         tuple(f"{resource}.{group}" for resource, group, _ in where if resource in hidden),
+        users,
     )
 
 
 def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> CleanedUp:
     """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
     return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
+
+
+def _is_users(item: Unstructured) -> bool:
+    """Tell whether an object belongs to a job that somebody launched for its own sake."""
+    return as_map(as_map(item.get("metadata")).get("labels")).get(APP) == USERS
 
 
 def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, str]:
@@ -381,7 +398,7 @@ def _leftovers(
             meta = as_map(item.get("metadata")) if isinstance(item, dict) else {}
             name, tags = str(meta.get("name") or ""), as_map(meta.get("labels"))
             ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
-            if ours and name.startswith(PREFIX):
+            if ours and (name.startswith(PREFIX) or _is_users(item)):
                 leftovers.append((where, item, str(tags.get(LABEL_RUN) or "")))
     if not leftovers and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))

@@ -60,6 +60,7 @@ class Creation:
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
         self.lost: frozenset[str] = frozenset()  # nodes whose pods are not waited for
+        self.uid = ""  # of what launches
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
     def create(self, objects: Manifests) -> None:
@@ -67,7 +68,8 @@ class Creation:
         kind = objects.kind
         launched = self._tried(objects)
         job, self.warned = self._post(launched, held=True)
-        for item in objects.owned_by(uid_of(job)):
+        self.uid = uid_of(job)
+        for item in objects.owned_by(self.uid):
             spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
             self.warned += self._post(spoken)[1]
         meta = launched.body["metadata"]
@@ -95,9 +97,10 @@ class Creation:
         return launched
 
     def _held(self, job: Unstructured) -> Unstructured:
-        """The same with the lease of this run: whoever finds it can tell whether its runner lives."""
+        """The same with the lease of this run, if it has one: whoever finds it can tell whether its runner lives."""
         meta = job["metadata"]
-        return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | record(self._lease_s)}}
+        lease = record(self._lease_s) if self._lease_s else {}
+        return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | lease}} if lease else job
 
     def _dry_run_in_some_version(self, item: Owned) -> None:
         """Remember in which version the cluster knows the object; what it knows in none is told of the newest."""
@@ -160,7 +163,7 @@ class Creation:
                 self.give_up()
             raise
         known["uid"] = uid_of(answer.body)
-        if held:
+        if held and self._lease_s:
             self._renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
         return answer.body, answer.warnings
 
@@ -264,4 +267,4 @@ def _place(item: Owned, name: str = "") -> str:
 def _taken(item: Owned) -> JobError:
     meta = item.body["metadata"]
     what = f"{item.resource.removesuffix('s')} {meta['name']}"
-    return JobError(f"{what} exists already in {meta['namespace']}: another run has this id")
+    return JobError(f"{what} exists already in {meta['namespace']}: it belongs to another job or run")

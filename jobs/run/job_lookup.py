@@ -6,6 +6,7 @@ Of a job that is not there its events tell for a while what became of it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,19 @@ from ..cluster.facts.events import read_events
 from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
 from ..cluster.renewal import held
-from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, phase_of, uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS, Kind
+from ..trial.launchers.queues import KUEUE_GROUP
+from ..trial.names import SpecError
+from ..trial.parts import Queue
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY
 from .cleanup import delete
-from .creation import JobError
-from .logs import tail
+from .creation import QUEUE, JobError
+from .evidence import EvidenceReader
+from .logs import Follower, tail
+from .queueing import Queueing
 
 _KINDS = frozenset(kind.kind for kind in KINDS.values())
 APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
@@ -85,8 +91,24 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     return f"that is going on or was killed ({lease})"
 
 
+def _speaks_of(event: Any, uid: str) -> bool:
+    """Tell whether an event is not about another job of the same name."""
+    about = as_map(as_map(event).get("involvedObject"))
+    return about.get("kind") not in _KINDS or about.get("uid") == uid
+
+
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
+
+
+def advised(cause: FailureAnalysis, namespace: str) -> FailureAnalysis:
+    """Return a cause with its own advice or, where its text told none, that of its fault: confirm, remedy, suggestion."""
+    from ..faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
+
+    advice = {"confirm": cause.confirm, "remedy": cause.remedy}
+    entry = explain(cause.fault, cause.subject, namespace, advice=advice)
+    suggestion = cause.suggestion or entry["remedy"]
+    return replace(cause, confirm=entry["confirm"], remedy=entry["remedy"], suggestion=suggestion)
 
 
 class JobLookup:
@@ -95,6 +117,7 @@ class JobLookup:
     def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
         """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
+        self._queues: dict[str, Queueing] = {}
 
     def find(self, name: str) -> tuple[Kind, Unstructured | None]:
         """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
@@ -131,13 +154,50 @@ class JobLookup:
         kind, _ = self.own(name)
         return path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
 
-    def look(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything."""
+    @property
+    def namespace(self) -> str:
+        """Where these jobs are."""
+        return self._namespace
+
+    def kind_of(self, name: str) -> Kind:
+        """What kind of object launches its pods; an Indexed Job where there is none."""
+        return self.find(name)[0]
+
+    def look(self, name: str, uid: str = "") -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything.
+
+        With its `uid` another one of the same name is not meant.
+        """
         kind, job = self.find(name)
         pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=self._namespace))
+        if uid and uid_of(job or {}) != uid:
+            job, pods = None, []
+            events = [event for event in events if _speaks_of(event, uid)]
+        if job is None:  # its kind is what its events are about
+            about = {event.kind for event in read_events(events) if event.name == name}
+            kind = next((each for each in KINDS.values() if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []
-        return diagnose(job, pods, events, nodes, name=name, kind=kind)
+        queueing = self._queueing(name, job)
+        if queueing is None or job is None:
+            return self._told(*diagnose(job, pods, events, nodes, name=name, kind=kind))
+        queueing.look(job, started=any(phase_of(pod) != "Pending" for pod in pods))
+        return self._told(*diagnose(job, pods, events, nodes, name=name, kind=kind, queue=queueing.settled()))
+
+    def _told(
+        self, state: JobState, replicas: tuple[Replica, ...], cause: FailureAnalysis | None
+    ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        return state, replicas, None if cause is None else advised(cause, self._namespace)
+
+    def _queueing(self, name: str, job: Unstructured | None) -> Queueing | None:
+        """What looks at the job's queue, where it has one and the account may look; it remembers since when."""
+        queue = labels_of(job or {}).get(QUEUE)
+        if not queue or name in self._queues:
+            return self._queues.get(name) if queue else None
+        with contextlib.suppress(Forbidden, SpecError):
+            self._kube.require("list", "workloads", group=KUEUE_GROUP, namespace=self._namespace)
+            self._queues[name] = Queueing(self._kube, Queue(kind="kueue", name=queue), self._namespace, name)
+        return self._queues.get(name)
 
     def _nodes(self) -> list[Any]:
         with contextlib.suppress(Forbidden):
@@ -150,6 +210,26 @@ class JobLookup:
             return self._kube.list(url_path)[0]
         except ApiError:
             return []
+
+    def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
+        """Begin to tell each line of a pod's main container, redacted; None where there is no such pod."""
+        kind, _ = self.find(name)
+        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        for item in pods:
+            containers = as_list(as_map(item.get("spec")).get("containers"))
+            if item["metadata"]["name"] == pod and containers:
+                made = Follower(
+                    self._kube,
+                    pod,
+                    namespace=self._namespace,
+                    container=str(containers[0].get("name")),
+                    reader=EvidenceReader(name),
+                    finished=finished,
+                    on_line=tell,
+                )
+                made.start()
+                return made
+        return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""

@@ -1,4 +1,4 @@
-"""The launcher: runs a trial job from nothing to its evidence, and reports what became of it.
+"""The launcher: creates jobs; a user's own it leaves to the cluster, a trial it follows to its evidence.
 
     JobError            what we were asked to do with a job cannot be done; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
@@ -10,24 +10,29 @@ entered in the ledger before it is created; what was given up is deleted at once
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
 from ..cluster.client.kube import Kube
 from ..cluster.redact import safe
+from ..cluster.unstructured import uid_of
 from ..diagnosis.refusals import is_policys, read_refusal
 from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 from ..trial import manifests
+from ..trial.job_spec import JobSpec, job_spec, new_run_id, queue_of, volumes
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
 from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
-from .creation import Creation, held_by_lost
+from .creation import Creation, JobError, held_by_lost
+from .guard import no_room
+from .handle import JobHandle, Refused
 from .job_lookup import JobLookup
 from .queueing import Queueing
 from .recorder import RecordedKube, Recorder
@@ -80,7 +85,7 @@ _ATTEMPTS = 2
 
 
 class Launcher:
-    """Runs trial jobs in one namespace of one cluster."""
+    """Creates jobs in one cluster, and runs trials in one namespace of it."""
 
     def __init__(
         self,
@@ -103,6 +108,77 @@ class Launcher:
         self._progress = progress
         self._ledger = ledger if ledger is not None else Ledger()
         self._logs = logs
+
+    def create_job(
+        self,
+        *,
+        image: str,
+        command: str | Sequence[str],
+        gpu_count: int = 1,
+        num_nodes: int = 1,
+        name: str = "",
+        env_vars: Mapping[str, str] | None = None,
+        namespace: str = "",
+        image_pull_secret: str = "",
+        node_selector: Mapping[str, str] | None = None,
+        launcher: str = "indexed",
+        queue: str = "",
+        mounts: Mapping[str, str] | None = None,
+        rdma: Mapping[str, int] | None = None,
+        guard: bool = True,
+        **shape: Any,
+    ) -> JobHandle:
+        """Create a job of `num_nodes` pods with `gpu_count` GPUs each, and return what to ask of it.
+
+        `command`: text for /bin/bash -c, or a list of words; `queue`: kueue:NAME, volcano or volcano:NAME; `mounts`: a
+        PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
+        `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu, memory, tolerations,
+        time_limit_s, ...). It needs nobody who watches it. Raises SpecError, Refused, JobError, ClusterError.
+        """
+        asked = {
+            "name": name or f"job-{new_run_id()}",
+            "namespace": namespace or self._kube.namespace,
+            "image": image,
+            "command": ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
+            "nodes": num_nodes,
+            "gpus_per_node": gpu_count,
+            "env": env_vars or {},
+            "pull_secrets": (image_pull_secret,) if image_pull_secret else (),
+            "node_selector": node_selector or {},
+            "launcher": launcher,
+            "queue": queue_of(queue) if queue else None,
+            "storage": volumes(mounts or {}),
+            "resources": rdma or {},
+        }
+        return self.start(job_spec(run_id=new_run_id(), **(asked | shape)), guard=guard)
+
+    def start(self, spec: JobSpec, *, guard: bool = True) -> JobHandle:
+        """Create the job of a spec; what an error or an interrupt leaves half created is deleted again."""
+        if guard and self._sees_nodes and (short := no_room(self._kube, spec)) is not None:
+            raise Refused(short)
+        ledger = Ledger()
+        launcher = Launcher(self._kube, self._progress, ledger)
+        try:
+            creation, refusal = launcher._created(spec, manifests.job_of(spec))
+        except BaseException:
+            ledger.unwind()
+            raise
+        if refusal is not None and refusal.analysis is not None:
+            ledger.unwind()
+            raise Refused(refusal.analysis)
+        creation.detach()
+        return JobHandle(self._kube, spec.job_name, spec.namespace, uid=creation.uid, sees_nodes=self._sees_nodes)
+
+    def job(self, name: str, namespace: str = "") -> JobHandle:
+        """Return the handle of a job that is there, whoever made it; only one of ours can be canceled by it.
+
+        Raises JobError, which tells what is still known of it, where there is none.
+        """
+        jobs = JobLookup(self._kube, namespace)
+        raw = jobs.find(name)[1]
+        if raw is None:
+            raise JobError(jobs.absent(name))
+        return JobHandle(self._kube, name, namespace, uid=uid_of(raw), sees_nodes=self._sees_nodes)
 
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None, *, begun: str = "") -> TrialResult:
         """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
@@ -188,11 +264,11 @@ class Launcher:
             creation.give_up()
         return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
-    def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
+    def _created(self, spec: JobSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
         """Create the objects; a result where the cluster refused one of them."""
         kind = objects.kind
         began = time.monotonic()
-        creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.deadlines.lease_s)
+        creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.lease_s)
         what = "job" if kind.name == "indexed" else kind.kind
         shape = f"{spec.nodes} x {spec.gpus_per_node} GPUs"
         self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")

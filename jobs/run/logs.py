@@ -59,6 +59,7 @@ class Follower:
         file: Path | None = None,
         on_stage: Callable[[str], None] = lambda _: None,
         waits: Callable[[str], None] = lambda _: None,
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
         self.pod = pod
         self.file = file
@@ -68,7 +69,7 @@ class Follower:
         self.heard = False
         self.gap = False
         self._kube, self._namespace, self._container = kube, namespace, container
-        self._finished, self._on_stage, self._waits = finished, on_stage, waits
+        self._finished, self._on_stage, self._waits, self._on_line = finished, on_stage, waits, on_line
         self._resume = Resume()
         self._redactor = LineRedactor()
         self._out: TextIO | None = None
@@ -205,6 +206,8 @@ class Follower:
             self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
         elif not (taken or text.startswith(b"seatrial ")):
             self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
+        if self._on_line is not None:
+            self._on_line(self._redactor.line(text.decode("utf-8", "replace")))
         self._write(text)
 
     def _write(self, line: bytes | None = None) -> None:

@@ -131,6 +131,12 @@ class Queueing:
             return _of_group(self.raw, self.job) if self.waiting else None
         return _of_workload(self.raw, self.queue.name, waiting=self.waiting, others=self._others)
 
+    def settled(self) -> PodSymptom | None:
+        """The same to who looks once: nothing yet of a controller that may only be late."""
+        symptom = self.symptom()
+        late = symptom is not None and symptom.fault == "queue.unmanaged"
+        return None if late and time.monotonic() - self._began < _UNMANAGED_S else symptom
+
     def _unmanaged(self, waited: float) -> PodSymptom:
         what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
         return PodSymptom(

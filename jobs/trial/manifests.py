@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 from ..cluster.unstructured import Unstructured
 from . import pod
+from .job_spec import JobSpec
 from .launchers import Kind, kind_of
 from .launchers.queues import pod_group
 from .names import SpecError
@@ -33,6 +34,7 @@ __all__ = [
     "Owned",
     "build",
     "dry_pod",
+    "job_of",
     "labels",
     "older",
     "to_yaml",
@@ -72,14 +74,15 @@ class Manifests:
 
     kind: Kind
     job: Unstructured
-    configmap: Unstructured
+    configmap: Unstructured | None = None
     service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # what is packed in the ConfigMap, to be read by people
 
     def all_owned(self) -> Iterator[Owned]:
         """What the launched object owns, in the order in which it is created."""
-        yield Owned("configmaps", "", "v1", self.configmap)
+        if self.configmap is not None:
+            yield Owned("configmaps", "", "v1", self.configmap)
         if self.service is not None:
             yield Owned("services", "", "v1", self.service)
         yield from self.further
@@ -111,16 +114,21 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
     size = len(told.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
-    meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
     configmap: Unstructured = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": meta,
+        "metadata": _meta(spec),
         "immutable": True,
         "data": {pod.TRIAL: told},
         "binaryData": {ARCHIVE: base64.b64encode(packed).decode()} | ({BEGUN: begun} if begun else {}),
     }
+    return job_of(spec, configmap, files)
+
+
+def job_of(spec: JobSpec, configmap: Unstructured | None = None, files: Mapping[str, str] | None = None) -> Manifests:
+    """Turn any job's spec into objects: a user's own, or a trial's with the probe's files."""
     kind = kind_of(spec.launcher)
+    meta = _meta(spec)
     selector = kind.service_selector(spec)
     further = list(_claim_templates(spec, meta))
     if spec.queue is not None and spec.queue.kind == "volcano":
@@ -131,11 +139,15 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
         configmap=configmap,
         service=_service(spec, meta, selector) if selector else None,
         further=tuple(further),
-        files=files,
+        files=files or {},
     )
 
 
-def _service(spec: TrialSpec, meta: Unstructured, selector: dict[str, str]) -> Unstructured:
+def _meta(spec: JobSpec) -> Unstructured:
+    return {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
+
+
+def _service(spec: JobSpec, meta: Unstructured, selector: dict[str, str]) -> Unstructured:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -150,7 +162,7 @@ def _service(spec: TrialSpec, meta: Unstructured, selector: dict[str, str]) -> U
     }
 
 
-def _claim_templates(spec: TrialSpec, meta: Unstructured) -> Iterator[Owned]:
+def _claim_templates(spec: JobSpec, meta: Unstructured) -> Iterator[Owned]:
     """Devices by dynamic resource allocation (resource.k8s.io/v1, Kubernetes 1.34): one template for each request."""
     for item in spec.claims:
         exactly = {"deviceClassName": item.device_class, "allocationMode": "ExactCount", "count": item.count}

@@ -1,4 +1,4 @@
-"""The manifest of one pod of the trial: training's own, in which the probe only replaces the training program.
+"""The manifest of one pod: a user's own job's, and a trial's, in which the probe only replaces the training program.
 
 Plain dicts, never text templates. What launches the pods changes three things and nothing else: the container's name,
 where its rank comes from, and its command.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ..cluster.unstructured import Unstructured
 from ..pod.stages.job_inputs import OWN_NAME
+from .job_spec import PET, JobSpec
 from .payload import ARCHIVE
-from .spec import TrialSpec
 
 CONTAINER = "trial"
 MANAGED_BY = "seatrial"
@@ -20,12 +20,11 @@ MOUNT = "/seatrial"
 TRIAL = "trial.json"
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
+APP = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 # Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
 POD_INFO = "/seatrial-pod"
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
-# What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
-_NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 # How long a pod that is deleted, drained or preempted may still speak: more than the probe needs (stages/run.py).
 GRACE_S = 10
@@ -41,8 +40,8 @@ class PodShape:
     `rank` is the rank itself or the field path that holds it; empty where the program is told otherwise.
     """
 
-    container: str = CONTAINER
-    command: tuple[str, ...] = PROBE
+    container: str = ""  # nothing: as the job's ranks are called
+    command: tuple[str, ...] = ()  # nothing: what the job runs
     rank: str = INDEX
     subdomain: bool = True  # pods are found through our own Service
     hostname: str = ""
@@ -52,17 +51,17 @@ class PodShape:
     scheduler: str | None = None
 
 
-def labels(spec: TrialSpec) -> dict[str, str]:
-    """Labels of everything a run creates; `instance` is the run, `managed-by` what a sweep may delete."""
+def labels(spec: JobSpec) -> dict[str, str]:
+    """Labels of all that belongs to a job; `instance` is the run, `managed-by` and `name` what a sweep may delete."""
     return dict(spec.labels) | {
-        "app.kubernetes.io/name": "seatrial",
-        COMPONENT: "trial",
+        APP: spec.app,
+        COMPONENT: spec.component,
         LABEL_MANAGED: MANAGED_BY,
         LABEL_RUN: spec.run_id,
     }
 
 
-def fixed_environment(spec: TrialSpec) -> dict[str, str]:
+def fixed_environment(spec: JobSpec) -> dict[str, str]:
     """What is the same in all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
 
     WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
@@ -71,28 +70,24 @@ def fixed_environment(spec: TrialSpec) -> dict[str, str]:
         "WORLD_SIZE": str(spec.nodes),
         "NNODES": str(spec.nodes),
         "NUM_GPU_PER_NODE": str(spec.gpus_per_node),
-        "NPROC_PER_NODE": str(spec.gpus_per_node),
+        "NPROC_PER_NODE": str(spec.processes),
         "MASTER_ADDR": spec.peers[0],
         "MASTER_PORT": str(spec.master_port),
-        "SEATRIAL_RUN": spec.run_id,
     }
-    return fixed | dict(sorted((_NCCL_EVIDENCE | dict(spec.env)).items()))
+    fixed |= spec.fixed | ({f"PET_{name}": fixed[name] for name in PET if name in fixed} if spec.pet else {})
+    return fixed | dict(sorted((spec.defaults | dict(spec.env)).items()))
 
 
-def environment(spec: TrialSpec, rank: str = INDEX) -> list[Unstructured]:
+def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
     """The container's environment: what is the same in all pods, and what each knows of itself."""
     everywhere = fixed_environment(spec)
-    user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in _NCCL_EVIDENCE | dict(spec.env)]}
-    fields = {
-        "SEATRIAL_NODE_NAME": "spec.nodeName",
-        "SEATRIAL_POD_NAME": "metadata.name",
-        "SEATRIAL_POD_IP": "status.podIP",
-    }
+    user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in spec.defaults | dict(spec.env)]}
+    fields = dict(spec.fields)
     entries: list[Unstructured] = [{"name": key, "value": value} for key, value in everywhere.items()]
     if rank.isdigit():
         entries.append({"name": "NODE_RANK", "value": rank})
     elif rank:
-        fields = {"NODE_RANK": rank} | fields
+        fields = dict.fromkeys(("NODE_RANK", *(("PET_NODE_RANK",) if spec.pet else ())), rank) | fields
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
         # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
@@ -102,8 +97,8 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[Unstructured]:
     return entries + [{"name": key, "value": value} for key, value in user.items()]
 
 
-def template(spec: TrialSpec, shape: PodShape | None = None) -> Unstructured:
-    """The pod as training would have it, with the probe as its program."""
+def template(spec: JobSpec, shape: PodShape | None = None) -> Unstructured:
+    """The pod, with the job's command or the probe as its program."""
     shape = shape or PodShape()
     pod: Unstructured = {"restartPolicy": "Never"}
     if shape.subdomain:
@@ -145,12 +140,12 @@ def template(spec: TrialSpec, shape: PodShape | None = None) -> Unstructured:
     return {"metadata": meta, "spec": pod}
 
 
-def claim_template(spec: TrialSpec, name: str) -> str:
+def claim_template(spec: JobSpec, name: str) -> str:
     """The name of the ResourceClaimTemplate behind one of the pod's claims."""
     return f"{spec.job_name}-{name}"
 
 
-def _only_on(spec: TrialSpec) -> Unstructured:
+def _only_on(spec: JobSpec) -> Unstructured:
     """Keep the pods to the nodes that were named, else off those to avoid; the scheduler still decides.
 
     A field term takes one name: terms are alternatives, the fields of one term all hold.
@@ -166,26 +161,28 @@ def _name(operator: str, name: str) -> Unstructured:
     return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
-def anti_affinity(spec: TrialSpec) -> Unstructured:
+def anti_affinity(spec: JobSpec) -> Unstructured:
     """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
     # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
-    selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: "trial"}}
+    selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def container(spec: TrialSpec, shape: PodShape) -> Unstructured:
-    """The trial's container."""
+def container(spec: JobSpec, shape: PodShape) -> Unstructured:
+    """The container of a rank."""
     made: Unstructured = {
-        "name": shape.container,
+        "name": shape.container or spec.component,
         "image": spec.image,
-        "command": list(shape.command),
+        "command": list(shape.command or spec.command or PROBE),
         "env": environment(spec, shape.rank),
         "ports": [{"name": shape.port_name, "containerPort": spec.master_port, "protocol": "TCP"}],
         "resources": resources(spec),
         "securityContext": _container_security(spec, shape),
         "volumeMounts": mounts(spec),
     }
+    if spec.command:  # its last words outlive its log; the probe writes its own
+        made["terminationMessagePolicy"] = "FallbackToLogsOnError"
     if spec.env_secrets:
         made["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
     if spec.pull_policy:
@@ -193,9 +190,11 @@ def container(spec: TrialSpec, shape: PodShape) -> Unstructured:
     return made
 
 
-def mounts(spec: TrialSpec) -> list[Unstructured]:
-    """What is mounted where in the trial's container."""
-    made: list[Unstructured] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
+def mounts(spec: JobSpec) -> list[Unstructured]:
+    """What is mounted where in a rank's container."""
+    made: list[Unstructured] = []
+    if not spec.command:
+        made.append({"name": "probe", "mountPath": MOUNT, "readOnly": True})
     if spec.shm_bytes:
         made.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (a path in the pod)
     for size in sorted(spec.hugepages):
@@ -209,10 +208,12 @@ def mounts(spec: TrialSpec) -> list[Unstructured]:
     return made + [dict(item) for item in spec.mounts]
 
 
-def volumes(spec: TrialSpec) -> list[Unstructured]:
+def volumes(spec: JobSpec) -> list[Unstructured]:
     """The pod's volumes."""
-    items = [{"key": name, "path": name} for name in FILES]
-    made: list[Unstructured] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
+    made: list[Unstructured] = []
+    if not spec.command:
+        items = [{"key": name, "path": name} for name in FILES]
+        made.append({"name": "probe", "configMap": {"name": spec.job_name, "items": items}})
     if spec.shm_bytes:
         made.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(int(spec.shm_bytes))}})
     for size in sorted(spec.hugepages):
@@ -230,11 +231,11 @@ def volumes(spec: TrialSpec) -> list[Unstructured]:
     return made + [dict(item) for item in spec.volumes]
 
 
-def _asks_for_networks(spec: TrialSpec) -> bool:
+def _asks_for_networks(spec: JobSpec) -> bool:
     return any(key in spec.annotations for key in _NETWORKS)
 
 
-def resources(spec: TrialSpec) -> Unstructured:
+def resources(spec: JobSpec) -> Unstructured:
     """Requests and limits of one pod."""
     # Extended resources and hugepages cannot be overcommitted: request and limit must be equal.
     exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
@@ -245,7 +246,7 @@ def resources(spec: TrialSpec) -> Unstructured:
     return made | ({"claims": [{"name": item.name} for item in spec.claims]} if spec.claims else {})
 
 
-def pod_security(spec: TrialSpec) -> Unstructured:
+def pod_security(spec: JobSpec) -> Unstructured:
     """As the restricted Pod Security Standard wants it, but for the user: stock training images run as root."""
     security: Unstructured = {"seccompProfile": {"type": spec.seccomp}} if spec.seccomp else {}
     if spec.run_as_user is not None:
@@ -253,7 +254,7 @@ def pod_security(spec: TrialSpec) -> Unstructured:
     return security
 
 
-def _container_security(spec: TrialSpec, shape: PodShape) -> Unstructured:
+def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
     """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).

@@ -1,105 +1,25 @@
-"""The spec of one trial job.
-
-A `TrialSpec` is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line,
-raised before anything is created. How it becomes objects is manifests.py's business.
-"""
+"""The spec of one trial: a job whose pods run the probe, and what the probe is to do in them."""
 
 from __future__ import annotations
 
-import re
-import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, quantity
 from ..listing import nearest
-from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
-from .parts import (
-    S3,
-    BenchSizes,
-    CheckpointSpec,
-    ClaimSpec,
-    Collective,
-    Credential,
-    Deadlines,
-    Mpi,
-    NetworkSpec,
-    Queue,
-    StorageSpec,
-    Sweep,
-    TrainingSpec,
-)
+from .job_spec import JobSpec
+from .names import SpecError, whole
+from .parts import S3, BenchSizes, CheckpointSpec, Collective, Deadlines, NetworkSpec, Sweep, TrainingSpec
 
 PREFIX = "seatrial-"
-LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
-_LONGEST_RUN_ID = 40
-# The names of rank 0 and of the others. The operators' own Services publish an MPIJob's workers, a PyTorchJob's master
-# and a TrainJob's nodes (kubeflow/mpi-operator newWorker, kubeflow/training-operator pytorch, kubernetes-sigs/jobset).
-_PEERS = {
-    "indexed": ("{job}-{index}.{job}",) * 2,
-    "mpijob": ("{job}-worker-{index}.{job}",) * 2,
-    "pytorchjob": ("{job}-master-0", "{job}-{index}.{job}"),
-    "trainjob": ("{job}-node-0-{index}.{job}",) * 2,
-}
-_MOST_NODES = 5000
-
-# What the manifests set themselves; a user's value would contradict the pods' real shape.
-RESERVED_ENV = frozenset(
-    {
-        "WORLD_SIZE",
-        "NUM_GPU_PER_NODE",
-        "NNODES",
-        "NPROC_PER_NODE",
-        "NODE_RANK",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "JOB_COMPLETION_INDEX",
-        "SEATRIAL_RUN",
-        "SEATRIAL_NODE_NAME",
-        "SEATRIAL_POD_NAME",
-        "SEATRIAL_POD_IP",
-    }
-)
+PROGRAMS = ("auto", "torch", "nccl-tests")
+# What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
+_NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSpec:
-    """One trial: how many pods of which shape, what they run, and until when."""
+class TrialSpec(JobSpec):
+    """One trial: a job, what its pods try, and how long each part may take."""
 
-    run_id: str
-    namespace: str
-    image: str
-    nodes: int = 2
-    gpus_per_node: int = 8
-    gpu_resource: str = "nvidia.com/gpu"
-    pull_secrets: tuple[str, ...] = ()
-    pull_policy: str = ""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Unstructured, ...] = ()
-    cpu: str | None = None
-    memory: str | None = None
-    limits: Mapping[str, str] = field(default_factory=dict)  # of cpu and memory: some quotas and topology policies ask
-    shm_bytes: int = 0
-    resources: Mapping[str, int] = field(default_factory=dict)
-    hugepages: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    capabilities: tuple[str, ...] = ()
-    run_as_user: int | None = None
-    runtime_class: str | None = None
-    scheduler_name: str | None = None
-    priority_class: str | None = None
-    service_account: str | None = None
-    host_network: bool = False
-    sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
-    mounts: tuple[Unstructured, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
-    avoided: tuple[str, ...] = ()  # nodes that must not take one; what is named above goes before
-    anti_affinity: bool = True
-    master_port: int = 29500
     collectives: tuple[Collective, ...] = (
         Collective(name="ring", env={"NCCL_ALGO": "Ring"}),
         Collective(name="default"),
@@ -107,19 +27,9 @@ class TrialSpec:
     bench: BenchSizes = field(default_factory=BenchSizes)
     deadlines: Deadlines = field(default_factory=Deadlines)
     attempt: int = 1
-    launcher: str = "indexed"
-    queue: Queue | None = None
-    mpi: Mpi = field(default_factory=Mpi)
-    runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
-    claims: tuple[ClaimSpec, ...] = ()
-    storage: tuple[StorageSpec, ...] = ()
-    scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     s3: tuple[S3, ...] = ()
-    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
-    credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
     burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
     network: NetworkSpec | None = None
-    seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
     sweep: Sweep | None = None
     training: TrainingSpec | None = None
@@ -134,195 +44,84 @@ class TrialSpec:
         return PREFIX + self.run_id + (f"-{self.attempt}" if self.attempt > 1 else "")
 
     @property
+    def app(self) -> str:
+        """A trial's objects are what `cleanup` deletes."""
+        return "seatrial"
+
+    @property
+    def component(self) -> str:
+        """Its ranks are called so."""
+        return "trial"
+
+    @property
+    def active_s(self) -> int:
+        """Time to start and to probe; Volcano's pods wait as pods, Kueue's job is suspended meanwhile."""
+        waits = self.queue is not None and self.queue.kind == "volcano"
+        return int(self.deadlines.job_s + (self.deadlines.queue_s if waits else 0))
+
+    @property
+    def kept_s(self) -> int:
+        """For whoever attaches to it."""
+        return int(self.deadlines.ttl_s)
+
+    @property
+    def lease_s(self) -> float:
+        """A trial that nobody watches is left over."""
+        return self.deadlines.lease_s
+
+    @property
+    def outlives_pods(self) -> bool:
+        """A sweep goes on with the rest."""
+        return self.sweep is not None
+
+    @property
+    def slots(self) -> int:
+        """One probe, which starts the processes of its node."""
+        return 1
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """NCCL says what it does."""
+        return _NCCL_EVIDENCE
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """Each line of evidence carries its run."""
+        return {"SEATRIAL_RUN": self.run_id}
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What the probe tells of its pod."""
+        return {
+            "SEATRIAL_NODE_NAME": "spec.nodeName",
+            "SEATRIAL_POD_NAME": "metadata.name",
+            "SEATRIAL_POD_IP": "status.podIP",
+        }
+
+    @property
+    def handed_over(self) -> tuple[str, ...]:
+        """The probe looks for the credentials of buckets."""
+        return tuple(dict.fromkeys(name for item in self.s3 for name in item.env))
+
+    @property
     def gpu_kind(self) -> str:
         """Which vendor's tools the probe shall ask."""
         if self.gpu_resource.startswith("amd.com/") or any("amd.com" in item.device_class for item in self.claims):
             return "amd"
         return "nvidia" if self.gpus_per_node else "none"
 
-    @property
-    def extended(self) -> dict[str, int]:
-        """All extended resources of one pod, the GPUs among them."""
-        gpus = {self.gpu_resource: self.gpus_per_node} if self.gpus_per_node and self.gpu_resource else {}
-        return gpus | dict(self.resources)
-
-    @property
-    def peers(self) -> list[str]:
-        """The name under which each rank is found: through our headless Service, or the launching operator's own."""
-        first, rest = _PEERS[self.launcher]
-        names = [first, *[rest] * (self.nodes - 1)]
-        return [name.format(job=self.job_name, index=index) for index, name in enumerate(names)]
-
     def __post_init__(self) -> None:
-        """Refuse what Kubernetes would refuse later and less clearly."""
-        label("run id", self.run_id, _LONGEST_RUN_ID)
-        label("namespace", self.namespace, 63)
-        whole("nodes", self.nodes, 1, _MOST_NODES)
+        """Refuse what the probe could not carry out."""
         whole("attempt", self.attempt, 1, 9)
-        whole("gpus per node", self.gpus_per_node, 0, 64)
-        whole("MASTER_PORT", self.master_port, 1024, 65_535)
-        whole("shm size", self.shm_bytes, 0, 1 << 42)
-        if not isinstance(self.image, str) or len(self.image) > 512 or not IMAGE.fullmatch(self.image):
-            raise SpecError(f"image {safe(self.image, 200)!r} is not an image reference such as registry/name:tag")
-        if self.pull_policy not in {"", "Always", "IfNotPresent", "Never"}:
-            raise SpecError(f"pull policy {safe(self.pull_policy, 60)!r} is not Always, IfNotPresent or Never")
-        if self.run_as_user is not None:
-            whole("user id", self.run_as_user, 1, (1 << 31) - 1)
-        self._check_names()
-        self._check_resources()
-        self._check_environment()
-        self._check_programs()
-        self._check_launching()
-        self._check_storage()
-
-    def _check_launching(self) -> None:
-        for what, word, known in (
-            ("launcher", self.launcher, LAUNCHERS),
-            ("seccomp", self.seccomp, ("RuntimeDefault", "Unconfined", "")),
-            ("program", self.program, ("auto", "torch", "nccl-tests")),
-        ):
-            if word not in known:
-                raise SpecError(f"unknown {what} {safe(word, 60)!r}{nearest(word, known)}")
+        whole("burst bytes", self.burst_bytes, 0, 1 << 44)
+        JobSpec.__post_init__(self)
+        if self.program not in PROGRAMS:
+            raise SpecError(f"unknown program {safe(self.program, 60)!r}{nearest(self.program, PROGRAMS)}")
         if self.sweep is not None and self.launcher != "indexed":
             raise SpecError(
                 f"a sweep is an Indexed Job of one pod for each node; --launcher {self.launcher} cannot start it "
                 "(docs/fleet.md)"
             )
-        if not SUBDOMAIN.fullmatch(self.runtime):
-            raise SpecError(f"training runtime {safe(self.runtime, 100)!r} is not a valid name")
-        if self.launcher == "pytorchjob" and self.nodes != 2:
-            raise SpecError(
-                "a PyTorchJob's workers have no names of their own (the Training Operator makes a Service for its "
-                f"master only): it can span 2 nodes, not {self.nodes}; --launcher indexed or mpijob spans any number"
-            )
-        if self.launcher == "trainjob" and self.queue is not None and self.queue.kind == "volcano":
-            raise SpecError(
-                "a TrainJob's scheduler is its runtime's: name a runtime with podGroupPolicy.volcano (launch.runtime), "
-                "and no queue: Trainer makes the PodGroup itself"
-            )
-        names = [item.name for item in self.claims]
-        if len(set(names)) != len(names):
-            raise SpecError("two resource claims have the same name")
-        if not self.gpu_resource and self.gpus_per_node and not self.claims:
-            raise SpecError("no GPU resource and no resource claim: nothing would bring a GPU into the pods")
-
-    def _check_storage(self) -> None:
-        whole("burst bytes", self.burst_bytes, 0, 1 << 44)
-        if self.scratch and (not self.scratch.startswith("/") or self.scratch.startswith(("/seatrial/", "/dev/"))):
-            raise SpecError(f"scratch {safe(self.scratch, 100)!r} must be an absolute path outside /seatrial and /dev")
-        names, paths = [item.name for item in self.storage], [item.path for item in self.storage]
-        paths += [self.scratch] if self.scratch else []
-        if len(set(names)) != len(names) or len(set(paths)) != len(paths):
-            raise SpecError("two storage entries have the same name or path")
-
-    def _check_names(self) -> None:
-        for what, names in (
-            ("pull secret", self.pull_secrets),
-            ("runtime class", (self.runtime_class,)),
-            ("scheduler name", (self.scheduler_name,)),
-            ("priority class", (self.priority_class,)),
-            ("service account", (self.service_account,)),
-            ("secret", self.env_secrets),
-        ):
-            for name in names:
-                if name and (len(name) > 253 or not SUBDOMAIN.fullmatch(name)):
-                    raise SpecError(
-                        f"{what} {safe(name, 100)!r} is not a valid name (lower-case letters, digits, '-', '.')"
-                    )
-        pairs("node selector", self.node_selector, LABEL_VALUE)
-        pairs("label", self.labels, LABEL_VALUE)
-        pairs("annotation", self.annotations, None)
-        for key in self.labels:
-            if key.startswith("app.kubernetes.io/") or "batch.kubernetes.io/" in key:
-                raise SpecError(f"label {key!r} is set by seatrial itself")
-        for item in self.tolerations:
-            toleration(item)
-        for name in self.capabilities:
-            if not re.fullmatch(r"[A-Z][A-Z_]*", name) or name.startswith("CAP_"):
-                raise SpecError(f"capability {safe(name, 60)!r} must be written as in Kubernetes, e.g. IPC_LOCK")
-
-        for name in (*self.node_names, *self.avoided):
-            if not SUBDOMAIN.fullmatch(name):
-                raise SpecError(f"node {safe(name, 100)!r} is not the name of a node")
-        if self.node_names and (count := len(set(self.node_names))) < self.nodes:
-            raise SpecError(f"{count} node{'s are' if count > 1 else ' is'} named; the trial needs {self.nodes}")
-
-    def _check_resources(self) -> None:
-        for name, amount in self.extended.items():
-            if "/" not in name or not QUALIFIED.fullmatch(name):
-                raise SpecError(
-                    f"resource {safe(name, 100)!r} is not an extended resource such as rdma/hca_shared_devices_a"
-                )
-            whole(f"resource {name}", amount, 1, 1_000_000)
-        if self.gpu_resource in self.resources:
-            raise SpecError(f"resource {self.gpu_resource} is given twice: it is the GPU resource (gpus per node)")
-        for what, text in (
-            ("cpu", self.cpu),
-            ("memory", self.memory),
-            *((f"hugepages-{k}", v) for k, v in self.hugepages.items()),
-        ):
-            if text and (quantity(text) or 0) <= 0:
-                raise SpecError(
-                    f"{what} {safe(text, 60)!r} is not a quantity such as {'8' if what == 'cpu' else '64Gi'}"
-                )
-        for size in self.hugepages:
-            if not re.fullmatch(r"\d+[KMG]i", size):
-                raise SpecError(f"hugepages size {safe(size, 60)!r} is not a page size such as 2Mi or 1Gi")
-        for name, text in self.limits.items():
-            asked, most = quantity(getattr(self, name, None) or "0"), quantity(text) if isinstance(text, str) else None
-            if name not in {"cpu", "memory"} or most is None or most <= 0 or most < (asked or 0):
-                what = f"limits: {safe(name, 40)}: {safe(text, 60)!r}"
-                raise SpecError(f"{what} must be a quantity of cpu or memory, not below its request")
-        if self.hugepages and not (self.cpu or self.memory):
-            raise SpecError("hugepages need a cpu or memory request beside them (Kubernetes refuses the pod otherwise)")
-
-    def _check_environment(self) -> None:
-        for name, value in self.env.items():
-            if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-                raise SpecError(f"environment variable {safe(name, 60)!r} is not a valid name")
-            if name in RESERVED_ENV:
-                raise SpecError(f"environment variable {name} is set by seatrial from the shape of the job")
-            if name in {item.env for item in self.credentials}:
-                raise SpecError(
-                    f"environment variable {name} is among the credentials, which only name a Secret and its key"
-                )
-            if not isinstance(value, str) or len(value) > 32_768 or "\0" in value:
-                raise SpecError(f"environment variable {name} must be text of at most 32 KiB")
-
-        for item in self.credentials:
-            if item.env in RESERVED_ENV:
-                raise SpecError(f"credential {item.env} is set by seatrial from the shape of the job")
-
-    def _check_programs(self) -> None:
         names = [item.name for item in self.collectives]
         if len(set(names)) != len(names):
             raise SpecError("two collectives have the same name")
-        for sidecar in self.sidecars:
-            label("sidecar name", str(sidecar.get("name") or ""), 63)
-            if not isinstance(sidecar.get("image"), str) or not IMAGE.fullmatch(sidecar["image"]):
-                raise SpecError(f"sidecar {sidecar['name']!r} has no usable image")
-        self._check_volumes()
-        containers = [str(item["name"]) for item in self.sidecars]
-        if "trial" in containers or len(set(containers)) != len(containers):
-            raise SpecError("sidecar names must differ from each other and from 'trial'")
-
-    def _check_volumes(self) -> None:
-        names = [str(item.get("name") or "") for item in self.volumes]
-        for name in names:
-            label("volume name", name, 63)
-            ours = name in {"probe", "shm", "scratch", "pod-info"} or name.startswith(("storage-", "hugepages-"))
-            if ours or names.count(name) > 1:
-                raise SpecError(f"volume name {name!r} is taken")
-        for item in self.mounts:
-            place = str(item.get("mountPath") or "")
-            if item.get("name") not in names:
-                raise SpecError(f"mount {safe(place, 100)!r}: volume {safe(item.get('name'), 60)!r} is not found")
-            ours = f"{place.rstrip('/')}/".startswith(("/seatrial/", "/dev/shm/"))  # noqa: S108  (a path in the pod)
-            if not place.startswith("/") or ":" in place or ours:
-                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or one of seatrial's own")
-
-
-def new_run_id() -> str:
-    """Make a short id that two runs never share: ten characters without look-alikes, 50 bits."""
-    alphabet = "23456789abcdefghjkmnpqrstuvwxyz"
-    return "".join(secrets.choice(alphabet) for _ in range(10))

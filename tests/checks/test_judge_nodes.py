@@ -10,13 +10,14 @@ import pytest
 from checks import test_nodes as node_checks
 from checks.framework.evidence import Blocked, CannotTell
 from checks.profiles.loader import Profile
-from checks.rules.capacity import placed, releases, room_findings, rooms, tolerated
+from checks.rules.capacity import placed, releases, room_findings, rooms
 from checks.rules.nodes import node_findings, offer, offers, other_events, refusals, report_findings
 from checks.rules.pool import Pool, pool_of
 from cli.listing import declared_checks
 from jobs.cluster.client.errors import Forbidden
 from jobs.cluster.facts.conditions import Report, reported, warned
 from jobs.cluster.facts.inventory import PodUse, Taint
+from jobs.trial.rooms import tolerated
 from reports.record import Run
 from tests.checks import operands
 

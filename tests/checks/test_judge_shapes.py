@@ -1,7 +1,8 @@
 """Which requests are valid and fit now, and how fragmented a pool is."""
 
-from checks.rules.capacity import Room, domain_of, shape_findings, shapes_of
+from checks.rules.capacity import domain_of, shape_findings, shapes_of
 from checks.rules.topology import Zones
+from jobs.trial.rooms import Room
 
 GPU = "nvidia.com/gpu"
 

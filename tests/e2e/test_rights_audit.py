@@ -286,6 +286,41 @@ def test_every_command_keeps_to_the_printed_rights_where_all_operators_are_insta
     assert audit(requests, rules)[0] == []
 
 
+@pytest.mark.parametrize("scope", ["--tenant", "--cluster"])
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("healthy", ()),
+        ("healthy-mpijob", ("--launcher", "mpijob")),
+        ("healthy-kueue", ("--queue", "kueue:trial")),
+        ("healthy-volcano", ("--queue", "volcano")),
+    ],
+)
+def test_a_users_own_job_keeps_to_the_printed_rights(
+    scenario: str, options: tuple[str, ...], scope: str, tmp_path: Path
+) -> None:
+    """Created, looked at, canceled; the guard asks for nodes only where that is granted."""
+    image = "registry.example.com/training/pytorch-mpi:25.08"
+    asked = ("--image", image, "--gpus", "8", "--nodes", "2", "--cpu", "1", "--memory", "1Gi", *options)
+    rules = printed(scope, "--profile", "h100-ib", *options)
+    ended: list[tuple[int, str]] = []
+    with served(tmp_path, scenario, rules) as (config, requests):
+
+        def run(*command: str) -> None:
+            done = seatrial("job", command[0], "--kubeconfig", config, *command[1:])
+            ended.append((done.returncode, done.stdout + done.stderr))
+
+        run("run", *asked, "--name", "good", "--", "true")
+        run("run", *asked, "--name", "bad", "--", "false")
+        run("run", *asked, "--name", "long", "--detach", "--", "sleep", "600")
+        for action in ("status", "logs", "cancel", "status"):
+            run(action, "long")
+        assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
+    assert [code for code, _ in ended][:3] == [0, 11, 0], ended
+    assert ended[3][0] == 0 and [code for code, _ in ended[5:]] == [0, 4], ended
+    assert audit(requests, rules)[0] == []
+
+
 def test_a_proposed_profile_says_what_the_printed_rights_hide(tmp_path: Path) -> None:
     """Nothing of it is taken for not being there."""
     with served(tmp_path, "healthy-roce", printed("--cluster", "--profile", "h100-ib")) as (config, _):

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from jobs.cluster.client.kube import path
+from jobs.trial.job_spec import new_run_id
 from jobs.trial.parts import Collective, Deadlines, NetworkSpec
-from jobs.trial.spec import TrialSpec, new_run_id
+from jobs.trial.spec import TrialSpec
 from tests.program import Lab
 from tests.waiting import HANG_S
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from checks.rules.capacity import holders
 from jobs.cluster.client.kube import path
 from jobs.cluster.facts.inventory import Inventory, PodUse
 from jobs.cluster.renewal import record
 from jobs.run.cleanup import sweep, sweep_dead
 from jobs.run.job_lookup import with_runners
+from jobs.trial.rooms import holders
 
 
 class Cluster:

@@ -11,11 +11,12 @@ import zipfile
 import pytest
 import yaml
 
+from jobs.trial.job_spec import RESERVED_ENV, new_run_id
 from jobs.trial.manifests import build, dry_pod, to_yaml
 from jobs.trial.names import SpecError
 from jobs.trial.parts import BenchSizes, Collective, Credential, Deadlines
 from jobs.trial.payload import digest, files
-from jobs.trial.spec import RESERVED_ENV, TrialSpec, new_run_id
+from jobs.trial.spec import TrialSpec
 
 FILES = {"__main__.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 

@@ -129,6 +129,21 @@ def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+def test_the_launcher_is_a_library_of_the_wheel(installed, tmp_path):
+    """The names of docs/launcher.md, under the package's own name."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+        "from seatrial import jobs\n"
+        "assert all(getattr(jobs, name).__module__.startswith('seatrial.jobs.') for name in jobs.__all__)\n"
+        "from seatrial.jobs import Launcher\n"
+        "assert Launcher.create_job.__doc__\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_wheel_has_nothing_of_the_lab(wheel, lab_wheel):
     """Who installs the suite gets no fake API server; who asks for the lab gets one package of its own."""
     with zipfile.ZipFile(wheel) as archive:

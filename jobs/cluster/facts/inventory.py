@@ -111,6 +111,7 @@ class PodUse:
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
+    leaving: bool = False  # somebody has asked it to go
     runner: str = ""  # of a trial's pod, what the lease of its run tells
 
     def __str__(self) -> str:
@@ -295,6 +296,7 @@ def read_pod(item: Unstructured) -> PodUse:
         images=tuple(safe(entry.get("image") or "", 300) for entry in as_list(spec.get("containers"))),
         app=next((safe(tags[key], 100) for key in _APP if tags.get(key)), ""),
         since=str(status.get("startTime") or meta.get("creationTimestamp") or ""),
+        leaving=bool(meta.get("deletionTimestamp")),
     )
 
 

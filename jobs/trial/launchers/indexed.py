@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...cluster.unstructured import Unstructured, labels_of
 from .. import pod
-from ..spec import TrialSpec
+from ..job_spec import JobSpec
 from .kind import Kind
-from .queues import pod_annotations, queue_allowance, scheduler
+from .queues import pod_annotations, scheduler
 
 
 class IndexedJob(Kind):
@@ -15,24 +15,24 @@ class IndexedJob(Kind):
     name = "indexed"
     group, version, resource, kind = "batch", "v1", "jobs", "Job"
 
-    def job(self, spec: TrialSpec) -> Unstructured:
-        """One pod per node, no retry, a deadline, a TTL."""
+    def job(self, spec: JobSpec) -> Unstructured:
+        """One pod per node, no retry, a TTL, and a deadline where there is one."""
         shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
-        # Of a trial one lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a
-        # pod that fails may come back, as long as the coordinator lasts.
-        action = "Ignore" if spec.sweep else "FailJob"
+        # One lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a pod that
+        # fails may come back, as long as the coordinator lasts.
+        action = "Ignore" if spec.outlives_pods else "FailJob"
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": self.meta(spec),
-            "spec": {
+            "spec": ({"activeDeadlineSeconds": spec.active_s} if spec.active_s else {})
+            | {
                 "suspend": True,
                 "completionMode": "Indexed",
                 "completions": spec.nodes,
                 "parallelism": spec.nodes,
-                "backoffLimit": 2 * spec.nodes if spec.sweep else 0,
-                "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
-                "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
+                "backoffLimit": 2 * spec.nodes if spec.outlives_pods else 0,
+                "ttlSecondsAfterFinished": spec.kept_s,
                 # Ends the Job at once and names the pod when others take one away, instead of blaming its exit code.
                 "podFailurePolicy": {
                     "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
@@ -41,7 +41,7 @@ class IndexedJob(Kind):
             },
         }
 
-    def service_selector(self, spec: TrialSpec) -> dict[str, str]:
+    def service_selector(self, spec: JobSpec) -> dict[str, str]:
         """The Job's own pods."""
         return {"batch.kubernetes.io/job-name": spec.job_name}
 

@@ -14,7 +14,7 @@ from ..pod import CONTAINER, LABEL_RUN, labels
 
 if TYPE_CHECKING:
     from ...cluster.facts.events import Event
-    from ..spec import TrialSpec
+    from ..job_spec import JobSpec
 
 MOST_REPLICAS = 5000
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -32,7 +32,7 @@ class Kind:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def job(self, spec: TrialSpec) -> Unstructured:
+    def job(self, spec: JobSpec) -> Unstructured:
         """Write the object, suspended."""
         raise NotImplementedError
 
@@ -45,16 +45,16 @@ class Kind:
         """The merge patch that lets it go."""
         return {"spec": {"suspend": False}}
 
-    def service_selector(self, spec: TrialSpec) -> dict[str, str]:
+    def service_selector(self, spec: JobSpec) -> dict[str, str]:
         """Which pods our Service names; empty where the operator makes one."""
         return {LABEL_RUN: spec.run_id} if self.uses_service else {}
 
-    def left_out(self, spec: TrialSpec) -> tuple[str, ...]:
+    def left_out(self, spec: JobSpec) -> tuple[str, ...]:
         """What the spec asks for that this kind has no place for, in words."""
         del spec
         return ()
 
-    def meta(self, spec: TrialSpec) -> Unstructured:
+    def meta(self, spec: JobSpec) -> Unstructured:
         """Name and labels, the queue's among them."""
         own_labels = labels(spec)
         if spec.queue is not None and spec.queue.kind == "kueue":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ...cluster.unstructured import Unstructured
 from .. import pod
-from ..spec import TrialSpec
+from ..job_spec import JobSpec
 from .kind import Kind
-from .queues import queue_allowance
 
 REPLICA = "training.kubeflow.org/replica-index"
 JOB = "training.kubeflow.org/job-name"
@@ -27,18 +26,17 @@ class KubeflowJob(Kind):
         return f"{JOB}={name}"
 
 
-def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> Unstructured:
+def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
     """The run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
-    return {
+    return ({"activeDeadlineSeconds": spec.active_s} if spec.active_s else {}) | {
         "cleanPodPolicy": clean,
-        "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
-        "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+        "ttlSecondsAfterFinished": spec.kept_s,
         "backoffLimit": backoff,
         "suspend": True,
     }
 
 
-def template(spec: TrialSpec, shape: pod.PodShape) -> Unstructured:
+def template(spec: JobSpec, shape: pod.PodShape) -> Unstructured:
     """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
     made = pod.template(spec, shape)
     del made["spec"]["restartPolicy"]

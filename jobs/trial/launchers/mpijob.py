@@ -18,11 +18,16 @@ from .queues import pod_annotations, scheduler
 
 if TYPE_CHECKING:
     from ...cluster.facts.events import Event
-    from ..spec import TrialSpec
+    from ..job_spec import JobSpec
 
 ROLE = "training.kubeflow.org/job-role"
-# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then.
+# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then. Of a
+# user's own program nobody knows that: it is not started twice.
 BACKOFF = 3
+
+
+# What counts nodes is wrong for a program of which mpirun starts several on each.
+_OF_ONE_A_NODE = frozenset({"WORLD_SIZE", "NNODES", "NPROC_PER_NODE"})
 
 
 class MpiJob(KubeflowJob):
@@ -34,19 +39,20 @@ class MpiJob(KubeflowJob):
     uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
     multiplexed = True
 
-    def job(self, spec: TrialSpec) -> Unstructured:
-        """One worker per node with one slot, and a launcher without devices."""
+    def job(self, spec: JobSpec) -> Unstructured:
+        """One worker per node, and a launcher without devices."""
         return {
             "apiVersion": "kubeflow.org/v2beta1",
             "kind": "MPIJob",
             "metadata": self.meta(spec),
             "spec": {
-                "slotsPerWorker": 1,
+                "slotsPerWorker": spec.slots,
                 "runLauncherAsWorker": False,
                 "launcherCreationPolicy": "WaitForWorkersReady",
                 "mpiImplementation": "OpenMPI",
                 "sshAuthMountPath": ssh_path(spec),
-                "runPolicy": run_policy(spec, clean="Running", backoff=BACKOFF),  # sshd never ends by itself
+                # Only running pods are deleted at the end: sshd never ends by itself.
+                "runPolicy": run_policy(spec, clean="Running", backoff=0 if spec.command else BACKOFF),
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec)},
                     "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec)},
@@ -97,25 +103,25 @@ class MpiJob(KubeflowJob):
         return super().refused(event)
 
 
-def ssh_path(spec: TrialSpec) -> str:
+def ssh_path(spec: JobSpec) -> str:
     """Where the operator mounts the keys: the home of the user that sshd runs as (mpi-operator's base images)."""
     return spec.mpi.ssh_path or ("/root/.ssh" if spec.run_as_user is None else "/home/mpiuser/.ssh")
 
 
-def handed_over(spec: TrialSpec) -> list[str]:
+def handed_over(spec: JobSpec) -> list[str]:
     """The variables that mpirun takes from the launcher to the ranks: an ssh session has none of the container's."""
-    names = ["PATH", "LD_LIBRARY_PATH", *pod.fixed_environment(spec)]
-    return [*names, *dict.fromkeys(name for item in spec.s3 for name in item.env)]
+    fixed = [name for name in pod.fixed_environment(spec) if spec.slots == 1 or name not in _OF_ONE_A_NODE]
+    return ["PATH", "LD_LIBRARY_PATH", *fixed, *spec.handed_over]
 
 
-def mpirun(spec: TrialSpec) -> list[str]:
-    """One probe per worker, unbound (torchrun's own processes need all cores), each line with its rank's tag."""
-    placed = ["-np", str(spec.nodes), "--map-by", "slot", "--bind-to", "none", "--tag-output"]
+def mpirun(spec: JobSpec) -> list[str]:
+    """The ranks, unbound (the processes that a probe starts need all cores), each line with its rank's tag."""
+    placed = ["-np", str(spec.nodes * spec.slots), "--map-by", "slot", "--bind-to", "none", "--tag-output"]
     exported = [word for name in handed_over(spec) for word in ("-x", name)]
-    return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *pod.PROBE]
+    return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *(spec.command or pod.PROBE)]
 
 
-def _worker(spec: TrialSpec) -> Unstructured:
+def _worker(spec: JobSpec) -> Unstructured:
     shape = pod.PodShape(
         command=spec.mpi.sshd,
         rank="",
@@ -127,10 +133,10 @@ def _worker(spec: TrialSpec) -> Unstructured:
     return template(spec, shape)
 
 
-def _launcher(spec: TrialSpec) -> Unstructured:
+def _launcher(spec: JobSpec) -> Unstructured:
     """A small pod without devices, anywhere: it only runs mpirun."""
     container: Unstructured = {
-        "name": pod.CONTAINER,
+        "name": spec.component,
         "image": spec.image,
         "command": mpirun(spec),
         "env": [{"name": key, "value": value} for key, value in pod.fixed_environment(spec).items()],

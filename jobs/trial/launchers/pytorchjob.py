@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...cluster.unstructured import Unstructured, as_map, labels_of
 from .. import pod
-from ..spec import TrialSpec
+from ..job_spec import JobSpec
 from .kind import MOST_REPLICAS, number, retold, whole
 from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
 from .queues import pod_annotations, scheduler
@@ -24,7 +24,7 @@ class PyTorchJob(KubeflowJob):
     operator = "training-operator"
     container = "pytorch"  # by this name the operator finds the container whose environment it sets
 
-    def job(self, spec: TrialSpec) -> Unstructured:
+    def job(self, spec: JobSpec) -> Unstructured:
         """Rank 0 is the master, rank 1 the worker."""
         # The master may end a moment before the worker has told all: no pod is deleted at the end.
         policy = run_policy(spec, clean="None", backoff=0)
@@ -34,7 +34,7 @@ class PyTorchJob(KubeflowJob):
             "metadata": self.meta(spec),
             "spec": {
                 "runPolicy": policy,
-                "nprocPerNode": str(max(1, spec.gpus_per_node)),
+                "nprocPerNode": str(spec.processes),
                 "pytorchReplicaSpecs": {
                     kind: {"replicas": 1, "restartPolicy": "Never", "template": _template(spec, rank)}
                     for rank, kind in enumerate(("Master", "Worker"))
@@ -58,7 +58,7 @@ class PyTorchJob(KubeflowJob):
         return replica + 1 if replica < MOST_REPLICAS else replica
 
 
-def _template(spec: TrialSpec, rank: int) -> Unstructured:
+def _template(spec: JobSpec, rank: int) -> Unstructured:
     shape = pod.PodShape(
         container=PyTorchJob.container,
         rank=str(rank),

@@ -7,8 +7,8 @@ Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/p
 from __future__ import annotations
 
 from ...cluster.unstructured import Unstructured, quantity
+from ..job_spec import JobSpec
 from ..pod import resources
-from ..spec import TrialSpec
 
 VOLCANO = "volcano"
 KUEUE_GROUP = "kueue.x-k8s.io"
@@ -17,22 +17,17 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 """The annotation by which Volcano's scheduler finds a pod's group (volcano.sh/apis, scheduling/v1beta1/labels.go)."""
 
 
-def scheduler(spec: TrialSpec) -> str | None:
+def scheduler(spec: JobSpec) -> str | None:
     """The scheduler of the pods that belong to a group."""
     return VOLCANO if spec.queue is not None and spec.queue.kind == VOLCANO else None
 
 
-def pod_annotations(spec: TrialSpec) -> dict[str, str]:
+def pod_annotations(spec: JobSpec) -> dict[str, str]:
     """What a pod says of its group."""
     return {GROUP_NAME: spec.job_name} if scheduler(spec) else {}
 
 
-def queue_allowance(spec: TrialSpec) -> float:
-    """How much longer the job may take for its pods' waiting: Volcano's wait as pods, Kueue's job is suspended."""
-    return spec.deadlines.queue_s if scheduler(spec) else 0.0
-
-
-def pod_group(spec: TrialSpec, meta: Unstructured) -> Unstructured:
+def pod_group(spec: JobSpec, meta: Unstructured) -> Unstructured:
     """All ranks or none (scheduling.volcano.sh/v1beta1); an MPIJob's launcher needs no device and stays outside."""
     queue = spec.queue
     group_spec: Unstructured = {"minMember": spec.nodes}
@@ -45,7 +40,7 @@ def pod_group(spec: TrialSpec, meta: Unstructured) -> Unstructured:
     return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": group_spec}
 
 
-def _all(spec: TrialSpec) -> dict[str, str]:
+def _all(spec: JobSpec) -> dict[str, str]:
     """What all ranks ask for together: Volcano lets the group in only where its queue has that."""
     asked = resources(spec).get("requests") or {}
     amounts = {name: quantity(text) for name, text in asked.items()}

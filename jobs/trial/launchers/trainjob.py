@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...cluster.unstructured import Unstructured, as_map
 from .. import pod
-from ..spec import TrialSpec
+from ..job_spec import JobSpec
 from .kind import Kind, retold, whole
 
 NODE = "node"  # the replicated job and its container, in every runtime of Trainer
@@ -26,15 +26,15 @@ class TrainJob(Kind):
     container = NODE
     uses_service = False  # the JobSet makes one of the job's name
 
-    def job(self, spec: TrialSpec) -> Unstructured:
+    def job(self, spec: JobSpec) -> Unstructured:
         """The runtime's pods with our image, command, environment, volumes and placement."""
         jobs = [{"name": NODE, "template": {"spec": {"template": _template(spec)}}}]
         patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
         trainer = {
             "image": spec.image,
-            "command": list(pod.PROBE),
+            "command": list(spec.command or pod.PROBE),
             "numNodes": spec.nodes,
-            "numProcPerNode": max(1, spec.gpus_per_node),
+            "numProcPerNode": spec.processes,
             "resourcesPerNode": pod.resources(spec),
             "env": pod.environment(spec),
         }
@@ -64,7 +64,7 @@ class TrainJob(Kind):
         override = {"targetJobs": [{"name": node["name"]}], **node["template"]["spec"]["template"]}
         return dict(job) | {"spec": rest | {"podTemplateOverrides": [override]}}
 
-    def left_out(self, spec: TrialSpec) -> tuple[str, ...]:
+    def left_out(self, spec: JobSpec) -> tuple[str, ...]:
         """What the runtime alone decides."""
         asked = {
             "capabilities": ", ".join(spec.capabilities),
@@ -93,7 +93,7 @@ class TrainJob(Kind):
         return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
 
 
-def _template(spec: TrialSpec) -> Unstructured:
+def _template(spec: JobSpec) -> Unstructured:
     """Return what changes in the runtime's pods."""
     pods: Unstructured = {
         "volumes": pod.volumes(spec),

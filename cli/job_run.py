@@ -1,0 +1,261 @@
+"""``seatrial job run``: create a user's own job, follow it to its end, and say what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tabulate import tabulate
+
+from cli.usage import INCONCLUSIVE, Parser, refuse
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
+from jobs.trial.job_spec import LAUNCHERS
+from reports.plain import plain
+
+if TYPE_CHECKING:
+    from jobs.cluster.client.kube import Kube
+    from jobs.run.handle import JobHandle, Seen
+    from jobs.run.logs import Follower
+
+INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
+_OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
+_LAST_WORDS = 20
+_DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watcher.py)
+
+
+def add_options(one: Parser) -> None:
+    """Add the options of ``seatrial job run``; its command stands behind ``--``."""
+    one.add_argument("--image", metavar="IMAGE", required=True, help="with a tag or a digest")
+    one.add_argument("--gpus", metavar="N", type=int, default=1, help="of each node (default: 1; 0: a job on CPUs)")
+    one.add_argument("--nodes", metavar="N", type=int, default=1, help="pods, each a rank of its own (default: 1)")
+    one.add_argument("--name", metavar="NAME", default="", help="of the job (default: job- and ten characters)")
+    one.add_argument("--launcher", choices=LAUNCHERS, default="indexed", help="what starts the pods (default: indexed)")
+    one.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
+    for option, form, what in (
+        ("--env", "NAME=VALUE", "a variable of the container"),
+        ("--rdma", "RESOURCE=N", "a device resource and how many each pod gets"),
+        ("--mount", "CLAIM=PATH", "a PersistentVolumeClaim and where it is mounted"),
+        ("--node-selector", "LABEL=VALUE", "only nodes with this label"),
+    ):
+        one.add_argument(option, metavar=form, action="append", default=[], help=f"{what}; may be repeated")
+    one.add_argument("--pull-secret", metavar="NAME", default="", help="of the registry")
+    one.add_argument("--cpu", metavar="N", help="what each pod asks for, as Kubernetes writes it")
+    one.add_argument("--memory", metavar="SIZE", help="the same of memory: 64Gi")
+    one.add_argument("--time-limit", metavar="SECONDS", type=int, default=0, help="when Kubernetes ends it")
+    one.add_argument("--no-guard", action="store_true", help="create it also where it does not fit the nodes")
+    one.add_argument("--detach", action="store_true", help="create it and leave it to the cluster")
+    one.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options, and what stands behind the first ``--``."""
+    words = list(arguments)
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
+
+
+def run(kube: Kube, options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Create the job and follow it; raises SpecError and JobError for what was asked wrong, ClusterError."""
+    from jobs.run.handle import Refused  # noqa: PLC0415
+    from jobs.run.launcher import Launcher  # noqa: PLC0415 -- --help does not load the client
+    from jobs.trial.names import SpecError  # noqa: PLC0415
+
+    if not command:
+        raise SpecError("the command is missing: -- PROGRAM ARGUMENT... stands behind all options")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    more = {key: value for key, value in (("cpu", options.cpu), ("memory", options.memory)) if value}
+    try:
+        rdma = {name: _number(name, amount) for name, amount in pairs("--rdma", options.rdma).items()}
+        handle = Launcher(kube, _tell).create_job(
+            image=options.image,
+            # One word with a space is a line for the shell, as it is to sh -c.
+            command=command[0] if len(command) == 1 and re.search(r"\s", command[0]) else command,
+            gpu_count=options.gpus,
+            num_nodes=options.nodes,
+            name=options.name,
+            env_vars=pairs("--env", options.env),
+            image_pull_secret=options.pull_secret,
+            node_selector=pairs("--node-selector", options.node_selector),
+            launcher=options.launcher,
+            queue=options.queue,
+            mounts=pairs("--mount", options.mount),
+            rdma=rdma,
+            guard=not options.no_guard,
+            time_limit_s=options.time_limit,
+            **more,
+        )
+    except Refused as error:
+        if options.json:
+            print(json.dumps({"job": None, "namespace": kube.namespace, "failure_analysis": asdict(error.analysis)}))
+        return refuse("job run", plain(error), _code(error.analysis))
+    if options.detach:
+        print(
+            json.dumps({"job": handle.name, "namespace": handle.namespace})
+            if options.json
+            else f"{handle.name} goes on in {handle.namespace}: seatrial job status|logs|cancel {handle.name}"
+        )
+        return 0
+    return _follow(handle, options)
+
+
+def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
+    """Wait for the end, print it, and delete what cannot start or was interrupted."""
+    seen: list[Seen] = []
+    first = _FirstRank(handle, sys.stderr if options.json else sys.stdout)
+    tell = _teller(handle.name, seen)
+
+    def look(now: Seen) -> None:
+        tell(now)
+        first.follow(now)
+
+    try:
+        handle.wait(tell=look)
+        first.end()
+        words = {pod: lines for pod, lines in _last_words(handle, seen[-1]).items() if options.json or pod != first.pod}
+    except KeyboardInterrupt:
+        _tell(f"interrupted: {handle.name} is canceled")
+        handle.cancel()
+        return INTERRUPTED
+    last = seen[-1]
+    if options.json:
+        print(json.dumps(document(handle.name, handle.namespace, last) | {"last_words": words}))
+    else:
+        show(handle.name, handle.namespace, last)
+        for pod, lines in words.items():
+            print(f"\nlast words of {plain(pod)}:")
+            for line in lines:
+                print(f"  {plain(line)}")
+    if not last.state.final and last.analysis is not None:
+        handle.cancel()
+        _tell(f"{handle.name} cannot start, and waiting does not help: it is canceled")
+    return 0 if last.state is JobState.COMPLETE else _code(last.analysis)
+
+
+class _FirstRank:
+    """Prints the log of the first rank, or of what starts the ranks, as it is written."""
+
+    def __init__(self, handle: JobHandle, out: TextIO) -> None:
+        self.pod = ""
+        self._handle, self._out, self._over = handle, out, False
+        self._follower: Follower | None = None
+
+    def follow(self, now: Seen) -> None:
+        """Begin once its pod runs, or has run; note when it is over."""
+        if self._follower is None and (rank := self._handle.first(now)) is not None:
+            self.pod = rank.pod
+            self._follower = self._handle.follow(self.pod, lambda: self._over, self._print)
+        mine = [replica for replica in now.replicas if replica.pod == self.pod]
+        self._over = now.state.final or any(replica.phase in ("Succeeded", "Failed") for replica in mine)
+
+    def _print(self, line: str) -> None:
+        print(plain(line), file=self._out, flush=True)
+
+    def end(self) -> None:
+        """Wait for the last lines."""
+        self._over = True
+        if self._follower is not None and not self._follower.join(_DRAIN_S):
+            self._follower.stop()
+
+
+def _code(analysis: FailureAnalysis | None) -> int:
+    return _OF_CLASS.get(str(analysis.err_class), INCONCLUSIVE) if analysis is not None else INCONCLUSIVE
+
+
+def status_code(seen: Seen) -> int:
+    """Return the exit code of who asks for a state: that of a job in Error says whose it is."""
+    return _code(seen.analysis) if seen.state is JobState.ERROR else 0
+
+
+def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
+    """Return what keeps each look in ``seen``, and tells what differs from the one before."""
+    told = [""]
+
+    def tell(now: Seen) -> None:
+        seen.append(now)
+        del seen[:-1]
+        phases = [replica.phase for replica in now.replicas]
+        counts = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
+        issue = next((f"rank {r.index}: {r.readiness_issue}" for r in now.replicas if r.readiness_issue), "")
+        if not issue and now.analysis is not None and not now.state.final:
+            issue = now.analysis.observed
+        text = f"{name}: {now.state}" + (f" ({counts})" if counts else "") + (f"; {issue[:300]}" if issue else "")
+        if text != told[0]:
+            told[0] = text
+            _tell(text)
+
+    return tell
+
+
+def _last_words(handle: JobHandle, seen: Seen) -> dict[str, list[str]]:
+    """Return the last lines of the pod that the cause is about; else those of all that are left."""
+    logs = {pod: lines for pod, lines in handle.logs(_LAST_WORDS).items() if lines}
+    subject = seen.analysis.subject if seen.analysis is not None else ""
+    return {subject: logs[subject]} if subject in logs else logs
+
+
+def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
+    """Return what --json prints of one look at a job."""
+    return {
+        "job": name,
+        "namespace": namespace,
+        "state": seen.state,
+        "replicas": [asdict(replica) for replica in seen.replicas],
+        "failure_analysis": asdict(seen.analysis) if seen.analysis else None,
+    }
+
+
+def show(name: str, namespace: str, seen: Seen, note: str = "") -> None:
+    """Print the state, a line for each pod, and the cause where something is wrong."""
+    from jobs.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs it
+
+    print(f"{name}: {seen.state}{note}")
+    rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in seen.replicas]
+    if rows := [row for row in rows if row[1] or row[4]]:
+        print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
+    if seen.analysis is None:
+        return
+    analysis = seen.analysis
+    advice = {"confirm": analysis.confirm, "remedy": analysis.remedy}
+    entry = explain(analysis.fault, analysis.subject, namespace, advice=advice)
+    blame = f" ({analysis.err_class})" if analysis.err_class else ""
+    print(f"\n{analysis.fault}: {entry['title']}{blame}")
+    print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
+    if analysis.suggestion and analysis.suggestion != entry["remedy"]:
+        print(f"  {plain(analysis.suggestion)}")
+    for key in ("confirm", "remedy"):
+        if entry.get(key):
+            print(f"  {key}: {plain(entry[key])}")
+
+
+def pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
+    """Read KEY=VALUE of an option that may be repeated. Raises SpecError."""
+    from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
+
+    found: dict[str, str] = {}
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not key or not sign:
+            raise SpecError(f"{option} {plain(text, 100)!r} is not of the form KEY=VALUE")
+        if key in found:
+            raise SpecError(f"{option} {plain(key, 100)!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
+
+    if not text.isascii() or not text.isdigit():
+        raise SpecError(f"--rdma {plain(name, 100)}={plain(text, 40)!r} is no whole number")
+    return int(text)
+
+
+def _tell(text: str) -> None:
+    print(plain(text), file=sys.stderr, flush=True)

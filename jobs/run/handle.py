@@ -1,0 +1,137 @@
+"""A user's own job, as who launched it or found it by its name holds it: its state, its ranks, its logs, its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..cluster.client.errors import ApiError, ClusterError
+from ..cluster.client.kube import Kube
+from ..cluster.unstructured import uid_of
+from ..diagnosis.state import FailureAnalysis, JobState, Replica
+from .containers import explained
+from .creation import JobError
+from .job_lookup import JobLookup, advised
+from .logs import Follower
+from .watcher import OUTAGE_S
+
+POLL_S = 2.0
+_LAST_WORDS = 50
+"""Lines of mpirun's launcher: it says why it ended in its last."""
+
+
+class Refused(JobError):  # noqa: N818  (named for what it says)
+    """The job was not created: it does not fit, or the cluster refuses it. The message is one line."""
+
+    def __init__(self, analysis: FailureAnalysis) -> None:
+        """Keep why: `analysis` says whose fault it is, and what helps."""
+        super().__init__(f"{analysis.observed}: nothing was created. {analysis.suggestion}")
+        self.analysis = analysis
+
+
+class Seen(NamedTuple):
+    """One look at a job."""
+
+    state: JobState
+    replicas: tuple[Replica, ...]
+    analysis: FailureAnalysis | None
+
+
+class JobHandle:
+    """One job; each question asks the cluster."""
+
+    def __init__(self, kube: Kube, name: str, namespace: str = "", *, uid: str = "", sees_nodes: bool = True) -> None:
+        """Hold a job by its name, and by its uid where that is known: another one of the same name is not meant."""
+        self.name, self.namespace = name, namespace or kube.namespace
+        self._kube, self._uid = kube, uid
+        self._jobs = JobLookup(kube, self.namespace, sees_nodes=sees_nodes)
+        self._stuck: tuple[str, float] | None = None
+        self._canceled = False
+
+    def look(self) -> Seen:
+        """State, ranks and cause of one moment."""
+        if self._canceled:
+            return Seen(JobState.CANCELED, (), None)
+        seen = Seen(*self._jobs.look(self.name, self._uid))
+        kind = self._jobs.kind_of(self.name)
+        if kind.multiplexed and seen.analysis is not None and seen.analysis.fault == "job.failed":
+            said = [line for lines in self.logs(_LAST_WORDS).values() for line in lines]
+            seen = seen._replace(analysis=advised(explained(seen.analysis, said), self.namespace))
+        return seen
+
+    def status(self) -> JobState:
+        """Pending, Running, Complete, Error, Canceled or Unknown; it compares equal to these words."""
+        return self.look().state
+
+    def replicas(self) -> tuple[Replica, ...]:
+        """Every rank: its pod, node and phase, and in `readiness_issue` the reason and message why it is not ready."""
+        return self.look().replicas
+
+    def failure_analysis(self) -> FailureAnalysis | None:
+        """The one cause of what is wrong (`err_class`, `suggestion`, `job_failure_by_node_event`); None: nothing is."""
+        return self.look().analysis
+
+    def logs(self, tail: int = 200) -> dict[str, list[str]]:
+        """The last lines of every pod that is still there, redacted."""
+        return self._jobs.logs(self.name, tail)
+
+    def first(self, seen: Seen) -> Replica | None:
+        """The rank whose log tells of all, of one look: mpirun's launcher, else rank 0; None before its pod runs."""
+        several = self._jobs.kind_of(self.name).multiplexed
+        wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
+        ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
+        return next(ran, None)
+
+    def follow(self, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
+        """Tell each line of a pod's log from its first on, redacted, in a thread, until `finished` and all is read."""
+        return self._jobs.follow(self.name, pod, finished, tell)
+
+    def wait(
+        self, timeout_s: float | None = None, poll_s: float = POLL_S, tell: Callable[[Seen], object] = lambda _: None
+    ) -> JobState:
+        """Wait for its end, or until waiting cannot help any more; `tell` hears each look. Raises TimeoutError.
+
+        What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
+        and `cancel()` frees what it holds.
+        """
+        began = answered = time.monotonic()
+        while True:
+            try:
+                seen = self.look()
+            except ClusterError as error:  # a control plane's upgrade says nothing of the job
+                away = not isinstance(error, ApiError) or error.status >= 500
+                if not away or time.monotonic() - answered > OUTAGE_S:
+                    raise
+                time.sleep(poll_s)
+                continue
+            answered = time.monotonic()
+            tell(seen)
+            if seen.state.final or seen.state is JobState.UNKNOWN or self._is_stuck(seen):
+                return seen.state
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
+                raise TimeoutError(f"job {self.name} is {seen.state} after {timeout_s:.0f} s")
+            time.sleep(poll_s)
+
+    def _is_stuck(self, seen: Seen) -> bool:
+        """Tell whether the same hopeless cause has lasted longer than it may, of ranks that never ran or have failed.
+
+        What befalls a rank that runs (a node that does not answer for a while) is for the job's controller to judge.
+        """
+        cause = seen.analysis
+        ranks = [replica for replica in seen.replicas if cause is not None and replica.fault == cause.fault]
+        idle = all(r.phase in ("Pending", "Failed") for r in ranks) if ranks else seen.state is JobState.PENDING
+        if cause is None or not cause.hopeless or not idle:
+            self._stuck = None
+            return False
+        if self._stuck is None or self._stuck[0] != cause.fault:
+            self._stuck = (cause.fault, time.monotonic())
+        return time.monotonic() - self._stuck[1] >= cause.grace_s
+
+    def cancel(self) -> None:
+        """Delete it with its pods and logs, and wait until all is gone; a job that is not ours is left alone."""
+        _, raw = self._jobs.own(self.name)
+        if self._uid and uid_of(raw) != self._uid:
+            raise JobError(f"job {self.name} in {self.namespace} is another one of the same name: it is left alone")
+        self._jobs.cancel(self.name)
+        self._canceled = True

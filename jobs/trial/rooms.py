@@ -1,0 +1,87 @@
+"""Whether a node has room for one pod of a job now, and if not, what keeps it away.
+
+Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding. The checks judge a
+trial's nodes by it, and the launcher a user's job before anything is created.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..cluster.facts.inventory import Inventory, Node, PodUse, Taint
+from ..cluster.unstructured import Unstructured
+from ..listing import first_of
+from .job_spec import JobSpec
+
+CORDON = "node.kubernetes.io/unschedulable"
+"""The taint that the control plane adds to a cordoned node; the cordon is the cause."""
+CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
+IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
+"""Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
+SLURM = "NodeSet/"
+"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Whether a node has room for one pod of a job; ``fault`` names what is in the way."""
+
+    node: str
+    free: int
+    observed: str
+    fault: str = ""
+
+
+def room_on(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
+    """Judge one node by the first thing that keeps the pod away."""
+    resource = spec.gpu_resource
+    offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
+    observed = f"{free} of {offered} free" if resource else CLAIMED
+    if node.unschedulable:
+        return Room(node=node.name, free=free, observed=f"cordoned ({observed})", fault="nodes.cordoned")
+    if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
+        names = ", ".join(map(str, bad))
+        return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
+    if resource and offered < spec.gpus_per_node:
+        return Room(node=node.name, free=free, observed=observed, fault="gpu.missing")
+    if resource and free < spec.gpus_per_node:
+        holding = cluster.holders(node, resource)
+        slurm = bool(holding) and holding[0].owner.startswith(SLURM)
+        fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
+        return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
+    return Room(node=node.name, free=free, observed=observed)
+
+
+def holders(pods: Sequence[PodUse], resource: str) -> str:
+    """Say who uses the GPUs of a node, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
+        if pod.app == "seatrial":
+            who += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+        counts[who] += pod.requests.get(resource, 0)
+    return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), _SHOWN)
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
+    """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
+    return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
+
+
+def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
+    """Match as https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ describes."""
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if effect and effect != taint.effect:
+        return False
+    exists = toleration.get("operator", "Equal") == "Exists"
+    if not key:
+        return bool(exists)
+    return bool(key == taint.key and (exists or (toleration.get("value") or "") == taint.value))
+
+
+def selected(node: Node, selector: Mapping[str, str]) -> bool:
+    """Tell whether a pod with this selector may be scheduled to the node."""
+    return all(node.labels.get(key) == value for key, value in selector.items())
