@@ -74,7 +74,8 @@ _PATTERNS = tuple(
         (r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}", rf"\1{MASK}"),
         # all of a variable's value, whatever that is made of, where nothing else stands in the line or NCCL tells it
         (
-            rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)(?!\d{{1,6}}\s*$)[^\r\n]+",
+            rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)"
+            r"(?!\d{1,6}\s*$|\[REDACTED\])[^\r\n]+",
             rf"\1{MASK}",
         ),
         (rf"(?i)((?<![\w.-])--?[A-Z0-9_.-]{{0,48}}{_NAME}[ \t]+)(?!-)[^\s\"']+", rf"\1{MASK}"),

@@ -57,7 +57,8 @@ class JobHandle:
         kind = self._jobs.kind_of(self.name)
         if kind.multiplexed and seen.analysis is not None and seen.analysis.fault == "job.failed":
             said = [line for lines in self.logs(_LAST_WORDS).values() for line in lines]
-            seen = seen._replace(analysis=advised(explained(seen.analysis, said), self.namespace))
+            cause = explained(seen.analysis, said) or seen.analysis
+            seen = seen._replace(analysis=advised(cause, self.namespace))
         return seen
 
     def status(self) -> JobState:

@@ -102,7 +102,7 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
 
 
 def advised(cause: FailureAnalysis, namespace: str) -> FailureAnalysis:
-    """Return a cause with its own advice or, where its text told none, that of its fault: confirm, remedy, suggestion."""
+    """Return a cause with its own advice or, where its text told none, with that of its fault."""
     from ..faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
 
     advice = {"confirm": cause.confirm, "remedy": cause.remedy}

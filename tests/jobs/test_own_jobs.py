@@ -223,7 +223,7 @@ def test_an_image_that_nobody_has_ends_the_waiting(missing):
     handle = jobs.Launcher(missing).create_job(command="true", gpu_count=8, num_nodes=2, **more)
     assert handle.wait(HANG_S, poll_s=0.5) == "Pending"
     analysis = handle.failure_analysis()
-    assert analysis.fault == "image.pull" and "pull secrets (typo)" in analysis.suggestion
+    assert analysis.fault == "image.pull" and "pull secret typo" in analysis.suggestion
     assert {replica.readiness_issue.reason for replica in handle.replicas()} <= {"ImagePullBackOff", "ErrImagePull"}
     handle.cancel()
 

@@ -249,3 +249,10 @@ def test_no_line_takes_long(text):
     began = time.process_time()
     redact(text)
     assert time.process_time() - began < 0.5
+
+
+def test_the_value_of_a_variable_ends_with_its_line():
+    """A program's last words: what stands below is the reason why it ended."""
+    said = safe("HF_TOKEN=a b c\nTraceback (most recent call last):\nRuntimeError: shard 7 is torn")
+    assert said == f"HF_TOKEN={MASK} Traceback (most recent call last): RuntimeError: shard 7 is torn"
+    assert "hunter2" not in safe("first\nMY_PASSWORD=hunter2 hunter2\nlast") + safe("password:\n  hunter2x")
