@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from tests.waiting import HANG_S
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
-SHELL = ("sh", "ls", "kubectl")  # run by a shell, as is whatever has a pipe; kubectl where it is installed
+SHELL = ("sh", "ls", "echo", "kubectl")  # run by a shell, as what has a pipe; kubectl where it is installed
+OWN_PROCESS = {"--faults", "--lint"}  # the reader takes in faults of one's own once, before it reads any log
 SERVES = ("seatrial", "sim")  # until it is stopped: tests/lab/world/test_sim_process.py
 
 
@@ -94,10 +96,14 @@ def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
     for command in filter(is_run, commands(page)):
         name, *arguments = split(command)
         expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
-        if name in SHELL or "|" in arguments:
-            if line := in_a_shell(command, tmp_path, env, program):
+        own = bool(OWN_PROCESS & {name, *arguments})
+        if own or name in SHELL or "|" in arguments:
+            folder, runs = (tmp_path / "own", f"{sys.executable} -m checks") if own else (tmp_path, program)
+            folder.mkdir(exist_ok=True)
+            its = {**env, "PYTHONPATH": str(ROOT)} if own else env
+            if line := in_a_shell(command, folder, its, runs):
                 done = subprocess.run(
-                    line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=HANG_S, check=False
+                    line, cwd=tmp_path, env=its, text=True, capture_output=True, timeout=HANG_S, check=False
                 )
                 assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
             continue
