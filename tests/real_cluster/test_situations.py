@@ -191,9 +191,11 @@ def drain(bench, node):
 
 @needs_pods
 def test_a_namespace_deleted_in_the_middle(bench):
-    outcome = interrupted(
-        bench, lambda _: bench.cluster.kubectl("delete", "namespace", bench.namespace, "--wait=false")
-    )
+    bench.cluster.behave(hang=True)  # to the end: the namespace's controller comes to the pods when it does
+    run = bench.start()
+    bench.running()
+    bench.cluster.kubectl("delete", "namespace", bench.namespace, "--wait=false")
+    outcome = run.end()
     assert (outcome.verdict, outcome.faults) == ("inconclusive", {"job.disrupted"}), outcome.text
     assert "rank 0, rank 1" not in outcome.text
 
