@@ -1,4 +1,4 @@
-"""Symptoms of a user's own (jobs/faults/own.py), in the form of symptoms.json: they are tried before all others."""
+"""Symptoms of a user's own (jobs/faults/own.py), in the form of symptoms.json: they are tried after all others."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def _pods_left(kube: Kube, pods: str, run: str) -> str:
 class CleanedUp(NamedTuple):
     """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason.
 
-    ``unseen``: kinds that this account may not list and no leftover belongs to; ``users``: jobs that somebody launched
+    ``unseen``: kinds that this account may not list and no leftover belongs to; ``users``: jobs that a user launched
     for their own sake.
     """
 
@@ -276,7 +276,7 @@ def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _
 
 
 def _is_users(item: Unstructured) -> bool:
-    """Tell whether an object belongs to a job that somebody launched for its own sake."""
+    """Tell whether an object belongs to a job that a user launched for its own sake."""
     return as_map(as_map(item.get("metadata")).get("labels")).get(APP) == USERS
 
 

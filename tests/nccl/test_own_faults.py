@@ -74,6 +74,12 @@ def test_a_file_that_is_right_is_said_to_be(seatrial):
         ("our-io: quota of project \\S+ exceeded", "\\d+", "no word stands in every match"),
         ("near_miss", "nearmiss", "nearmiss"),
         ("faults:", "fault:", "no catalogue: KeyError: 'faults'"),
+        (OURS, "faults: {}", "no fault is in it"),
+        (
+            "our-io: quota of project llm-7 exceeded (500 TB)",
+            "NCCL WARN Cuda failure 2 out of memory",
+            "is a line of nccl.",
+        ),
         ("  ours", "\tours", "no catalogue: ScannerError"),
     ],
 )
@@ -94,3 +100,13 @@ def test_a_file_that_is_not_there_is_a_usage_error(seatrial):
     assert done.returncode == 4
     assert "nowhere.yaml" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_broad_pattern_hides_no_fault_of_the_catalogue(seatrial):
+    """It may fit every line: what was no go without it is none with it."""
+    broad = OURS.replace("our-io: quota of project \\S+ exceeded", "NCCL|our-io").replace("near_miss", "# near_miss")
+    log = "n1:7:9 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\nn1:7:9 [0] NCCL WARN Cuda failure 700\n"
+    alone = seatrial("explain", "t.log", log=log)
+    done = seatrial("explain", "--faults", "ours.yaml", "t.log", ours=broad, log=log)
+    assert done.returncode == alone.returncode == 1, done.stderr
+    assert done.stdout == alone.stdout

@@ -111,7 +111,7 @@ class PodUse:
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
-    leaving: bool = False  # somebody has asked it to go
+    leaving: bool = False  # its deletion was asked for
     runner: str = ""  # of a trial's pod, what the lease of its run tells
 
     def __str__(self) -> str:

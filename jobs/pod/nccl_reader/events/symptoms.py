@@ -41,7 +41,7 @@ def _read() -> Tuple[Symptom, ...]:
     loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []
     known = json.loads(loader.get_data(os.path.join(os.path.dirname(__file__), "symptoms.json")))
-    for each in (*LINES, *known):
+    for each in (*known, *LINES):
         pattern = each["pattern"].encode()
         role, nccls, lasting = each.get("role", CAUSE), "who" in each, "lasting" in each
         symptoms.append(Symptom(each["fault"], role, pattern, needed(pattern), nccls, lasting))
