@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.events.signals import tells_trouble
 from ..pod.nccl_reader.lines.clean import printable
-from .log_store_answers import opened
+from .exports import opened
 from .unread_files import ANCHORS, ARCHIVE, PACKED, is_binary, unread_below
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
@@ -74,7 +74,7 @@ def open_sources(
     plan: list[tuple[str, str | None]] = []
     for path in paths:
         plan.extend([("(standard input)", None)] if path == "-" else _plan(path))
-    return ((name, opened(_file(path, name, tell, progress))) for name, path in plan)
+    return ((name, opened(_file(path, name, tell, progress), name)) for name, path in plan)
 
 
 class _Endless:

@@ -96,24 +96,6 @@ def test_a_header_with_a_size_and_a_bandwidth_is_a_table(judge, header, row):
     assert points(one_table(judge, f"{header}\n{row}\n")) == [(GIB, 22.1)]
 
 
-def test_osus_tables_are_read(judge):
-    """A latency of one size is a bandwidth, but no bus bandwidth: the OSU micro-benchmarks print none for collectives."""
-    latency = one_table(
-        judge,
-        "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n4                       1.98\nlibrary: a warning in between\n1048576               211.40\n",
-    )
-    assert [(row["size_bytes"], row["out_of_place"]["time_us"]) for row in latency["rows"]] == [
-        (4, 1.98),
-        (1048576, 211.4),
-    ]
-    assert (latency["collective"], latency["peak_busbw_gbps"]) == ("all_reduce", None)
-    bandwidth = one_table(
-        judge,
-        "# OSU MPI-CUDA Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n4194304             24000.50\n",
-    )
-    assert (bandwidth["rows"][0]["out_of_place"]["algbw_gbps"], bandwidth["collective"]) == (24.0005, "sendrecv")
-
-
 def test_another_benchs_table_ends_where_its_rows_do(judge):
     """What a program prints later is no row, though it has as many words."""
     text = (
@@ -201,9 +183,16 @@ def test_numbers_of_other_benches_that_are_none_are_named(judge, value):
 
 
 @pytest.mark.parametrize(("word", "wrong"), [("Pass", 0), ("Fail", 1)])
-def test_osus_validation_is_a_check(judge, word, wrong):
-    """osu_* -c prints a column of its own."""
-    head = "# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)     Validation\n"
-    job = judge(head + f"1048576    69.55   Pass\n1073741824   12234.00   {word}\n")
+def test_a_column_of_validation_is_a_check(judge, word, wrong):
+    """A bench that says pass or fail of each size."""
+    head = "| size | busbw (GB/s) | algbw (GB/s) | validation |\n| ---: | ---: | ---: | --- |\n"
+    job = judge(head + f"| 1MB | 100.1 | 55.1 | Pass |\n| 1GB | 200.1 | 110.1 | {word} |\n")
     assert [row["out_of_place"]["wrong"] for row in job["tables"][0]["rows"]] == [0, wrong]
     assert (job["diagnosis"] == "wrong-results") is bool(wrong)
+
+
+def test_a_table_of_latencies_alone_proves_no_bandwidth(judge):
+    """The OSU micro-benchmarks print one, of MPI: it is not read."""
+    head = "# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n"
+    job = judge(head + "1048576    69.55\n")
+    assert (job["verdict"], job["tables"]) == ("inconclusive", [])

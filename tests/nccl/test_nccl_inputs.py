@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from jobs.nccl import json_reports, log_exports, log_store_answers, read, sources
+from jobs.nccl import exports, json_reports, read, sources
 from jobs.nccl.hang import flight_recorder, watchdog
 from jobs.nccl.hang.model import Evidence
 from jobs.nccl.hang.older_dumps import modern
@@ -64,41 +64,8 @@ def test_a_version_of_nccl_is_one_that_there_can_be(code, said):
     ],
 )
 def test_a_file_of_separated_values_has_records_of_one_width_behind_their_names(head, fields):
-    form = log_exports._csv_of(head.encode())
+    form = exports._csv_of(head.encode())
     assert (form and form.names) == fields
-
-
-@pytest.mark.parametrize(
-    ("document", "refused"),
-    [
-        ({"status": "Running", "results": [[{"field": "@message", "value": "x"}]]}, True),
-        ({"status": "Complete", "results": [[{"field": "@message", "value": "x"}]]}, False),
-        ({"status": "Failed", "message": "a program's own line"}, False),
-        ({"status": "Running", "results": []}, False),
-        ({"timed_out": True, "hits": {"hits": [{"_source": {"message": "x"}}]}}, True),
-        ({"timed_out": True, "rank": 3}, False),
-        ({"_shards": {"failed": 1}, "hits": {"hits": [{"_source": {"message": "x"}}]}}, True),
-        ({"_shards": {"failed": 0}, "hits": {"hits": [{"_source": {"message": "x"}}]}}, False),
-        ({"hits": {"total": 2, "hits": [{"_source": {"message": "x"}}]}}, True),
-        ({"hits": {"total": 1, "hits": [{"_source": {"message": "x"}}]}}, False),
-        ({"hits": {"total": {"value": 1, "relation": "gte"}, "hits": [{"_source": {"message": "x"}}]}}, True),
-        (["no", "document"], False),
-    ],
-)
-def test_an_answer_is_refused_where_it_holds_a_part_of_what_was_found(document, refused):
-    """What is left out may be what went wrong; a document without lines is no answer of a store."""
-    if refused:
-        with pytest.raises(NcclLogError, match="the log store"):
-            log_store_answers._all_given(document)
-    else:
-        assert log_store_answers._all_given(document) is None
-
-
-def test_an_answer_that_is_too_large_is_refused_with_its_limit(monkeypatch):
-    monkeypatch.setattr(log_store_answers, "MAX_ANSWER", 3 << 20)
-    answer = b'{"streams": [{"stream": {}, "values": [["1", "' + b"x" * (4 << 20) + b'"]]}]}'
-    with pytest.raises(NcclLogError, match="more than 3 MB in one JSON document"):
-        list(log_store_answers.opened(answer[at : at + 65536] for at in range(0, len(answer), 65536)))
 
 
 def judged_of(data):

@@ -8,12 +8,14 @@ import gzip
 import io
 import json
 import lzma
+import shutil
+import subprocess
 import tarfile
 import zipfile
 
 import pytest
 
-from jobs.nccl import conclude, log_exports, open_sources, read
+from jobs.nccl import conclude, exports, open_sources, read
 from jobs.pod.nccl_reader.errors import NcclLogError
 from tests.nccl.logmaker import Maker, interleaved, table_of
 from tests.nccl.test_nccl_prefixes import essence
@@ -68,31 +70,24 @@ def each(record, newest=False):
 
 ALL = csv.QUOTE_ALL
 FORMS = {
-    "insights": as_csv(("@timestamp", "@message"), lambda at, line: (time_of(at), line), newest=True),
+    "insights": as_csv(("@timestamp", "@message"), lambda at, line: (time_of(at), line)),
     "insights-json": as_csv(
         ("@timestamp", "@message"), lambda at, line: (time_of(at), json.dumps({"log": line, "stream": "stdout"}))
     ),
     "datadog": as_csv(
-        ("Date", "Host", "Message"), lambda at, line: (time_of(at) + "Z", "ip-10-0-0-1", line), True, ALL
+        ("Date", "Host", "Message"), lambda at, line: (time_of(at) + "Z", "ip-10-0-0-1", line), False, ALL
     ),
-    "splunk": as_csv(("_raw", "_time", "host"), lambda at, line: (line, time_of(at) + "+0000", "h"), True, ALL),
+    "splunk": as_csv(("_raw", "_time", "host"), lambda at, line: (line, time_of(at) + "+0000", "h"), False, ALL),
     "bigquery": as_csv(
         ("timestamp", "textPayload", "resource"), lambda at, line: (time_of(at), line, '{"type":"k8s_container"}')
     ),
-    "kibana": as_csv(
-        ("@timestamp", "message"),
-        lambda at, line: (f"Nov 20, 2026 @ 10:{at // 60:02d}:{at % 60:02d}.000", line),
-        True,
-        ALL,
-    ),
     "azure": as_csv(("TimeGenerated", "PodName", "LogMessage"), lambda at, line: (time_of(at), "w-0", line)),
     "semicolons": as_csv(("time", "message"), lambda at, line: (time_of(at), line), separator=";"),
-    "no-names": as_csv(None, lambda at, line: (time_of(at) + "Z", line), quoting=ALL),
-    "newest-first": each(lambda at, line: f"{time_of(at)}Z {line}", newest=True),
-    "logcli": each(lambda at, line: f'{time_of(at)}Z {{pod="w-0"}} {line}', newest=True),
-    "logcli-jsonl": each(
-        lambda at, line: {"labels": {"pod": "w"}, "line": line, "timestamp": time_of(at)}, newest=True
-    ),
+    "logcli": each(lambda at, line: f'{time_of(at)}Z {{pod="w-0"}} {line}'),
+    "logcli-jsonl": each(lambda at, line: {"labels": {"pod": "w"}, "line": line, "timestamp": time_of(at)}),
+    "journal-bytes": each(lambda at, line: {"__CURSOR": "s", "MESSAGE": list(line.encode()) if at % 5 == 0 else line}),
+}
+NOT_READ = {
     "fluent-bit": each(lambda at, line: f'[{at}] kube.log: [[17.{at:09d}, {{}}], {{"log"=>{json.dumps(line)}}}]'),
     "fluentd": each(lambda at, line: f"{time_of(at)}+00:00\tkube.app\t" + json.dumps({"log": line + "\n"})),
     "logfmt": each(lambda at, line: f"time={time_of(at)}Z level=info msg={json.dumps(line)}"),
@@ -101,21 +96,25 @@ FORMS = {
         lambda at, line: {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": line}}]}]}]}
     ),
     "elastic": each(lambda at, line: {"_index": "x", "_source": {"message": line, "@timestamp": time_of(at)}}),
-    "ecs-original": each(lambda at, line: {"@timestamp": time_of(at), "event": {"original": line}}),
     "splunk-json": each(lambda at, line: {"preview": False, "result": {"_raw": line}}),
-    "journal-bytes": each(lambda at, line: {"__CURSOR": "s", "MESSAGE": list(line.encode()) if at % 5 == 0 else line}),
     "list": json.dumps,
     "indented-list": lambda lines: json.dumps(lines, indent=1),
     "one-text": lambda lines: json.dumps({"changed": True, "stdout": "\n".join(lines)}),
-    "insights-api": lambda lines: json.dumps(
-        {
-            "results": [
-                [{"field": "@timestamp", "value": time_of(at)}, {"field": "@message", "value": line}]
-                for at, line in enumerate(lines)
-            ][::-1],
-            "statistics": {"recordsMatched": float(len(lines)), "recordsScanned": 1e6},
-            "status": "Complete",
-        }
+    "loki": lambda lines: json.dumps(
+        {"data": {"result": [{"values": [[str(10**18 + at), line] for at, line in enumerate(lines)]}]}}
+    ),
+    "kubernetes-list": lambda lines: json.dumps({"items": [{"message": line} for line in lines]}, indent=2),
+}
+NEWEST_FIRST = {
+    "plain": each(lambda at, line: f"{time_of(at)}Z {line}", newest=True),
+    "logcli": each(lambda at, line: f'{time_of(at)}Z {{pod="w-0"}} {line}', newest=True),
+    "insights": as_csv(("@timestamp", "@message"), lambda at, line: (time_of(at), line), newest=True),
+    "json-lines": each(lambda at, line: {"time": time_of(at), "log": line}, newest=True),
+    "kibana": as_csv(
+        ("@timestamp", "message"),
+        lambda at, line: (f"Nov 20, 2026 @ 10:{at // 60:02d}:{at % 60:02d}.000", line),
+        True,
+        ALL,
     ),
 }
 
@@ -136,10 +135,10 @@ def test_what_carried_a_log_changes_nothing_of_what_it_says(form, case, tmp_path
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_chunks_end_anywhere(size):
     """What a pipe gives is cut anywhere, within a quoted field or a character."""
-    for form in ("datadog", "fluentd", "newest-first"):
+    for form in ("datadog", "logcli"):
         data = FORMS[form](LOGS["one-host"].replace("gpu", "gpü").splitlines()).encode()
         pieces = (data[at : at + size] for at in range(0, len(data), size))
-        assert b"".join(log_exports.carried(pieces)) == b"".join(log_exports.carried(iter([data])))
+        assert b"".join(exports.opened(pieces, "log")) == b"".join(exports.opened(iter([data]), "log"))
 
 
 @pytest.mark.parametrize(
@@ -159,81 +158,48 @@ def test_chunks_end_anywhere(size):
     ids=["table", "numbers", "records", "few-fields", "hosts", "few-times", "no-end", "empty"],
 )
 def test_what_is_no_export_is_passed_on_to_the_byte(text):
-    assert b"".join(log_exports.carried(iter([text.encode()]))) == text.encode()
+    assert b"".join(exports.opened(iter([text.encode()]), "log")) == text.encode()
 
 
-def test_a_line_without_a_time_stays_behind_the_one_it_follows():
-    text = "".join(f"2026-11-20T10:00:0{9 - at}Z line {9 - at}\n  its rest\n" for at in range(6))
-    assert b"".join(log_exports.carried(iter([text.encode()]))).splitlines()[:3] == [
-        b"2026-11-20T10:00:04Z line 4",
-        b"  its rest",
-        b"2026-11-20T10:00:05Z line 5",
-    ]
+@pytest.mark.parametrize("form", NOT_READ)
+def test_what_is_carried_in_a_form_that_is_not_read_is_refused_with_what_to_do(form, tmp_path):
+    """Never judged by half of its lines."""
+    with pytest.raises(NcclLogError, match=r"job\.log: its lines are inside of JSON or quotes.*jq -r"):
+        judged(tmp_path, NOT_READ[form](LOGS["two-hosts"].splitlines()))
 
 
-def test_what_is_turned_round_is_bounded(monkeypatch):
-    monkeypatch.setattr(log_exports, "MAX_TURNED", 1000)
-    text = "".join(f"2026-11-20T10:{59 - at}:00Z line\n" for at in range(49)).encode()
-    with pytest.raises(NcclLogError, match="newest line comes first"):
-        b"".join(log_exports.carried(iter([text])))
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("case", LOGS)
+@pytest.mark.parametrize("form", ["loki", "elastic", "open-telemetry", "cloud-logging", "indented-list", "one-text"])
+def test_what_the_command_prints_is_judged_as_the_log(form, case, tmp_path):
+    written = NOT_READ[form](LOGS[case].splitlines())
+    printed = subprocess.run(["jq", "-r", ".. | strings"], input=written, capture_output=True, text=True, check=True)
+    assert essence(judged(tmp_path, printed.stdout)) == essence(judged(tmp_path, LOGS[case]))
 
 
-def test_a_line_among_records_that_is_none_is_kept():
-    """A launcher's own words between the records of a shipper."""
-    lines = ['{"data": {"message": "one"}}', "mpirun: failed", '{"data": {"message": "two"}}', '{"data": 1}']
-    text = "\n".join(lines).encode() + b"\n" + b'{"data": {"message": "three"}}\n'
-    assert b"".join(log_exports.carried(iter([text]))).splitlines() == [
-        b"one",
-        b"mpirun: failed",
-        b"two",
-        b'{"data": 1}',
-        b"three",
-    ]
+@pytest.mark.parametrize("form", NEWEST_FIRST)
+def test_a_log_whose_newest_line_comes_first_is_refused(form, tmp_path):
+    """What a rank said last would be read as what it said first."""
+    with pytest.raises(NcclLogError, match=r"job\.log: the newest line comes first.*tac FILE"):
+        judged(tmp_path, NEWEST_FIRST[form](LOGS["two-hosts"].splitlines()))
 
 
-@pytest.mark.parametrize(
-    "nested", ['{"a":' * 50_000, '[{"message":"' + "\\" * 10, '{"message": {"log": {"body": [[[[]]]]}}}']
-)
-def test_records_that_are_none_are_no_exception(nested):
-    text = (nested + "\n").encode() * 3
-    assert b"".join(log_exports.carried(iter([text]))) == text
+def test_a_program_that_quotes_nccl_is_read(tmp_path):
+    """A few quoted lines among many are no export."""
+    quoted = 'trainer: last message was "NCCL INFO comm 0x1 init", as text = "NCCL WARN nothing"\n'
+    assert judged(tmp_path, quoted + LOGS["one-host"])["verdict"] == "go"
 
 
 # -- what a store or a copy left out -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(("lines", "verdict"), [(5000, "inconclusive"), (10_000, "inconclusive"), (4999, "go")])
-@pytest.mark.parametrize("form", ["loki", "datadog", "logcli"])
+@pytest.mark.parametrize("form", ["datadog", "logcli", "logcli-jsonl"])
 def test_as_many_lines_as_a_store_gives_at_most_may_not_be_all(form, lines, verdict, tmp_path):
-    """No flag of Loki's answer says that its limit was met; the number of lines does."""
+    """Neither file says that a limit was met; the number of lines does."""
     log = LOGS["two-hosts"].splitlines()
     log[-3:-3] = [f"step {at}" for at in range(lines - len(log))]
-    if form == "loki":
-        values = [[str(1_700_000_000_000_000_000 + at), line] for at, line in enumerate(log)]
-        text = json.dumps({"data": {"resultType": "streams", "result": [{"stream": {}, "values": values}]}})
-    else:
-        text = FORMS[form](log)
-    job = judged(tmp_path, text)
+    job = judged(tmp_path, FORMS[form](log))
     assert job["verdict"] == verdict
     assert (f"beyond these {lines} lines" in job["sentence"]) is (verdict != "go")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"events": [{"timestamp": 1, "message": "x"}], "nextToken": "f/1"},
-        {"events": [{"timestamp": 1, "message": "x"}], "NextToken": "f/1"},
-        {"results": [[{"field": "@message", "value": "x"}]], "statistics": {"recordsMatched": 20000.0}},
-    ],
-    ids=["api", "aws-cli", "insights"],
-)
-def test_an_answer_that_says_that_there_is_more_is_refused(answer, tmp_path):
-    with pytest.raises(NcclLogError, match="the log store"):
-        judged(tmp_path, json.dumps(answer))
-
-
-def test_all_events_with_the_tokens_of_the_pages_around_them_are_read(tmp_path):
-    """GetLogEvents always names the next page."""
-    events = [{"timestamp": at, "message": line} for at, line in enumerate(LOGS["one-host"].splitlines())]
-    assert judged(tmp_path, json.dumps({"events": events, "nextForwardToken": "f/1"}))["verdict"] == "go"
 
 
 @pytest.mark.parametrize("case", ["one-host", "two-hosts"])

@@ -1,7 +1,7 @@
 """Tables of other benches: any header that names a size and a bandwidth, and the rows below it.
 
-Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench), of Markdown
-reports, and of the OSU micro-benchmarks. A unit stands in the header or behind the number; the number's own wins.
+Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench) and of
+Markdown reports. A unit stands in the header or behind the number; the number's own wins.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ class BenchTitle(NamedTuple):
 
 
 _WORTH = re.compile(rb"(?i)(?:algo? ?bw|throughput|size|payload).{0,80}bus ?(?:bw|bandwidth)|busbw.{0,60}algo?bw")
-_OSU_TITLE = re.compile(rb"# OSU (?:MPI|NCCL)\S* (.{3,60}?) Test v\d")
-_OSU_COLUMNS = re.compile(rb"#\s*Size\s+(?:Avg Latency ?\(us\)|Bandwidth ?\(MB/s\)|Latency ?\(us\))")
 _AVERAGE_OF = re.compile(
     rb"The average bandwidth of (\w+) (?:with a ([\d.]+)GB payload \([^)]{0,60}?(\d+) ranks\)|over (\d+) ranks)"
 )
 _PERFORMANCE_OF = re.compile(rb"---- Performance of (\w+) on (\d+) devices")
 _CELL = re.compile(rb"[*`~\s]*(-?(?:[\d.,]+(?:e[+-]?\d+)?|nan|inf))\s?([A-Za-z/]{1,8})?")
-_CHECKED = {b"pass": 0.0, b"passed": 0.0, b"ok": 0.0, b"fail": 1.0, b"failed": 1.0}  # as OSU validates (-c)
+_CHECKED = {b"pass": 0.0, b"passed": 0.0, b"ok": 0.0, b"fail": 1.0, b"failed": 1.0}
 _UNIT_BLANK = re.compile(rb"(?<=\d) (?=(?:[KMGT]i?B|[mun]?s)\b)")
 _GAPS = re.compile(rb"\s{2,}|\t")
 _ROLES = (
@@ -65,12 +63,11 @@ def _scale(role: str, unit: bytes) -> Optional[float]:
 
 def form_of(raw: bytes) -> Optional[Form]:
     """Read a header; None where it is none, or one of nccl-tests, which names a data type or has two sides."""
-    osu = _OSU_COLUMNS.search(raw) is not None
-    if not osu and not _WORTH.search(raw):
+    if not _WORTH.search(raw):
         return None
     piped = raw.count(b"|") > 1
     cells = raw.strip().strip(b"|").split(b"|") if piped else _GAPS.split(raw.replace(b"#", b" ").strip())
-    if len(cells) < 3 and not osu:
+    if len(cells) < 3:
         cells = raw.replace(b"#", b" ").split()
     columns: List[Tuple[Optional[str], float]] = []
     for cell in cells:
@@ -79,14 +76,13 @@ def form_of(raw: bytes) -> Optional[Form]:
         if role in _SIDED and (b"in-place" in low or b"in place" in low):
             role += _IN_PLACE
         if role is not None and any(role == known for known, _ in columns):
-            if not osu and role in ("busbw", "busbw" + _IN_PLACE, "size"):
+            if role in ("busbw", "busbw" + _IN_PLACE, "size"):
                 return None
             role = None
         unit = cell[cell.rfind(b"(") + 1 : cell.rfind(b")")].strip() if b"(" in cell else b""
         columns.append((role, (_scale(role, unit) if role else None) or 1.0))
     roles = {role for role, _ in columns}
-    shown = roles & ({"time", "algbw"} if osu else {"busbw"})
-    return Form(tuple(columns), piped) if "size" in roles and shown and not _nccl_tests(cells) else None
+    return Form(tuple(columns), piped) if {"size", "busbw"} <= roles and not _nccl_tests(cells) else None
 
 
 def _nccl_tests(cells: List[bytes]) -> bool:
@@ -128,8 +124,6 @@ def row_said(payload: float, algbw: Optional[float], busbw: float) -> Dict[str, 
 def _row(values: Dict[str, float]) -> Dict[str, Any]:
     time = values.get("time")
     algbw = values.get("algbw")
-    if algbw is None and "busbw" not in values and time:
-        algbw = round(values["size"] / time / 1e3, 4)  # bytes per microsecond are MB/s
     second = {name: values.get(name + _IN_PLACE) for name in _SIDED}
     size = int(values["size"])
     return {
@@ -165,27 +159,9 @@ def bench_title(raw: bytes) -> Optional[BenchTitle]:
     match = _PERFORMANCE_OF.search(raw)
     if match:
         return BenchTitle(collective_of(match.group(1)), int(match.group(2)), None)
-    match = _OSU_TITLE.search(raw)
-    if match is None:
-        return None
-    title = match.group(1).lower().replace(b"-", b"").replace(b"_", b"")
-    named = next((name for word, name in _OSU_NAMES if word in title), None)
-    return BenchTitle(named, None, None)
+    return None
 
 
-_OSU_NAMES = (
-    (b"allreduce", "all_reduce"),
-    (b"reducescatter", "reduce_scatter"),
-    (b"reduce", "reduce"),
-    (b"allgather", "all_gather"),
-    (b"alltoall", "alltoall"),
-    (b"broadcast", "broadcast"),
-    (b"bcast", "broadcast"),
-    (b"gather", "gather"),
-    (b"scatter", "scatter"),
-    (b"bandwidth", "sendrecv"),
-    (b"latency", "sendrecv"),
-)
 _VALUE_SAID = re.compile(rb"(?:^|[\s:\]])(algbw|busbw): ([\d.]+) (GBps|GB/s)")
 
 
