@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.nccl.hang import counts, decide, dump_times, model, ras_monitor, watchdog
+from jobs.nccl.hang import counts, decide, dump_times, model, watchdog
 from jobs.nccl.hang.split_jobs import SECOND_LOOK
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
@@ -98,28 +98,6 @@ def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
     assert decide._same_place(item, behind) is same
     if one.get("sequence", 7) is None:
         assert decide._same_place(item, replace(behind, sequence=None)) is False
-
-
-@pytest.mark.parametrize(
-    ("process", "told"),
-    [
-        ({"dead": True}, True),
-        ({"silent": True}, False),  # it did not answer once: it may have since
-        ({"dead": True, "host": "known"}, False),  # the answer says so itself
-    ],
-)
-def test_only_a_death_is_taken_over_from_the_monitor_into_an_answer(process, told):
-    """Who is dead stays so; who was silent when the monitor looked was asked again by the answer."""
-    known = model.Process(1, host="known", pid=9, dead=True)
-    gone = model.Process(None, pid=9, **{"host": "a", **process})
-    evidence = model.Evidence(monitored="events.txt", gone={(gone.host, gone.pid): gone})
-    evidence.samples = [replace(SAMPLE, processes=[known])]
-    ras_monitor.add_gone(evidence)
-    assert (gone in evidence.samples[0].processes) is told
-    assert known in evidence.samples[0].processes
-    alone = model.Evidence(monitored="events.txt", gone={("a", 9): gone})
-    ras_monitor.add_gone(alone)
-    assert alone.samples[0].processes == [gone]
 
 
 @pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])

@@ -10,7 +10,6 @@ import pytest
 from jobs.nccl import exports, json_reports, read, sources
 from jobs.nccl.hang import flight_recorder, watchdog
 from jobs.nccl.hang.model import Evidence
-from jobs.nccl.hang.older_dumps import modern
 from jobs.nccl.hang.pickles import PickleRefusedError
 from jobs.pod.nccl_reader.errors import NcclLogError
 from tests.nccl.symptom_rows import HEALTHY
@@ -113,14 +112,20 @@ def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line,
     assert [(each.rank, each.seconds) for each in evidence.blocked] == [(rank, 480)]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{"profiling_name": "nccl:x"}, 1], [{}], "x", 3, None],
-)
+@pytest.mark.parametrize("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])
 def test_what_is_no_dump_is_refused_as_that(content):
     """JSON of any other kind that is named like one; nothing is read from it."""
-    assert modern(content, 3) == content
     with pytest.raises(PickleRefusedError, match="something else than a Flight Recorder dump"):
         dump_of(json.dumps(content).encode())
     kept = {"entries": [], "pg_config": {}}
     assert dump_of(json.dumps(kept).encode())[1] == kept
+
+
+@pytest.mark.parametrize(
+    "whole", [lambda entries: entries, lambda entries: {"version": "1.4", "entries": entries}], ids=["2.2", "2.3"]
+)
+def test_a_dump_of_a_torch_whose_entries_name_no_group_is_refused_as_that(whole):
+    """torch 2.2 writes a list of entries, 2.3 a dictionary."""
+    entries = [{"profiling_name": "nccl:all_reduce", "pg_id": 0, "seq_id": 3, "state": "started"}]
+    with pytest.raises(PickleRefusedError, match=r"torch 2\.2 or 2\.3"):
+        dump_of(json.dumps(whole(entries)).encode())

@@ -13,7 +13,7 @@ from ...pod.nccl_reader.errors import NcclLogError
 from ...pod.nccl_reader.lines.clean import printable
 from ...pod.nccl_reader.lines.patterns import AnyOf, Gate
 from ..sources import MAX_FILES, logs_below
-from . import flight_recorder, inspector, ras, ras_in_logs, ras_monitor, ras_text, watchdog
+from . import flight_recorder, inspector, ras, ras_in_logs, ras_text, watchdog
 from .model import Evidence
 from .pickles import MAX_BYTES, PickleRefusedError
 from .split_jobs import Job, absorb, add, apart
@@ -43,7 +43,7 @@ class _Place:
     def reports(self) -> int:
         """Return how many of torch's reports were found."""
         collected = [part.evidence for part in self.parts.values()]
-        return sum(len(e.timeouts) + len(e.lagging) + len(e.broken) + len(e.blocked) + len(e.traced) for e in collected)
+        return sum(len(e.timeouts) + len(e.lagging) + len(e.broken) + len(e.blocked) for e in collected)
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
@@ -113,8 +113,8 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 def structured(evidence: Evidence) -> bool:
     """Say whether there is more than what a log says."""
-    recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.traced or evidence.undumped
-    return bool(recorded or evidence.monitored or evidence.notes)
+    recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.notes
+    return bool(recorded)
 
 
 def tail_of(path: str) -> list[str]:
@@ -169,8 +169,7 @@ def _take(place: _Place, path: str) -> bool:
             form = ras.form_of(text)
             if form == "text" and "NCCL INFO" in text:
                 form = None  # a log that holds an answer
-            events = not form and "NCCL INFO" not in text and ras_monitor.is_stream(text)
-            known, only = len(evidence.samples), bool(form) or events or '"coll_perf"' in text
+            known, only = len(evidence.samples), bool(form) or '"coll_perf"' in text
             if only:
                 _take_text(evidence, path, shown, form, size)
             elif 0 < size <= MAX_LOG:
@@ -204,8 +203,6 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
         elif form == "text":
             ras_text.read_text(evidence, shown, text)
             watchdog.read(evidence, shown, text.splitlines())
-        elif ras_monitor.is_stream(text[:HEAD]):
-            ras_monitor.read(evidence, shown, text)
         elif strange := inspector.read(evidence, text.splitlines()):
             evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
     except ValueError:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from .counts import advanced, from_counts, of_the_dumps, still
 from .model import Decision
-from .ras_monitor import answers_again
 
 if TYPE_CHECKING:
     from .model import Evidence
@@ -35,11 +34,6 @@ def add_contradictions(made: Decision, evidence: Evidence) -> None:
         made.contradictions.append(
             "the counts of NCCL RAS advance between its samples whatever the dumps show: RAS is right about the"
             " time of its samples, the dumps about the time when they were written"
-        )
-    for process in answers_again(evidence)[:3]:
-        made.contradictions.append(
-            f"the monitor of NCCL RAS called process {process.pid} of {process.host} dead, and a later answer has one"
-            " of that number: the later one is right. RAS takes no death back, so that process was started anew"
         )
     if alive := made.dead & {rank for rank, dump in evidence.ranks.items() if dump.pending}:
         made.contradictions.append(

@@ -11,10 +11,8 @@ from .counts import advanced, counted_alike, from_counts, looks, of_the_dumps, s
 from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
-from .minority import UNTOLD_GROUPS, weigh, weigh_report
+from .minority import weigh, weigh_report
 from .model import Decision, Evidence, Group, Lagging, Process, Timeout, by_gloo
-from .ras_monitor import add_gone
-from .trace_report import from_trace
 from .waits import Waits, analyse
 from .watchdog import in_world
 from .watchdog_mismatches import called_otherwise
@@ -27,7 +25,6 @@ def decide(evidence: Evidence) -> Decision:
     """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
     samples = looks(evidence.samples)
     copies, evidence.samples = len(evidence.samples) - len(samples), samples
-    add_gone(evidence)
     evidence.lagging = in_world(evidence, evidence.lagging)
     if evidence.ranks:
         evidence.world |= set(evidence.broken)
@@ -70,7 +67,6 @@ def decide(evidence: Evidence) -> Decision:
             called_otherwise,
             queued_less,
             *([from_counts] if of_the_dumps(evidence) else []),
-            from_trace,
             _from_watchdog,
             _from_blocked_watchdogs,
         ):
@@ -106,8 +102,6 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     if not evidence.ranks:
         return False
     analysis = analyse(evidence)
-    if analysis.untold:
-        made.contradictions.append(f"{UNTOLD_GROUPS}: whom a rank waits for in a group is not known")
     made.unknown |= analysis.unknown
     made.waiting |= analysis.waiting
     if analysis.stuck is not None:

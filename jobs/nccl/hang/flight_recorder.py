@@ -1,4 +1,4 @@
-"""Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.2 to 2.13).
+"""Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.4 to 2.13).
 
 Of each dump only what decides is kept: the pending operations and how far each group came.
 gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .model import Evidence, Group, Operation, Rank
-from .older_dumps import modern
 from .pickles import PickleRefusedError, loads
 from .plain import number, sizes, word
 from .ras_text import MAX_RANKS
@@ -82,12 +81,20 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
             content = json.loads(data)
         except (ValueError, RecursionError):
             raise PickleRefusedError("cut or damaged JSON") from None
-    content = modern(content, rank)
+    if _is_older(content):
+        raise PickleRefusedError("a dump of torch 2.2 or 2.3, which does not name its groups: 2.4 and later are read")
     if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
         raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
     if len(content.get("entries") or ()) * ENTRY_BYTES > len(data):
         raise PickleRefusedError("it lists more entries than it holds, some of them many times")
     return _own_rank(rank, content, members), content
+
+
+def _is_older(content: Any) -> bool:
+    """Say whether a dump's entries know their group by its number in the process alone (TraceUtils.h, to 2.3)."""
+    entries = content.get("entries") if isinstance(content, dict) else content
+    entry = entries[0] if isinstance(entries, list) and entries else None
+    return isinstance(entry, dict) and "profiling_name" in entry and "process_group" not in entry
 
 
 def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:

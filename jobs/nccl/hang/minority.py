@@ -14,16 +14,11 @@ if TYPE_CHECKING:
 
 
 NO_PAIRS = ". gloo records no send and no receive: one of them may wait there for another rank"
-UNTOLD_GROUPS = "these dumps, of torch 2.2 or 2.3, do not tell which ranks are in a group"
 
 
 def weigh(made: Decision, waits: Waits, evidence: Evidence) -> None:
     """Take those from the late ranks of whom the dumps do not show it for sure."""
     idle = waits.late - set(waits.heads)
-    if waits.untold and len(idle) > 1:
-        made.unsure = f": {UNTOLD_GROUPS}"
-        _suspect(made, set())
-        return
     if waits.stalled or not idle or len(waits.late | waits.unknown) < 2:
         return
     waiting = len(waits.waiting) or len(waits.unknown)

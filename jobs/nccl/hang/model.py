@@ -91,8 +91,6 @@ class Process:
     silent: bool = False
     """It does not answer (INCOMPLETE)."""
     dead: bool = False
-    since: str = ""
-    """When the monitor of RAS said so, as RAS prints times; empty where it is not told."""
 
 
 @dataclass(slots=True)
@@ -189,28 +187,6 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """An operation that torchfrtrace found wrong; ranks are the world's."""
-
-    group: tuple[str, str]
-    """Number and description of the process group."""
-    operation: str
-    """With its backend and, of a send or a receive, the two ends: ``nccl:recv 1<-0``."""
-    sequence: int
-    missing: frozenset[int]
-    expected: frozenset[int]
-    """The ranks of the group; empty where the report counts them only (torch 2.5)."""
-    state: str
-    """Of the first rank: scheduled, started or completed."""
-    errors: tuple[tuple[int, str, str], ...]
-    """Rank, kind of the difference from the first rank, and what it called instead."""
-    unequal: bool
-    """The sizes of an all_to_all do not add up."""
-    where: tuple[str, int, str]
-    """File, line, text."""
-
-
-@dataclass(frozen=True, slots=True)
 class Blocked:
     """A watchdog thread that its process's heartbeat monitor found standing still."""
 
@@ -266,16 +242,7 @@ class Evidence:
     """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
     queued: dict[int, Queued] = field(default_factory=dict)
-    traced: list[Traced] = field(default_factory=list)
-    undumped: set[int] = field(default_factory=set)
-    """Ranks of which torchfrtrace had no dump."""
-    trace_ended: bool = False
-    """torchfrtrace gave up after many mismatches, and looked at some groups only."""
     blocked: list[Blocked] = field(default_factory=list)
-    gone: dict[tuple[str, int | None], Process] = field(default_factory=dict)
-    """Host and process to what the monitor of NCCL RAS (``ncclras -m``) said of it last, where it is dead or silent."""
-    monitored: str = ""
-    """The file in which the monitor's events are."""
     gave_up: tuple[str, int, str] | None = None
     """File, line and text of a time-out of gloo's that somebody caught and wrote, without the rank."""
     closed: tuple[str, int, str] | None = None

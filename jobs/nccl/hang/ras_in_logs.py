@@ -11,12 +11,12 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from . import ras, ras_monitor, ras_text
+from . import ras, ras_text
 
 if TYPE_CHECKING:
     from .model import Evidence
 
-ANCHORS = (b"Communicators...", b'"communicators_count"', *ras_monitor.ANCHORS)
+ANCHORS = (b"Communicators...", b'"communicators_count"')
 MAX_SPAN = 8 << 20
 """Bytes of a log that are read from the first answer on."""
 _MOST_PREFIXES = 8
@@ -29,7 +29,6 @@ _MOST_ANSWERS = 64
 def read(evidence: Evidence, file: str, text: str) -> int:
     """Add the answers in a log's text; return how many there are. What is cut is passed over."""
     before = len(evidence.samples)
-    ras_monitor.read(evidence, file, text)
     fronts = {re.sub(r"\d+", r"\\d+", re.escape(match[1])) for match in _HEADING.finditer(text)}
     for front in sorted(fronts)[:_MOST_PREFIXES]:
         starts = re.compile(front)

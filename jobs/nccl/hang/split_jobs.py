@@ -53,9 +53,9 @@ def apart(parts: Iterable[Job]) -> list[Job]:
 def absorb(job: Job, part: Job) -> None:
     """Add a part to a job."""
     one, other = job.evidence, part.evidence
-    for name in ("files", "samples", "timeouts", "lagging", "called", "traced", "blocked", "notes", "pods", "not_seen"):
+    for name in ("files", "samples", "timeouts", "lagging", "called", "blocked", "notes", "pods", "not_seen"):
         getattr(one, name).extend(getattr(other, name))
-    for name in ("ranks", "groups", "calls", "performed", "times", "gone"):
+    for name in ("ranks", "groups", "calls", "performed", "times"):
         getattr(one, name).update(getattr(other, name))
     one.broken = {**other.broken, **one.broken}
     one.queued.update(other.queued)
@@ -63,9 +63,7 @@ def absorb(job: Job, part: Job) -> None:
     one.gave_up = one.gave_up or other.gave_up
     one.closed = one.closed or other.closed
     one.version = one.version or other.version
-    one.monitored = one.monitored or other.monitored
-    one.trace_ended = one.trace_ended or other.trace_ended
-    for name in ("world", "listed", "failed", "logs", "named", "undumped"):
+    for name in ("world", "listed", "failed", "logs", "named"):
         getattr(one, name).update(getattr(other, name))
     job.folders |= part.folders
     job.stems |= part.stems

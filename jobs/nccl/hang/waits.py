@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from .dump_times import NS, needs_all
 from .flight_recorder import ALIKE, ALIKE_BY_GLOO, gloo
 from .model import Evidence, Group, Operation, Rank
-from .older_dumps import UNTOLD
 
 MAX_EDGES = 3_000_000
 
@@ -38,8 +37,6 @@ class Waits:
     """Of ranks whose order differs, the fewest whom others wait for: a minority, and none where two are as few."""
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
-    untold: bool = False
-    """Some stand in groups whose members the dumps do not tell (torch 2.2 and 2.3)."""
     mismatch: str = ""
     """What the most called, and what others called in its place."""
 
@@ -63,11 +60,6 @@ def analyse(evidence: Evidence) -> Waits:
         return waits
     edges = _edges(evidence, heads, at)
     _ends(waits, evidence, edges)
-    if any(evidence.groups[head.group].name == UNTOLD for head in heads.values()):
-        waits.untold = True
-        idle = set(evidence.ranks) - set(heads)
-        waits.late = idle if not waits.unknown and 2 * len(idle) < len(evidence.world) else waits.late - waits.stalled
-        waits.inside, waits.stalled, waits.crossed = set(), set(), False
     waits.late -= {rank for rank in waits.late - set(heads) if _may_have_failed(evidence, rank)}
     return waits
 

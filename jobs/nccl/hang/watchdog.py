@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import ras_in_logs, trace_report
+from . import ras_in_logs
 from .model import Blocked, Broken, Evidence, Lagging, Queued, Timeout
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ ANCHORS = (
     b"Received data size doesn't match",
     b"Received a dump signal",
     b"watchdog got stuck for ",
-    *trace_report.ANCHORS,
 )
 MAX_KEPT = 20_000
 MAX_BLOCK = 4 << 20
@@ -75,7 +74,7 @@ _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 _ANY = re.compile(
     rb"[^\n]*(?:Watchdog caught|last enqueued (?:NCCL )?work|Received a dump signal|Timeout at collective|lagging"
     rb"|didn't (?:join|finish)|monitoredBarrier|Received data size|\]: RuntimeError: \[|/gloo/transport/tcp/"
-    rb"|(?:started|finished) (?:ranks:|[A-Z_])|watchdog got stuck|" + trace_report.WORDS + rb")[^\n]*"
+    rb"|(?:started|finished) (?:ranks:|[A-Z_])|watchdog got stuck)[^\n]*"
 )
 
 
@@ -110,10 +109,8 @@ def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
 
 def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
     """Add the time-outs and reports of some lines, each with its number."""
-    at, snapshot, report = "", 0, trace_report.Reader(evidence, file)
+    at, snapshot = "", 0
     for number, line in ((number, piece) for number, whole in lines for piece in _reports(whole)):
-        if len(line) <= trace_report.MAX_LINE:
-            report.take(number, line)
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
@@ -139,7 +136,6 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         else:
             _stuck(evidence, file, number, line, world)
             _of_gloo(evidence, file, number, line)
-    report.close()
 
 
 def _stuck(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
