@@ -10,7 +10,7 @@ from cli.sweep import parser as sweep_parser
 from cli.usage import RUNS, Parser, refuse, run_parser
 from jobs.trial.job_spec import LAUNCHERS
 
-SHELLS = ("bash", "zsh", "fish", "tcsh")
+SHELLS = ("bash", "zsh")
 FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}
 """What is called so is a path."""
 DESCRIPTION = "Print a script that completes commands, options, profiles, checks and faults."
