@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cli.rehearse import Rehearsal, parse, rehearsals, rehearse
 from lab.chaos.api_faults import KINDS
+from lab.rehearse.trials import Rehearsal, parse, rehearsals, rehearse
 
 BROKEN = (
     "socket-fallback",

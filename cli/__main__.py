@@ -184,15 +184,25 @@ def plans(arguments: Sequence[str]) -> bool:
 
 def sim(arguments: Sequence[str]) -> int:
     """Serve the embedded cluster."""
+    return _of_lab("sim", "__main__", arguments)
+
+
+def rehearse(arguments: Sequence[str]) -> int:
+    """Run the trial on scenarios of the embedded cluster."""
+    return _of_lab("rehearse", "rehearse.trials", arguments)
+
+
+def _of_lab(command: str, module: str, arguments: Sequence[str]) -> int:
+    """Run a command that the embedded cluster's distribution brings."""
     import pytest  # noqa: PLC0415
 
     from checks.framework.simulation import lab_package  # noqa: PLC0415
     from cli.usage import refuse  # noqa: PLC0415
 
     try:
-        program = import_module(f"{lab_package()[0]}.__main__")
+        program = import_module(f"{lab_package()[0]}.{module}")
     except pytest.UsageError as error:
-        return refuse("sim", error)
+        return refuse(command, error)
     return int(program.main(list(arguments)))
 
 
@@ -213,7 +223,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "profile": "cli.profile:main",
     "rbac": "cli.rbac:main",
     "sim": sim,
-    "rehearse": "cli.rehearse:main",
+    "rehearse": rehearse,
     "completion": "cli.completion:main",
 }
 """Each command's function, or where it is: no command waits for the imports of another."""

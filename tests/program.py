@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from checks.framework import simulation
-from cli import rehearse
 from cli.__main__ import main
+from lab.rehearse import trials
 from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def rehearse_here(arguments: list[str], *, cwd: Path, env: Mapping[str, str]) ->
     with pytest.MonkeyPatch.context() as here:
         here.chdir(cwd)
         here.setattr(os, "environ", dict(env))
-        here.setattr(rehearse, "subprocess", SimpleNamespace(Popen=functools.partial(Program, cwd=cwd), **forking))
+        here.setattr(trials, "subprocess", SimpleNamespace(Popen=functools.partial(Program, cwd=cwd), **forking))
         return main(["rehearse", *arguments])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.rehearse import Rehearsal, command_of
+from lab.rehearse.trials import Rehearsal, command_of
 from tests.program import rehearse_here, seatrial
 from tests.waiting import HANG_S, until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cli.listing import all_checks
-from cli.matrix import page
 from jobs.faults.advice import FAULTS
 from jobs.faults.lines import read_lines
+from lab.rehearse.matrix import page
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"

@@ -27,7 +27,8 @@ ROOMS = {
     "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
     "jobs/nccl": ("job_document", "sources", "parallel", "job", "diagnosis", "bandwidth", "document"),
 }
-COMPOSITION = (Path("checks/__main__.py"),)  # `python -m checks` is the command line
+# `python -m checks` is the command line; `seatrial rehearse` starts trials and reads their records
+COMPOSITION = (Path("checks/__main__.py"), Path("lab/rehearse"))
 
 
 @functools.cache

@@ -31,8 +31,9 @@ from cli.usage import Parser, own_program, refuse
 from reports.record import write_atomically
 
 if TYPE_CHECKING:
-    from cli.matrix import ListedScenario, ScenarioRun
     from reports.schema import Record
+
+    from .matrix import ListedScenario, ScenarioRun
 
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
         if options.matrix:
-            from cli.matrix import page  # noqa: PLC0415 -- the catalogue of faults is read for it alone
+            from .matrix import page  # noqa: PLC0415 -- the catalogue of faults is read for it alone
 
             print(page(_listed()), end="")
             return 0

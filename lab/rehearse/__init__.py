@@ -1,0 +1,1 @@
+"""`seatrial rehearse`: the one room of the lab that knows the suite, whose command line starts it."""
