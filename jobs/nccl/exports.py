@@ -31,6 +31,8 @@ LIMITS = frozenset((30, 100, 500, 1000, 5000, 10_000))
 NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
 _LOGCLI = re.compile(rb'\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} |\{"labels":\s?\{')  # plain, and -o jsonl
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\w.])1\d{18}(?!\w)")
+_SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
+"""What the beginning of every export holds: records, quotes, a first line of several fields, or times."""
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _STAMPED_WITHIN = 200  # bytes of a line
@@ -54,6 +56,15 @@ def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
     Raises NcclLogError where a store's own form is not read, and where the newest line comes first.
     """
+    first = next(chunks, b"")
+    while len(first) < LOOK and (more := next(chunks, b"")):
+        first += more
+    chunks = chain([first], chunks)
+    yield from _checked(chunks, name) if _SHOWN.search(first[:LOOK]) else chunks  # most logs hold none of it
+
+
+def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Return what an export carries, oldest line first, or raise."""
     chunks, head = _looked_at(chunks)
     form = _csv_of(head)
     if form is not None:
@@ -64,7 +75,7 @@ def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
         raise NcclLogError("%s: %s" % (name, NOT_READ))
     if _falls(head):
         raise NcclLogError("%s: %s" % (name, NEWEST_FIRST))
-    yield from chunks
+    return chunks
 
 
 def _is_carried(head: bytes) -> bool:
