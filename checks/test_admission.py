@@ -12,7 +12,7 @@ from jobs.cluster.client.kube import Kube
 @pytest.mark.preflight
 @pytest.mark.check(
     "admission.pod",
-    "The namespace would admit the trial's pods",
+    "The namespace admits the trial's pods",
     requires=["namespace.ready"],
     faults=[
         "admission.denied",

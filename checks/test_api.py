@@ -11,7 +11,7 @@ from jobs.cluster.client.kube import Kube, client_version
 
 
 @pytest.mark.preflight
-@pytest.mark.check("api.reachable", "The API server answers", faults=["api.unreachable", "api.unauthorized"])
+@pytest.mark.check("api.reachable", "The API server is reachable", faults=["api.unreachable", "api.unauthorized"])
 def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     """The API server of the chosen context answers and accepts our credentials.
 
@@ -33,7 +33,7 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "api.version", "Kubernetes is new enough", requires=["api.reachable"], faults=["api.version-too-old"]
+    "api.version", "The Kubernetes version is supported", requires=["api.reachable"], faults=["api.version-too-old"]
 )
 def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Evidence) -> None:
     """The server is at least the version the profile asks for (1.28 where it says nothing).
@@ -55,7 +55,7 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "api.clock", "The API server's clock and ours agree", requires=["api.reachable"], faults=["api.clock-skew"]
+    "api.clock", "The API server's clock is in sync", requires=["api.reachable"], faults=["api.clock-skew"]
 )
 def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
     """The Date header of the API server is within a minute of the clock of this machine.
@@ -70,7 +70,7 @@ def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
 @pytest.mark.preflight
 @pytest.mark.check(
     "api.latency",
-    "The API server answers soon enough",
+    "The API server responds within its limit",
     requires=["api.reachable"],
     unless_failed=["rights.training"],
     faults=["api.slow"],

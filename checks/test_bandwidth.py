@@ -33,7 +33,7 @@ FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-ring",
-    "The network reaches its floor (Ring)",
+    "Ring all_reduce bandwidth meets its floor",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=[
         "nccl.gdr",
@@ -65,7 +65,7 @@ def test_the_network_reaches_its_floor(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-default",
-    "Users get the bandwidth of this platform (NCCL's own choice)",
+    "Default all_reduce bandwidth meets its floor",
     requires=["nccl.bandwidth-ring"],
     faults=FAULTS,
 )
@@ -84,7 +84,7 @@ def test_users_get_the_bandwidth(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-sendrecv",
-    "A GPU reaches the next node's at its floor (send/recv)",
+    "send/recv bandwidth between nodes meets its floor",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
     faults=["nccl.low-bandwidth-sendrecv", "nccl.impossible-bandwidth"],
@@ -103,7 +103,7 @@ def test_sendrecv_reaches_its_floor(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-alltoall",
-    "Every GPU reaches all others at the floor (all_to_all)",
+    "all_to_all bandwidth meets its floor",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
     faults=["nccl.low-bandwidth-alltoall", "nccl.impossible-bandwidth"],
@@ -122,7 +122,7 @@ def test_all_to_all_reaches_its_floor(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.stability",
-    "Repeating the sweep gives the same bandwidth",
+    "Repeated bandwidth measurements agree",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default", "nccl.bandwidth-node"],
     faults=["nccl.unstable"],

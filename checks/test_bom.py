@@ -21,7 +21,7 @@ from reports.record import bill
 @pytest.mark.preflight
 @pytest.mark.check(
     "bom.platform",
-    "What the platform consists of is on record",
+    "Platform components and versions are recorded",
     by_node=True,
     requires=["api.version"],
     unless_failed=["nodes.gpu"],
@@ -49,7 +49,7 @@ def test_platform_is_on_record(
 
 
 @pytest.mark.acceptance
-@pytest.mark.check("bom.runtime", "What the pods found is on record", requires=["job.started"])
+@pytest.mark.check("bom.runtime", "Runtime components and versions are recorded", requires=["job.started"])
 def test_runtime_is_on_record(
     seatrial: Session, trial: TrialResult, nccl_jobs: dict[str, JobDocument | None], evidence: Evidence
 ) -> None:

@@ -21,7 +21,7 @@ def _asked(seatrial: Session, evidence: Evidence) -> None:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "checkpoint.saved",
-    "A sharded checkpoint is saved by all ranks and read back elsewhere",
+    "Sharded checkpoints are saved and verified elsewhere",
     requires=["job.started"],
     unless_failed=["storage.paths"],
     faults=["checkpoint.failed", "checkpoint.corrupt", "checkpoint.slow", "checkpoint.gather-memory", "storage.full"],
@@ -74,7 +74,7 @@ def test_checkpoints_outlive_the_job(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "checkpoint.resumed",
-    "After a crash in the middle, the job resumes from the last verified step",
+    "A crashed job resumes from its last checkpoint",
     requires=["checkpoint.saved", "checkpoint.place"],
     faults=["checkpoint.not-resumed"],
 )

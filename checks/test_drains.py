@@ -22,7 +22,7 @@ from jobs.cluster.facts.stack import Listing
 @pytest.mark.training
 @pytest.mark.check(
     "drains.safe",
-    "Nodes can be drained, and no drain surprises a training job",
+    "Drains are possible and respect training jobs",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["drains.under-way", "drains.blocked", "drains.unannounced"],

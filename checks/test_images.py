@@ -20,7 +20,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "images.named",
-    "Every image of the run is named as the profile asks",
+    "Image names follow the profile's policy",
     requires=["namespace.ready"],
     unless_failed=["admission.pod"],
     faults=["images.not-by-digest", "images.registry", "nodes.other-kind"],
@@ -45,7 +45,10 @@ def test_images_are_named_as_asked(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "images.secrets", "The pull secrets exist", requires=["namespace.ready"], faults=["images.pull-secret-missing"]
+    "images.secrets",
+    "The image pull secrets exist",
+    requires=["namespace.ready"],
+    faults=["images.pull-secret-missing"],
 )
 def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pull secret that the profile names exists in the namespace and is of the kind that kubelets read.
@@ -64,7 +67,7 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
 @pytest.mark.acceptance
 @pytest.mark.check(
     "images.pulled",
-    "The images reached every node, from where they may come",
+    "Images are pulled on every node",
     by_node=True,
     requires=["job.started"],
     unless_failed=["images.named"],

@@ -23,7 +23,7 @@ Jobs = Mapping[int, JobDocument | None]
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.completed-node",
-    "The collectives inside every node complete",
+    "Collectives inside every node complete",
     by_node=True,
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus"],
@@ -43,7 +43,7 @@ def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: J
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.intra-node",
-    "The GPUs of a node reach each other as this kind of node does",
+    "Intra-node traffic uses the platform's GPU interconnect",
     by_node=True,
     requires=["nccl.completed-node"],
     unless_failed=["runtime.fabric", "runtime.nvlinks"],
@@ -67,7 +67,7 @@ def test_gpus_of_a_node_reach_each_other(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.correctness-node",
-    "The sums are right inside every node",
+    "Intra-node sums are correct",
     by_node=True,
     requires=["nccl.completed-node"],
     faults=["nccl.wrong-results"],
@@ -86,7 +86,7 @@ def test_the_sums_are_right_inside_every_node(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-node",
-    "Every node reaches its floor among its own GPUs",
+    "Intra-node bus bandwidth meets its floor",
     by_node=True,
     requires=["nccl.completed-node"],
     unless_failed=["nccl.intra-node", "runtime.clocks", "runtime.nvlinks", "runtime.fabric"],

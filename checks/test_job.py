@@ -21,7 +21,7 @@ from reports.record import Finding
 @pytest.mark.acceptance
 @pytest.mark.check(
     "job.started",
-    "Every pod of the trial starts and reports",
+    "Every pod of the trial is running",
     requires=["rights.run", "namespace.ready", "queue.admitted"],
     unless_failed=[*UNFIT, "storage.claims"],
     needs=["run"],
@@ -60,7 +60,7 @@ def test_every_pod_of_the_trial_starts(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "job.nodes",
-    "The nodes of the trial still offer what they offered before it",
+    "Nodes are unchanged after the trial",
     by_node=True,
     requires=["job.started"],
     faults=["gpu.missing", "gpu.none-allocatable", "nodes.not-ready", "job.disrupted"],

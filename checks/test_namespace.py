@@ -16,7 +16,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "rights.run",
-    "The credentials may do what the trial needs",
+    "All permissions for the trial are granted",
     requires=["api.version"],
     faults=["rights.missing"],
     needs=["run"],
@@ -44,7 +44,7 @@ def test_every_right_of_the_run_is_granted(
 @pytest.mark.preflight
 @pytest.mark.check(
     "rights.training",
-    "A training job may be submitted, watched and cancelled",
+    "All permissions for training jobs are granted",
     requires=["rights.run"],
     faults=["rights.missing"],
     needs=["training"],
@@ -62,7 +62,10 @@ def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rights.least", "A tenant has no rights beyond its namespace", requires=["rights.run"], faults=["rights.excessive"]
+    "rights.least",
+    "Tenant permissions are limited to the namespace",
+    requires=["rights.run"],
+    faults=["rights.excessive"],
 )
 def test_a_tenant_may_not_reach_beyond_its_namespace(
     seatrial: Session, answers: rights.Answers, profile: Profile, evidence: Evidence
@@ -81,7 +84,7 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
 @pytest.mark.preflight
 @pytest.mark.check(
     "namespace.ready",
-    "The namespace exists and is not being deleted",
+    "The namespace exists and is not terminating",
     requires=["rights.run"],
     faults=["namespace.missing", "namespace.terminating"],
     needs=["namespace"],

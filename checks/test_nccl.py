@@ -21,7 +21,7 @@ Jobs = Mapping[str, JobDocument | None]
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.completed",
-    "The collectives over all nodes complete",
+    "Collectives over all nodes complete",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
@@ -40,7 +40,7 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.transport",
-    "No data between nodes goes through sockets",
+    "No traffic between nodes uses sockets",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
     faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
@@ -62,7 +62,7 @@ def test_no_data_goes_through_sockets(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.ranks", "Every GPU took part", requires=["nccl.completed", "nccl.transport"], faults=["nccl.ranks-missing"]
+    "nccl.ranks", "Every GPU takes part", requires=["nccl.completed", "nccl.transport"], faults=["nccl.ranks-missing"]
 )
 def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidence) -> None:
     """NCCL's communicator had one rank for each GPU of each node of the trial.
@@ -76,7 +76,7 @@ def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidenc
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.fabric",
-    "The data goes over the fabric that was paid for",
+    "Traffic uses the fabric in the profile",
     requires=["nccl.completed", "nccl.transport"],
     faults=["nccl.wrong-fabric"],
 )
@@ -157,7 +157,7 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.correctness",
-    "The sums are right",
+    "Sums over all nodes are correct",
     requires=["nccl.completed"],
     unless_failed=["nccl.correctness-node"],
     faults=["nccl.wrong-results"],

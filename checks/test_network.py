@@ -15,7 +15,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.acceptance
 @pytest.mark.check(
     "network.ports",
-    "Pods reach each other on the ports that NCCL takes",
+    "NCCL's ports are reachable between the pods",
     requires=["rendezvous.port"],
     faults=["network.ports-blocked"],
 )
@@ -32,7 +32,7 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
 @pytest.mark.acceptance
 @pytest.mark.check(
     "network.mtu",
-    "Whole packets get through between the pods",
+    "Full-MTU packets pass between the pods",
     requires=["network.ports"],
     by_pair=["network.ports"],
     faults=["network.mtu-blackhole", "network.mtu-mismatch"],
@@ -53,7 +53,7 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "network.secondary",
-    "Interfaces that were attached to the pods carry jumbo frames",
+    "Secondary interfaces of the pods carry jumbo frames",
     by_node=True,
     requires=["job.started"],
     unless_failed=["rdma.networks", "rdma.devices"],
@@ -75,7 +75,7 @@ def test_attached_interfaces_carry_jumbo_frames(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "network.throughput",
-    "One TCP connection between two pods is not absurdly slow",
+    "TCP throughput between pods is plausible",
     requires=["network.mtu"],
     by_pair=["network.mtu"],
     faults=["network.slow"],

@@ -35,7 +35,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "nodes.gpu",
-    "There are enough GPU nodes, and all are Ready",
+    "Enough GPU nodes exist and are Ready",
     by_node=True,
     requires=["api.version"],
     faults=["nodes.none", "nodes.no-gpu", "nodes.too-few", "nodes.not-ready", "nodes.pressure", "nodes.other-kind"],
@@ -59,7 +59,7 @@ def test_gpu_nodes_are_ready(
 @pytest.mark.preflight
 @pytest.mark.check(
     "nodes.conditions",
-    "No agent reports a problem of a node",
+    "No node condition reports a problem",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["nodes.unhealthy"],
@@ -85,7 +85,7 @@ def test_no_agent_reports_a_problem_of_a_node(
 @pytest.mark.preflight
 @pytest.mark.check(
     "nodes.uniform",
-    "All nodes of the pool run the same software",
+    "All nodes run the same software versions",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["nodes.drift"],
@@ -104,7 +104,7 @@ def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evide
 @pytest.mark.preflight
 @pytest.mark.check(
     "nodes.skew",
-    "Every kubelet is of a version that the API server supports",
+    "Kubelet versions are within the supported skew",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["nodes.uniform"],
@@ -124,7 +124,7 @@ def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.allocatable",
-    "Every GPU node offers all its GPUs",
+    "Every node's GPUs are allocatable",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["stack.pods", "stack.dra"],
@@ -179,7 +179,7 @@ def test_every_gpu_node_offers_all_its_gpus(
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.admitted",
-    "No kubelet refuses the devices that its node offers",
+    "Kubelets admit pods to the GPUs they offer",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["gpu.allocatable"],
@@ -206,7 +206,7 @@ def test_kubelets_admit_pods_with_devices(
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.labels",
-    "The labels of GPU nodes agree with what they have",
+    "GPU node labels match the hardware",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["gpu.allocatable"],
@@ -270,7 +270,7 @@ def test_enough_gpus_are_free(
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.shapes",
-    "Which requests are valid and fit now is on record",
+    "Valid and schedulable GPU requests are recorded",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["gpu.allocatable"],

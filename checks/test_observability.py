@@ -18,7 +18,7 @@ from jobs.cluster.facts.stack import Listing
 @pytest.mark.preflight
 @pytest.mark.check(
     "observability.exporter",
-    "GPU metrics are exported on every GPU node",
+    "GPU metrics are exported on every node",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["stack.pods"],
@@ -41,7 +41,7 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
 @pytest.mark.preflight
 @pytest.mark.check(
     "observability.scraped",
-    "The exporter of GPU metrics is scraped",
+    "Prometheus scrapes the GPU metrics exporter",
     requires=["api.version"],
     unless_failed=["observability.exporter"],
     faults=["observability.servicemonitor-missing"],

@@ -24,7 +24,7 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
 @pytest.mark.preflight
 @pytest.mark.check(
     "queue.present",
-    "Launchers and queues of training are installed and active",
+    "Training launchers and queues are installed and active",
     requires=["namespace.ready"],
     faults=[
         "launcher.missing",
@@ -62,7 +62,7 @@ def test_launcher_and_queue_are_there(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "queue.admitted",
-    "The queue lets the trial in whole",
+    "The queue admits the whole job",
     requires=["rights.run", "namespace.ready"],
     unless_failed=[*UNFIT],
     faults=[*KEPT_OUT, "job.disrupted"],
@@ -87,7 +87,7 @@ def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: 
 @pytest.mark.acceptance
 @pytest.mark.check(
     "queue.gang",
-    "A job that does not fit starts no pod",
+    "A job too large starts no pod",
     requires=["queue.present", "queue.admitted"],
     faults=["gang.started"],
     needs=["run", "nodes", "pods", "clusterqueues"],

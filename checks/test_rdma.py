@@ -22,7 +22,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "rdma.allocatable",
-    "Every GPU node offers the RDMA devices that pods ask for",
+    "Every node's RDMA devices are allocatable",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down", "nodes.other-kind"],
@@ -52,7 +52,7 @@ def test_every_node_offers_the_rdma_devices(
 @pytest.mark.preflight
 @pytest.mark.check(
     "rdma.networks",
-    "The networks that pods are attached to are defined",
+    "The pods' secondary networks are defined",
     requires=["namespace.ready"],
     faults=["rdma.nad-missing", "rdma.nad-mtu", "nodes.other-kind"],
     needs=["networks", "gke-networks"],
@@ -85,7 +85,7 @@ def test_the_networks_are_defined(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "rdma.devices",
-    "Every pod has its RDMA devices, and their ports work",
+    "RDMA devices are present and ports active",
     by_node=True,
     requires=["job.started"],
     unless_failed=["rdma.allocatable", "rdma.networks"],
@@ -125,7 +125,7 @@ def test_every_pod_has_its_rdma_devices(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "rdma.counters",
-    "No link counts errors while data flows",
+    "No link error counter increases under load",
     by_node=True,
     requires=["rdma.devices"],
     faults=["rdma.errors"],

@@ -13,7 +13,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.acceptance
 @pytest.mark.check(
     "rendezvous.dns",
-    "Every rank resolves every peer",
+    "Every peer's name resolves on every rank",
     requires=["job.started"],
     faults=["dns.unresolved", "dns.wrong-address", "network.unreachable"],
 )
@@ -33,7 +33,7 @@ def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evi
 @pytest.mark.acceptance
 @pytest.mark.check(
     "rendezvous.port",
-    "Every rank opens the rendezvous port of every peer, both ways",
+    "The rendezvous port is reachable both ways",
     requires=["rendezvous.dns"],
     faults=["port.blocked", "port.in-use"],
 )

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("skip_managed_nodes")
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.gpus",
-    "A pod sees its GPUs, no others, with a new enough driver",
+    "Pods see exactly their GPUs, driver is supported",
     by_node=True,
     requires=["job.started"],
     faults=[
@@ -52,7 +52,7 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.toolkit",
-    "The container toolkit is new enough",
+    "The container toolkit version is supported",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["runtime.toolkit-old"],
@@ -90,7 +90,7 @@ def test_the_container_toolkit_is_new_enough(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.uniform",
-    "All nodes' GPUs and drivers are the same",
+    "All nodes have the same GPUs and drivers",
     by_node=True,
     requires=["runtime.gpus"],
     unless_failed=["nodes.uniform"],
@@ -108,7 +108,7 @@ def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, eviden
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.health",
-    "No GPU reports a memory fault",
+    "No GPU reports memory errors",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
@@ -126,7 +126,7 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.fabric",
-    "Every GPU is in its NVLink fabric",
+    "Every GPU is registered with its NVLink fabric",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["gpu.fabric"],
@@ -167,11 +167,7 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.clocks",
-    "The hardware slows no GPU down",
-    by_node=True,
-    requires=["runtime.gpus"],
-    faults=["gpu.throttled"],
+    "runtime.clocks", "No GPU is throttled", by_node=True, requires=["runtime.gpus"], faults=["gpu.throttled"]
 )
 def test_the_hardware_slows_no_gpu_down(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
@@ -189,7 +185,7 @@ def test_the_hardware_slows_no_gpu_down(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.persistence",
-    "The driver stays loaded between jobs",
+    "Persistence mode is enabled on every GPU",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["runtime.persistence-off"],
@@ -209,7 +205,7 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
 @pytest.mark.acceptance
 @pytest.mark.check(
     "runtime.limits",
-    "A pod has the shared and lockable memory that NCCL needs",
+    "Shared memory and memlock limits are sufficient",
     by_node=True,
     requires=["job.started"],
     faults=["runtime.shm-small", "runtime.memlock"],

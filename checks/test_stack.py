@@ -28,7 +28,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "stack.pods",
-    "The GPU stack's pods are ready on every GPU node",
+    "GPU stack pods are Ready on every node",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["stack.device-plugin-down", "stack.operand-down"],
@@ -60,7 +60,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
 @pytest.mark.preflight
 @pytest.mark.check(
     "stack.upgrade",
-    "No driver upgrade is under way",
+    "No driver upgrade is in progress",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["stack.driver-upgrade"],
@@ -83,7 +83,7 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
 @pytest.mark.preflight
 @pytest.mark.check(
     "stack.clusterpolicy",
-    "The GPU operator reports ready",
+    "The GPU operator is ready",
     requires=["api.version"],
     unless_failed=["nodes.gpu", "stack.pods", "stack.upgrade"],
     faults=["stack.clusterpolicy", "stack.no-operator"],
@@ -118,7 +118,7 @@ def test_cluster_policy_is_ready(
 @pytest.mark.preflight
 @pytest.mark.check(
     "stack.dra",
-    "Dynamic resource allocation knows the GPUs of every node",
+    "DRA publishes the GPUs of every node",
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["stack.pods"],

@@ -19,7 +19,7 @@ Volumes = tuple[dict[str, Claim], dict[str, Class]]
 @pytest.mark.preflight
 @pytest.mark.check(
     "storage.claims",
-    "Claims and classes exist, are bound, and fit several nodes",
+    "PVCs are bound and allow several nodes",
     requires=["namespace.ready"],
     faults=[
         "storage.class-missing",
@@ -53,7 +53,7 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.paths",
-    "Data, results and scratch are reachable from every pod",
+    "Data, results and scratch paths are mounted",
     requires=["job.started"],
     faults=[
         "storage.not-visible",
@@ -78,7 +78,7 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.shared",
-    "Every node sees what the others write",
+    "Files are visible on all nodes once written",
     requires=["storage.paths"],
     faults=["storage.not-shared", "storage.stale-rename", "storage.corrupt"],
 )
@@ -96,7 +96,9 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
 
 
 @pytest.mark.acceptance
-@pytest.mark.check("storage.rate", "Paths are fast enough", requires=["storage.paths"], faults=["storage.slow"])
+@pytest.mark.check(
+    "storage.rate", "Storage throughput meets its floor", requires=["storage.paths"], faults=["storage.slow"]
+)
 def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Each node writes (fsync included) and reads the path at the profile's rate.
 
@@ -113,7 +115,7 @@ def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Pro
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.checkpoint",
-    "A checkpoint of all ranks at once is written",
+    "Concurrent checkpoint writes of all ranks complete",
     requires=["storage.paths"],
     unless_failed=["storage.rate"],
     faults=["storage.burst-slow", "storage.full", "storage.read-only"],
@@ -138,7 +140,7 @@ def test_a_checkpoint_burst_is_written(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.s3",
-    "Buckets are reached from the pods, with credentials",
+    "Buckets are reachable with credentials from every pod",
     requires=["job.started"],
     faults=["storage.s3-unreachable", "storage.s3-bucket-missing", "storage.s3-no-credentials"],
 )
@@ -156,7 +158,7 @@ def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profi
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.credentials",
-    "Credentials of models, data and registries are in the pods",
+    "Credentials for models, data and registries are mounted",
     requires=["job.started"],
     faults=["storage.credential-missing"],
 )

@@ -24,7 +24,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.sweep
 @pytest.mark.check(
     "sweep.ran",
-    "The sweep tests every node that it was given",
+    "Every planned node is tested",
     requires=["rights.run", "namespace.ready"],
     unless_failed=[*UNFIT],
     needs=["run"],
@@ -46,7 +46,7 @@ def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: P
 @pytest.mark.sweep
 @pytest.mark.check(
     "sweep.nodes",
-    "Every node passes with proven partners, and each rail that pairs tell of",
+    "Every node and rail passes with proven partners",
     unless_failed=["sweep.ran"],
     faults=["sweep.fleet", "sweep.level", "sweep.node", "sweep.rail", "sweep.suspect"],
 )
@@ -66,7 +66,7 @@ def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, ev
 @pytest.mark.sweep
 @pytest.mark.check(
     "sweep.links",
-    "Every uplink and path that was tried passes",
+    "Every tested uplink and path passes",
     unless_failed=["sweep.ran"],
     faults=["sweep.uplink", "sweep.pair", "sweep.groups", "sweep.plane", "sweep.noise"],
 )
@@ -83,7 +83,7 @@ def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
 @pytest.mark.acceptance
 @pytest.mark.sweep
 @pytest.mark.check(
-    "sweep.scale", "One job over all nodes that passed", unless_failed=["sweep.ran"], faults=["sweep.scale"]
+    "sweep.scale", "One job over all healthy nodes passes", unless_failed=["sweep.ran"], faults=["sweep.scale"]
 )
 def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session, evidence: Evidence) -> None:
     """One all_reduce over all nodes that passed alone and in pairs ends with right sums, at the profile's floor.
@@ -104,7 +104,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
 @pytest.mark.sweep
 @pytest.mark.check(
     "sweep.kept",
-    "The nodes of the sweep still offer what they offered before it",
+    "Nodes are unchanged after the sweep",
     unless_failed=["sweep.ran"],
     faults=["gpu.missing", "gpu.none-allocatable", "nodes.not-ready", "job.disrupted"],
     needs=["nodes"],
@@ -123,7 +123,7 @@ def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, 
 @pytest.mark.training
 @pytest.mark.check(
     "sweep.trains",
-    "Every node trains by itself",
+    "Training steps complete on every node",
     unless_failed=["sweep.ran"],
     faults=[
         "training.no-end",
@@ -146,7 +146,7 @@ def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) ->
 @pytest.mark.training
 @pytest.mark.check(
     "sweep.pace",
-    "No node trains slower than the others, nor below the floor",
+    "No node is slow or below its floor",
     unless_failed=["sweep.ran"],
     faults=["training.slow-gpu", "training.slow-node", "training.low-tflops"],
 )

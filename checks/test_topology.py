@@ -19,7 +19,7 @@ from jobs.trial.spec import TrialSpec
 @pytest.mark.preflight
 @pytest.mark.check(
     "topology.policy",
-    "No kubelet's topology policy refuses the trial's pods",
+    "The topology policy admits the trial's pods",
     by_node=True,
     requires=["nodes.gpu"],
     faults=["topology.inadmissible"],
@@ -49,7 +49,7 @@ def test_no_topology_policy_refuses_the_pods(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "topology.affinity",
-    "Every GPU has a NIC beside it",
+    "Every GPU has a nearby NIC",
     by_node=True,
     requires=["runtime.gpus"],
     unless_failed=["rdma.devices"],
@@ -71,7 +71,7 @@ def test_every_gpu_has_a_card_beside_it(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "topology.same",
-    "All nodes are built alike",
+    "All nodes share one GPU and NIC topology",
     by_node=True,
     requires=["runtime.gpus"],
     unless_failed=["topology.affinity", "rdma.devices"],
@@ -95,7 +95,7 @@ def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "topology.acs",
-    "PCIe bridges let GPUs and NICs talk directly",
+    "PCIe ACS is off between GPUs and NICs",
     by_node=True,
     requires=["runtime.gpus"],
     faults=["topology.acs"],

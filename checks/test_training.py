@@ -22,7 +22,7 @@ CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothi
 @pytest.mark.training
 @pytest.mark.check(
     "training.completed",
-    "A few dozen training steps complete",
+    "The training steps complete",
     by_node=True,
     requires=["nccl.completed"],
     faults=["training.no-end", "training.failed"],
@@ -45,7 +45,7 @@ def test_the_steps_complete(
 @pytest.mark.training
 @pytest.mark.check(
     "training.products",
-    "Every GPU multiplies the same matrices to the same bits",
+    "Matrix products are bitwise identical on all GPUs",
     requires=["training.completed"],
     faults=["training.product-differs"],
 )
@@ -81,7 +81,7 @@ def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> Non
 @pytest.mark.training
 @pytest.mark.check(
     "training.ranks",
-    "No GPU and no node computes slower than the others",
+    "No GPU and no node is a straggler",
     requires=["training.completed"],
     faults=["training.slow-gpu", "training.slow-node"],
 )
@@ -98,7 +98,7 @@ def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> No
 @pytest.mark.training
 @pytest.mark.check(
     "training.rate",
-    "Training reaches its floor of TFLOP/s",
+    "Training throughput meets its floor",
     requires=["training.completed"],
     unless_failed=["training.ranks"],
     faults=["training.low-tflops"],
@@ -125,7 +125,7 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
 @pytest.mark.training
 @pytest.mark.check(
     "training.overlap",
-    "Communication hides behind compute",
+    "Communication overlaps with compute",
     requires=["training.completed"],
     faults=["training.exposed-communication"],
 )
@@ -146,7 +146,7 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
 @pytest.mark.training
 @pytest.mark.check(
     "training.steady",
-    "Steps take the same time",
+    "Step times are uniform",
     requires=["training.completed"],
     unless_failed=["training.ranks"],
     faults=["training.step-waves"],
@@ -167,7 +167,7 @@ def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Eviden
 @pytest.mark.training
 @pytest.mark.check(
     "training.health",
-    "No GPU fails or is slowed while it trains",
+    "No GPU is throttled or fails during training",
     by_node=True,
     requires=["training.completed"],
     unless_failed=["runtime.health", "runtime.clocks"],
