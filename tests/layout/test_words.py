@@ -4,6 +4,9 @@ import ast
 import re
 from pathlib import Path
 
+from cli.listing import all_checks
+from jobs.faults.advice import FAULTS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("checks", "cli", "jobs", "lab", "reports", "benchmarks")
 
@@ -33,3 +36,20 @@ def test_files_that_are_named_are_there():
     }
     assert len(named) > 50
     assert not missing
+
+
+MOST_WORDS = 8
+NOT_SAID = re.compile(
+    r"\b(?:told|tells|speaks|in vain|alike|stands?|held against|beside|besides|nobody|somebody|of its own|accuses?|blames?"
+    r"|innocent|wires?|is none|is not there|comes? to|takes? away|paid for|built alike)\b"
+)
+"""Words that are not the field's: a user does not search for them."""
+
+
+def test_titles_of_checks_and_faults_are_short_and_in_the_fields_words():
+    """A subject and its state: what a table shows and a user searches for."""
+    titles = {fault: known.title for fault, known in FAULTS.items()}
+    titles |= {check: entry.title for check, entry in all_checks().items()}
+    assert len(titles) > 300
+    assert not {name: title for name, title in titles.items() if len(title.split()) > MOST_WORDS}
+    assert not {name: title for name, title in titles.items() if NOT_SAID.search(title)}

@@ -223,10 +223,10 @@ def test_the_sentence_names_what_the_diagnosis_says(judge):
     mixed = judge(sequential(Maker(socket_ranks=(1,)).processes()).decode() + WATCHDOG)
     assert (mixed["diagnosis"], mixed["hang"]) == ("mixed-transport", True)
     assert "ranks of one job use different transports" in mixed["sentence"]
-    assert "A collective never finished" in mixed["sentence"]
+    assert "A collective timed out" in mixed["sentence"]
     alone = judge(sequential(Maker().processes()).decode() + WATCHDOG)
     assert (alone["diagnosis"], alone["hang"]) == ("hang", True)
-    assert "a collective never finished" in alone["sentence"]
+    assert "a collective timed out" in alone["sentence"]
 
 
 def test_no_sentence_says_that_data_crosses_hosts_where_no_channel_shows(judge):

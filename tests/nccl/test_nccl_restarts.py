@@ -26,7 +26,7 @@ def attempt(comm_id: int, gpu: str = "") -> str:
 FIRST = attempt(5000)
 ENDS = {
     "the job ended with an error": "[rank3]: ValueError: nan\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
-    "a collective never finished": "[rank3]:[E1122 10:30:00.1 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: "
+    "a collective timed out": "[rank3]:[E1122 10:30:00.1 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n",
     "a CUDA call failed": "gpu-node-1:6028:6028 [0] x.cc:10 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'\n",
     "the GPU is out of memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n",
