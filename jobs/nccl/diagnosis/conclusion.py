@@ -147,7 +147,7 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     if bad:
         named = [fault for fault in bad if (fault["fault"], document["diagnosis"]) in _DIAGNOSIS_OF]
         if bad[0]["fault"] == "nccl.hang" and named and named[0] is not bad[0]:
-            return _fault_sentence(size, named[0], judgement) + " A collective never finished."
+            return _fault_sentence(size, named[0], judgement) + " A collective timed out."
         return _fault_sentence(size, bad[0], judgement)
     network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
