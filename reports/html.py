@@ -74,9 +74,7 @@ def overview(run: Run) -> Iterable[str]:
 
 
 def _hero(summary: Summary) -> str:
-    marks = (" (TENANT: what one namespace shows)" if summary.tenant else "") + (
-        " (SIMULATED)" if summary.simulated else ""
-    )
+    marks = "".join(f" ({mark})" for mark in summary.marks)
     culprit = f'<div class="culprit">{escape(summary.culprit)}</div>' if summary.culprit else ""
     attempts = f"<div>{escape(summary.attempts)}</div>" if summary.attempts else ""
     return (

@@ -20,6 +20,7 @@ from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
+CPU_ONLY = "CPU ONLY: no GPU and no fabric was tested"
 BANDWIDTH = {
     "nccl.bandwidth-ring": "Ring",
     "nccl.bandwidth-default": "NCCL's choice",
@@ -48,14 +49,20 @@ class Summary:
     seconds: float
     simulated: bool
     tenant: bool
+    cpu_only: bool
 
     @property
     def headline(self) -> str:
         """The first line of every form: verdict, culprit, coverage and exit code."""
-        marks = ["TENANT: what one namespace shows"] * self.tenant + ["SIMULATED"] * self.simulated
-        head = str(self.verdict) + "".join(f" ({mark})" for mark in marks)
+        head = str(self.verdict) + "".join(f" ({mark})" for mark in self.marks)
         said = [head, *([self.culprit] if self.culprit else []), str(self.coverage), f"exit code {self.exit_code}"]
         return " · ".join(said)
+
+    @property
+    def marks(self) -> list[str]:
+        """What limits the verdict, whatever it is."""
+        limits = {CPU_ONLY: self.cpu_only, "TENANT: what one namespace shows": self.tenant, "SIMULATED": self.simulated}
+        return [mark for mark, holds in limits.items() if holds]
 
     @property
     def counted(self) -> str:
@@ -79,6 +86,7 @@ def summarize(record: Record) -> Summary:
         seconds=record["seconds"],
         simulated=record["simulated"],
         tenant=record["tenant"],
+        cpu_only=record["cpu_only"],
     )
 
 
@@ -140,6 +148,10 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
     elif nodes := passed.get("nodes.gpu"):
         yield "nodes", f"{len(nodes)} GPU nodes are Ready"
+    elif nodes := passed.get("cpu.nodes"):
+        yield "nodes", f"{len(nodes)} nodes are Ready"
+    if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
+        yield "CPUs", f"all_reduce by gloo {passed['cpu.all-reduce'][0]['observed']}, the sums are right"
     if noted := [note for c in checks if c["outcome"] == Outcome.PASSED and c["id"] in NOTED for note in c["notes"]]:
         yield "noted", "; ".join(noted)
     if gpus := _gpus(record, passed):

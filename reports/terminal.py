@@ -49,6 +49,8 @@ def header(terminal: Any, run: Run) -> None:
     terminal.write_line(
         f"{run.cluster.get('server', '')} · namespace {run.cluster.get('namespace', '')}", bold=not run.simulated
     )
+    if run.cpu_only:
+        terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
         terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")

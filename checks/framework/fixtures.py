@@ -173,7 +173,7 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
     """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
-    if seatrial.profile.gpu.per_node:
+    if seatrial.profile.gpu.per_node is not None:
         return seatrial.trial_spec()
     return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
 

@@ -165,15 +165,20 @@ class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
-    per_node: int | None = None
+    per_node: int | None = None  # 0: a trial on CPUs alone, which says nothing of GPUs and their fabric
     kind: str = "nvidia"
     product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
 
     def __post_init__(self) -> None:
         require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")
-        require(self.per_node is None or self.per_node > 0, "per_node", "must be at least 1")
+        require(self.per_node is None or self.per_node >= 0, "per_node", "must not be negative")
         other = {"nvidia": "amd.com/", "amd": "nvidia.com/"}[self.kind]
         require(not self.resource.startswith(other), "resource", f"is {self.resource}, but the kind is {self.kind}")
+
+    @property
+    def none(self) -> bool:
+        """Whether the trial is one of CPUs alone."""
+        return self.per_node == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

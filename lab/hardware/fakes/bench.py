@@ -183,7 +183,7 @@ def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
         ]
     else:
         lines = [
-            "# seatrial {} bench, torch {}, {} {}".format(options["op"], job["torch"], job["library"], job["nccl"])
+            f"# seatrial {options['op']} bench, torch {job['torch']}, {job['library']} {job['nccl']}".rstrip()
         ]
     lines += [
         "# nThread 1 nGpus 1 minBytes {min_bytes} maxBytes {max_bytes} step: {factor}(factor) warmup iters: {warmup} "
