@@ -15,6 +15,7 @@ from checks.rules.pool import Pool
 from checks.rules.queue import KEPT_OUT, admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult
+from jobs.trial.job_spec import MOST_NODES
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
 
@@ -112,5 +113,8 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:
         evidence.skip(f"not tried: {refused}")
-    too_large = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
+    pods = too_many(launch_stack, spec, gpu_nodes)
+    if pods > MOST_NODES:
+        evidence.skip(f"not tried: the queue's quota holds {pods - 1} such pods, and a job has at most {MOST_NODES}")
+    too_large = seatrial.gang_spec(spec, pods)
     evidence.judge(gang_findings(run_trial(too_large), too_large))

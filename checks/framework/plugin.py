@@ -229,7 +229,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         declared = [d for i in session.items if (d := selection.declaration(i))]
         opened.selected = tuple(d.id for d in declared)
         opened.creates = any(d.stage == "acceptance" for d in declared)
-        opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in declared for n in d.needs)
+        judged = [d for d in declared if not (d.of_gpus and opened.profile.gpu.none)]
+        opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in judged for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:
             outfolder.make(opened.options.out)
     except pytest.UsageError:

@@ -318,9 +318,12 @@ def _kueue_refusal(launch_stack: LaunchStack) -> str:
 
 
 def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) -> int:
-    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds."""
+    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds.
+
+    Pods without GPUs are small: where their queue's quota holds more of them than there are nodes, one more than that.
+    """
     count = sum(1 for _ in nodes)
-    if count > MANY and spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.cluster is not None:
+    if (count > MANY or not spec.gpus_per_node) and spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.cluster is not None:
         each = {name: amount / spec.nodes for name, amount in total(spec).items()}
         offered = shares(launch_stack.cluster)
         rooms = [
@@ -328,7 +331,8 @@ def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) 
             for name, amount in each.items()
             if amount > 0 and name in offered
         ]
-        return int(min(rooms, default=Decimal(0))) + 1
+        held = int(min(rooms, default=Decimal(0)))
+        return (held if spec.gpus_per_node else max(held, count)) + 1
     return count + 1
 
 
