@@ -183,7 +183,7 @@ class GpuSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """What a pod must find on the node. ``managed``: the provider owns driver and toolkit; the family is skipped."""
+    """What a pod must find on the node. ``managed``: driver and toolkit are the provider's, and not judged."""
 
     managed: bool = False
     driver_min: str | None = None
