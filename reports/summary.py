@@ -20,6 +20,10 @@ from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
+PATHS = "storage.paths"
+EPHEMERAL = (
+    "No storage path was named (profile, storage.paths), so none was tried: results that stay in a pod are ephemeral."
+)
 CPU_ONLY = "CPU ONLY: no GPU and no fabric was tested"
 BANDWIDTH = {
     "nccl.bandwidth-ring": "Ring",
@@ -45,6 +49,7 @@ class Summary:
     counts: Mapping[str, int]  # checks by outcome, worst first
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
+    untried: str  # what a trial leaves out unless it is told where to look; '' where it was
     exit_code: int
     seconds: float
     simulated: bool
@@ -74,6 +79,7 @@ def summarize(record: Record) -> Summary:
     """Return the summary of a record (``Run.to_dict`` or ``report.json``)."""
     checks, verdict = record["checks"], record["verdict"]
     ended = Counter(check["outcome"] for check in checks)
+    ended_as = {check["id"]: check["outcome"] for check in checks}
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
@@ -82,6 +88,7 @@ def summarize(record: Record) -> Summary:
         counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
         not_judged=_not_judged(checks),
+        untried="" if goes_on(record["trial"]) or ended_as.get(PATHS) != Outcome.SKIPPED else EPHEMERAL,
         exit_code=record["exit_code"],
         seconds=record["seconds"],
         simulated=record["simulated"],

@@ -324,5 +324,7 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
     if run.interrupted:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
+    if summary.untried:
+        _paragraph(terminal, "", summary.untried, _width())
     if not run.profile:
         _paragraph(terminal, "", NO_PROFILE, _width())

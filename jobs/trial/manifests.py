@@ -240,7 +240,7 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
                 "bytes": _SCRATCH_BYTES,
             }
         )
-    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
+    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.names)} for item in spec.s3]
     credentials = [asdict(item) for item in spec.credentials]
     if not (paths or s3 or credentials):
         return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS
+from ..listing import nearest
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
@@ -210,20 +211,40 @@ class Credential:
             raise SpecError(f"credential {self.env}: {safe(self.key, 100)!r} is not a key of a Secret")
 
 
+PRESETS = {
+    "": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "tao": ("ACCESS_KEY", "SECRET_KEY", "S3_BUCKET_NAME", "S3_ENDPOINT_URL"),
+}
+"""Variables by who reads them: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
-    """A bucket that training reads or writes; credentials are judged by their presence in the environment only."""
+    """A bucket that training reads or writes; credentials are judged by their presence in the environment only.
 
-    uri: str
+    Which bucket a preset's variables name is not read: without a `uri` only their presence is judged.
+    """
+
+    uri: str = ""
     endpoint: str = ""
-    env: tuple[str, ...] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    env: tuple[str, ...] | None = None  # none: those of the preset
+    preset: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables that must be set in the pods."""
+        return PRESETS[self.preset] if self.env is None else self.env
 
     def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise SpecError(f"s3 preset {safe(self.preset, 60)!r} is not known{nearest(self.preset, PRESETS)}")
+        if self.preset and not self.uri and not self.endpoint:
+            return
         if not isinstance(self.uri, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,62}(?:/\S*)?", self.uri):
             raise SpecError(f"{safe(self.uri, 100)!r} is not a bucket such as s3://name/prefix")
         if self.endpoint and not re.match(r"https?://[^\s/]+", self.endpoint):
             raise SpecError(f"{self.uri}: endpoint {safe(self.endpoint, 100)!r} is not a URL")
-        for name in self.env:
+        for name in self.names:
             if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
                 raise SpecError(f"{self.uri}: {safe(name, 60)!r} is not the name of an environment variable")
 

@@ -101,7 +101,7 @@ class TrialSpec(JobSpec):
     @property
     def handed_over(self) -> tuple[str, ...]:
         """The probe looks for the credentials of buckets."""
-        return tuple(dict.fromkeys(name for item in self.s3 for name in item.env))
+        return tuple(dict.fromkeys(name for item in self.s3 for name in item.names))
 
     @property
     def gpu_kind(self) -> str:

@@ -255,6 +255,6 @@ def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     s3 = []
     for entry in raw.get("s3") or []:
         names = [str(name) for name in entry.get("env") or []]
-        s3.append({"uri": _text(entry, "uri"), "endpoint": str(entry.get("endpoint") or ""), "env": names})
+        s3.append({"uri": str(entry.get("uri") or ""), "endpoint": str(entry.get("endpoint") or ""), "env": names})
     keys = [{key: _text(entry, key) for key in ("env", "secret", "key")} for entry in raw.get("credentials") or []]
     return {"paths": paths, "s3": s3, "credentials": keys, "burst_bytes": _whole(raw, "burst_bytes", 0, low=0)}
