@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from jobs.nccl.job_document import NETWORK_NAMES
 
 from .plain import plain
-from .record import ALONE, Coverage, coverage_of, references, run_of
+from .record import ALONE, Coverage, coverage_of, goes_on, references, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
