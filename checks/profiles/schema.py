@@ -370,6 +370,8 @@ class StorageSection:
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far, in the words of `nvidia-smi topo -m`."""
+POLICIES, SCOPES = ("none", "best-effort", "restricted", "single-numa-node"), ("container", "pod")
+"""Of the kubelet's Topology Manager (kubernetes.io, "Control Topology Management Policies on a node")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,11 +381,16 @@ class TopologySection:
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
+    policy: str | None = None  # which topologyManagerPolicy every kubelet must have
+    scope: str | None = None  # and which topologyManagerScope
     leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones
 
     def __post_init__(self) -> None:
         if self.gpu_nic_max is not None:
             require_known("gpu_nic_max", "way", self.gpu_nic_max, LEVELS)
+        for key, known in (("policy", POLICIES), ("scope", SCOPES)):
+            if getattr(self, key) is not None:
+                require_known(key, key, getattr(self, key), known)
         require_source(self.source, self.gpu_nic_max, self.acs_off)
 
 
