@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from jobs.cluster.unstructured import Unstructured
 from jobs.trial.job_spec import LAUNCHERS
-from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Mpi, Queue, StorageSpec
+from jobs.trial.names import SpecError
+from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Endpoint, Mpi, Queue, StorageSpec
 
 from .yaml_schema import Size, require, require_known, require_positive, require_source
 
@@ -232,6 +233,37 @@ class LaunchSection:
         require_known("launcher", "launcher", self.launcher, LAUNCHERS)
 
 
+MOST_ENDPOINTS = 32
+"""Tried at once by every pod, and each is a line of evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointsSection:
+    """Hosts that pods must reach (a registry's mirror, a tracking server), and must not (the internet, in an air gap).
+
+    Each is HOST:PORT, or a URL of http or https.
+    """
+
+    reachable: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("reachable", "forbidden"):
+            for text in getattr(self, name):
+                try:
+                    Endpoint(text)
+                except SpecError as error:
+                    require(False, name, str(error))  # noqa: FBT003
+        both = {*self.reachable} & {*self.forbidden}
+        require(not both, "forbidden", f"{', '.join(sorted(both))} must be reachable, too: which of the two?")
+        require(len(self.all) <= MOST_ENDPOINTS, "reachable", f"may be {MOST_ENDPOINTS} in all")
+
+    @property
+    def all(self) -> tuple[Endpoint, ...]:
+        """What the pods try."""
+        return (*(Endpoint(text) for text in self.reachable), *(Endpoint(text, True) for text in self.forbidden))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSection:
     """Packet sizes and rates between pods. Empty: nothing is known, so that only contradictions are faults."""
@@ -239,6 +271,7 @@ class NetworkSection:
     mtu: int | None = None  # bytes; the least that must get through between pods without being cut
     secondary_mtu: int | None = None  # bytes; of the interfaces that Multus and its like attach
     tcp_gbit_s: float | None = None  # one TCP connection between two pods, at its best
+    endpoints: EndpointsSection = field(default_factory=EndpointsSection)
     source: str = ""  # where these numbers come from
 
     def __post_init__(self) -> None:

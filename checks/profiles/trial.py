@@ -51,6 +51,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
         deadlines=profile.deadlines,
+        endpoints=profile.network.endpoints.all,
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},

@@ -214,6 +214,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
         "bench": asdict(spec.bench),
         "storage": _storage(spec),
         "network": asdict(spec.network) if spec.network else None,
+        "endpoints": [each.parsed() for each in spec.endpoints],
         "sweep": asdict(spec.sweep) if spec.sweep else None,
         "training": asdict(spec.training) if spec.training else None,
         "checkpoint": asdict(spec.checkpoint) if spec.checkpoint else None,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS
@@ -247,6 +248,38 @@ class S3:
         for name in self.names:
             if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
                 raise SpecError(f"{self.uri}: {safe(name, 60)!r} is not the name of an environment variable")
+
+
+_PORTS = {"https": 443, "http": 80}
+_KINDS = {443: "tls", 80: "http"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host and port that the pods must reach, or must not: HOST:PORT, or a URL of http or https."""
+
+    text: str
+    forbidden: bool = False
+
+    def __post_init__(self) -> None:
+        self.parsed()
+
+    def parsed(self) -> dict[str, object]:
+        """Return it as the pods are told. Raises SpecError."""
+        text = self.text
+        wrong = SpecError(f"endpoint {safe(text, 100)!r} is not HOST:PORT, http://HOST or https://HOST")
+        if not isinstance(text, str) or len(text) > 300 or not re.fullmatch(r"[!-~]+", text):
+            raise wrong
+        scheme, _, rest = text.rpartition("://")
+        try:
+            parts = urlsplit(f"//{rest}")
+            port = parts.port or _PORTS.get(scheme)
+        except ValueError:
+            raise wrong from None
+        if scheme not in ("", *_PORTS) or not parts.hostname or not port or parts.username is not None:
+            raise wrong
+        kind = {"https": "tls", "http": "http"}.get(scheme) or _KINDS.get(port, "tcp")
+        return {"text": text, "host": parts.hostname, "port": port, "kind": kind, "forbidden": self.forbidden}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.real_cluster.trials import PROFILE
+from tests.waiting import KUBECTL_LIMIT
 
 pytestmark = pytest.mark.usefixtures("pods")
 
@@ -50,11 +51,11 @@ def test_a_node_that_is_not_ready(cpus):
     node = cpus.cluster.nodes[0]
     cpus.cluster.stop_program(f"{node}-kubelet", signal.SIGKILL)
     try:
-        cpus.cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=120s")
+        cpus.cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", KUBECTL_LIMIT)
         judged(cpus, cpus.run("preflight"), "no-go", "nodes.not-ready")
     finally:
         cpus.cluster.start_kubelet(node)
-        cpus.cluster.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=120s")
+        cpus.cluster.kubectl("wait", "--for=condition=Ready", f"node/{node}", KUBECTL_LIMIT)
 
 
 def test_a_cluster_without_dns(cpus):
@@ -64,4 +65,4 @@ def test_a_cluster_without_dns(cpus):
         judged(cpus, cpus.run(), "no-go", "dns.unresolved")
     finally:
         cpus.cluster.kubectl("scale", *deployment, "--replicas=1")
-        cpus.cluster.kubectl("rollout", "status", *deployment, "--timeout=120s")
+        cpus.cluster.kubectl("rollout", "status", *deployment, KUBECTL_LIMIT)

@@ -53,6 +53,7 @@ class Trial:
         self.program = _choice(raw, "program", ("auto", "torch", "nccl-tests"))
         self.storage: Optional[Dict[str, Any]] = _storage(_section(raw, "storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
+        self.endpoints = _endpoints(raw)
         self.sweep = _sweep(_section(raw, "sweep"))
         self.training = _training(_section(raw, "training"))
         self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
@@ -119,6 +120,20 @@ def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
     if value and not isinstance(value, dict):
         raise SpecError("trial.json: %s must be an object" % key)
     return value or None
+
+
+def _endpoints(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """Return what the pods must, or must not, reach."""
+    return [
+        {
+            "text": _text(entry, "text"),
+            "host": _text(entry, "host"),
+            "port": _whole(entry, "port", 0, low=1, high=65535),
+            "kind": _choice(entry, "kind", ("tcp", "tls", "http")),
+            "forbidden": entry.get("forbidden") is True,
+        }
+        for entry in raw.get("endpoints") or []
+    ]
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
