@@ -67,9 +67,7 @@ def test_nodes_are_ready(
     unless_failed=["network.mtu"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
 )
-def test_the_all_reduce_of_cpus_ends(
-    trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence
-) -> None:
+def test_the_all_reduce_of_cpus_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
     """The bench's all_reduce ends on every node and prints its whole table, by gloo over the pods' own network.
 
     It is the program that GPUs would run, with another library: that the ranks meet and talk is shown, how fast the
@@ -82,10 +80,7 @@ def test_the_all_reduce_of_cpus_ends(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "cpu.sums",
-    "The sums of the CPUs are right",
-    requires=["cpu.all-reduce"],
-    faults=["nccl.wrong-results"],
+    "cpu.sums", "The sums of the CPUs are right", requires=["cpu.all-reduce"], faults=["nccl.wrong-results"]
 )
 def test_the_sums_of_cpus_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of the table was checked and holds no wrong element."""

@@ -83,8 +83,8 @@ def test_a_flavor_is_of_one_kind_of_nodes(
 ) -> None:
     """The nodes that a flavor's labels (and the pod's own selector) choose have GPUs of one product and vendor.
 
-    A gang that is placed over two kinds runs at the pace of the slower, or does not run at all, and the quota counts both
-    as the same. A flavor for each product, with the node label that tells them apart, keeps a job on one.
+    A gang that is placed over two kinds runs at the pace of the slower, or does not run at all, and the quota counts
+    both as the same. A flavor for each product, with the node label that tells them apart, keeps a job on one.
     """
     if spec.queue is None or spec.queue.kind != "kueue":
         evidence.skip("the trial goes through no queue of Kueue")

@@ -155,10 +155,7 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
     elif nodes := passed.get("nodes.gpu"):
         yield "nodes", f"{len(nodes)} GPU nodes are Ready"
-    elif nodes := passed.get("cpu.nodes"):
-        yield "nodes", f"{len(nodes)} nodes are Ready"
-    if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
-        yield "CPUs", f"all_reduce by gloo {passed['cpu.all-reduce'][0]['observed']}, the sums are right"
+    yield from _cpus(passed)
     if noted := [note for c in checks if c["outcome"] == Outcome.PASSED and c["id"] in NOTED for note in c["notes"]]:
         yield "noted", "; ".join(noted)
     if gpus := _gpus(record, passed):
@@ -185,6 +182,14 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
     if saved and "mb_s" in saved and "checkpoint.saved" in passed:
         ends = "; resumed after a crash" if "checkpoint.resumed" in passed else ""
         yield "checkpoint", f"{saved['mb_s']:.0f} MB/s of {saved['ranks']} ranks, read back elsewhere{ends}"
+
+
+def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str, str]]:
+    """Yield what a trial on CPUs has shown instead of GPUs."""
+    if (nodes := passed.get("cpu.nodes")) and "job.started" not in passed:
+        yield "nodes", f"{len(nodes)} nodes are Ready"
+    if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
+        yield "CPUs", f"all_reduce by gloo {passed['cpu.all-reduce'][0]['observed']}, the sums are right"
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:

@@ -41,7 +41,6 @@ class Declaration:
     own: bool = False  # a user's: its file is not this suite's
     last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
 
-
     @property
     def of_gpus(self) -> bool:
         """Whether it is about GPUs, their software or their fabric: nothing that a trial on CPUs could show."""

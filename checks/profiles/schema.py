@@ -253,7 +253,7 @@ class EndpointsSection:
                 try:
                     Endpoint(text)
                 except SpecError as error:
-                    require(False, name, str(error))  # noqa: FBT003
+                    require(False, name, str(error))
         both = {*self.reachable} & {*self.forbidden}
         require(not both, "forbidden", f"{', '.join(sorted(both))} must be reachable, too: which of the two?")
         require(len(self.all) <= MOST_ENDPOINTS, "reachable", f"may be {MOST_ENDPOINTS} in all")

@@ -256,7 +256,9 @@ def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: Tr
             for kind in (product(node) or resource,)
         )
         if kinds:
-            observed = ", ".join(f"{kind} ({count} {'node' if count == 1 else 'nodes'})" for kind, count in sorted(kinds.items()))
+            observed = ", ".join(
+                f"{kind} ({count} {'node' if count == 1 else 'nodes'})" for kind, count in sorted(kinds.items())
+            )
             labels = ", ".join(f"{key}={value}" for key, value in flavor.labels.items()) or "none"
             expected = f"one kind of GPU nodes (nodeLabels of the flavor: {labels})"
             subject = f"resourceflavor/{flavor.name}"
@@ -350,7 +352,12 @@ def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) 
     Pods without GPUs are small: where their queue's quota holds more of them than there are nodes, one more than that.
     """
     count = sum(1 for _ in nodes)
-    if (count > MANY or not spec.gpus_per_node) and spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.cluster is not None:
+    if (
+        (count > MANY or not spec.gpus_per_node)
+        and spec.queue is not None
+        and spec.queue.kind == "kueue"
+        and launch_stack.cluster is not None
+    ):
         each = {name: amount / spec.nodes for name, amount in total(spec).items()}
         offered = shares(launch_stack.cluster)
         rooms = [

@@ -293,8 +293,7 @@ def test_endpoints_are_judged_by_what_was_tried(world, spec, forbidden, reached,
 
 
 @pytest.mark.parametrize(
-    "section",
-    ["{reachable: [mirror]}", "{forbidden: ['https://a:b@c']}", "{reachable: ['a:1'], forbidden: ['a:1']}"],
+    "section", ["{reachable: [mirror]}", "{forbidden: ['https://a:b@c']}", "{reachable: ['a:1'], forbidden: ['a:1']}"]
 )
 def test_endpoints_that_make_no_sense_are_refused_before_anything_starts(tmp_path, section):
     path = tmp_path / "mine.yaml"

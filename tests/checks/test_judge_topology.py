@@ -208,13 +208,13 @@ def test_kubelets_say_what_no_object_tells(h100):
     """Where the account may ask them; one that does not answer is not known, and says why."""
     config = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
 
-    def get(url_path, **_):
+    def request(_, url_path, **__):
         if "gpu-node-1" in url_path:
             raise ApiError(url_path, status=502, message="no answer")
-        return {"kubeletconfig": {} if "gpu-node-2" in url_path else config}
+        return SimpleNamespace(body={"kubeletconfig": {} if "gpu-node-2" in url_path else config})
 
     nodes = ["gpu-node-0", "gpu-node-1", "gpu-node-2"]
-    told = topology_managers(SimpleNamespace(get=get), nodes)
+    told = topology_managers(SimpleNamespace(request=request), nodes)
     assert told["gpu-node-0"] == TopologyManager("single-numa-node", "pod")
     zones = with_kubelets({}, told)
     why = {node: each.problem for node, each in told.items()}

@@ -51,9 +51,7 @@ def run(python, cwd, *arguments):
     """Run pytest; what this run of it has set for itself is left out."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHON"))}
     command = [str(python), "-P", "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 @pytest.mark.parametrize(

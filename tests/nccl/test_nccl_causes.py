@@ -312,11 +312,14 @@ def test_nothing_of_nccl_is_said_only_where_so():
 
 
 @pytest.mark.parametrize("head", ["", INFO, A + INFO], ids=["bare", "marked", "headed"])
-@pytest.mark.parametrize("more", ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"])
+@pytest.mark.parametrize(
+    "more", ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"]
+)
 def test_an_interface_alone_is_read_as_its_whole_line(head, more):
     """As pages about NCCL write it: `NET/Socket : Using eth0`."""
     alone, whole = (
-        judged(f"{head}NET/Socket : Using {text}\n" + (head + more if more else "")) for text in ("eth0", "[0]eth0:10.1.1.1<0>")
+        judged(f"{head}NET/Socket : Using {text}\n" + (head + more if more else ""))
+        for text in ("eth0", "[0]eth0:10.1.1.1<0>")
     )
     assert "Nothing in this log" not in alone["sentence"]
     kept = ("verdict", "inter_node_transport", "causes")

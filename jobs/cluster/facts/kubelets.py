@@ -33,7 +33,8 @@ def topology_managers(kube: Kube, nodes: Iterable[str]) -> dict[str, TopologyMan
 
     def one(node: str) -> TopologyManager:
         try:
-            answer = kube.get(f"{path('nodes', node)}/proxy/configz", deadline_s=_DEADLINE_S)
+            # No object of Kubernetes' API: it has no kind.
+            answer = kube.request("GET", f"{path('nodes', node)}/proxy/configz", deadline_s=_DEADLINE_S).body
         except ClusterError as error:
             return TopologyManager(problem=safe(error, 200))
         config = as_map(as_map(answer).get("kubeletconfig"))

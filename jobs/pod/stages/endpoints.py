@@ -23,7 +23,7 @@ AGAIN_S = 1.0
 WANTS_PASSWORD = 407
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """There was no answer; the text says why."""
 
 
@@ -81,7 +81,7 @@ def _once(asked: Mapping[str, Any], record: Dict[str, Any], way: Optional[str]) 
         record.update(reached=True, error=None)
     except NotToldError as problem:
         record.update(reached=None, error=str(problem))
-    except (Refused, OSError, ValueError) as problem:
+    except (RefusedError, OSError, ValueError) as problem:
         record.update(reached=False, error=_words(problem))
 
 
@@ -94,13 +94,13 @@ def proxy_of(asked: Mapping[str, Any]) -> Optional[str]:
     """Return the proxy that programs of this pod would use; none for what is neither HTTP nor TLS."""
     scheme = {"tls": "https", "http": "http"}.get(str(asked["kind"]))
     proxies = urllib.request.getproxies_environment()
-    if scheme is None or urllib.request.proxy_bypass_environment(str(asked["host"]), proxies):
+    if scheme is None or urllib.request.proxy_bypass(str(asked["host"])):
         return None
     return proxies.get(scheme) or proxies.get("all")
 
 
 def speak(asked: Mapping[str, Any], way: Optional[str]) -> None:
-    """Connect and wait for an answer. Raises Refused or OSError without one."""
+    """Connect and wait for an answer. Raises RefusedError or OSError without one."""
     host, port = str(asked["host"]), int(asked["port"])
     with _tunnel(host, port, way) if way else socket.create_connection((host, port), timeout=TIMEOUT_S) as sock:
         sock.settimeout(TIMEOUT_S)
@@ -120,7 +120,7 @@ def _greet(sock: socket.socket, host: str) -> None:
     try:
         context.wrap_socket(sock, server_hostname=host).close()
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-        raise Refused("the connection was closed at once") from error
+        raise RefusedError("the connection was closed at once") from error
     except ssl.SSLError as error:
         if isinstance(error, socket.timeout) or "timed out" in str(error):
             raise socket.timeout from error
@@ -129,7 +129,7 @@ def _greet(sock: socket.socket, host: str) -> None:
 def _answered(sock: socket.socket) -> bytes:
     answer = sock.recv(256)
     if not answer:
-        raise Refused("the connection was closed at once")
+        raise RefusedError("the connection was closed at once")
     return answer
 
 
@@ -148,18 +148,22 @@ def _tunnel(host: str, port: int, proxy: str) -> socket.socket:
         raise NotToldError("the pod's proxy speaks %s, which is not tried" % (parts.scheme or "nothing known"))
     sock = socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_S)
     try:
-        name = "[%s]" % host if ":" in host else host
-        target = ("%s:%d" % (name, port)).encode("idna" if ":" not in host else "ascii")
-        sock.sendall(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target))
-        head = b""
-        while b"\r\n\r\n" not in head and len(head) < 1 << 14:
-            head += _answered(sock)
-        status = int((head.split(None, 2) + [b"", b"0"])[1])
-        if status == WANTS_PASSWORD:
-            raise NotToldError("the pod's proxy wants credentials, which are not read")
-        if status // 100 != 2:
-            raise Refused("the proxy answers %d" % status)
+        _connected(sock, host, port)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _connected(sock: socket.socket, host: str, port: int) -> None:
+    target = (b"[%s]" % host.encode("ascii") if ":" in host else host.encode("idna")) + b":%d" % port
+    sock.sendall(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, target))
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < 1 << 14:
+        head += _answered(sock)
+    words = head.split(None, 2)
+    status = int(words[1]) if len(words) > 1 else 0
+    if status == WANTS_PASSWORD:
+        raise NotToldError("the pod's proxy wants credentials, which are not read")
+    if status // 100 != 2:
+        raise RefusedError("the proxy answers %d" % status)

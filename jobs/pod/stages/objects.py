@@ -63,7 +63,9 @@ def can_sign(names: Any, env: Mapping[str, str]) -> bool:
     missing = [name for name in names if not env.get(str(name))]
     if not all(name in KEYS for name in missing):
         return False
-    return not missing or any(env.get(name) and (not name.endswith("FILE") or os.path.exists(env[name])) for name in INSTEAD)
+    return not missing or any(
+        env.get(name) and (not name.endswith("FILE") or os.path.exists(env[name])) for name in INSTEAD
+    )
 
 
 def url_of(uri: str, endpoint: str) -> str:

@@ -28,7 +28,8 @@ _HEADED = re.compile(
 # Lines that somebody cut down to their message.
 _BARE = re.compile(
     rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
-    rb"|NET/(?:IB|Socket) ?: (?:Using (?:\[|[a-z][\w.@-]{1,15}\s*$)|No device)|Using network |Connected all rings, use ring |Bootstrap ?: Using "
+    rb"|NET/(?:IB|Socket) ?: (?:Using (?:\[|[a-z][\w.@-]{1,15}\s*$)|No device)"
+    rb"|Using network |Connected all rings, use ring |Bootstrap ?: Using "
     rb"|NET/Plugin ?: |NET/OFI |(?:Initialized|Assigned|Failed to initialize) NET plugin "
     rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
