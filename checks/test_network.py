@@ -6,7 +6,14 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
-from checks.rules.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.rules.network import (
+    directions,
+    endpoint_findings,
+    mtu_findings,
+    port_findings,
+    rate_findings,
+    secondary_findings,
+)
 from checks.rules.rendezvous import arrow
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -48,6 +55,26 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
     if profile.network.mtu is None:
         evidence.note("no profile names the MTU of the pod network: only holes and differences are faults")
     evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "network.endpoints",
+    "Pods reach the hosts that they must, and none that they must not",
+    by_node=True,
+    requires=["job.started"],
+    unless_failed=["rendezvous.dns"],
+    faults=["network.endpoint-unreachable", "network.endpoint-open"],
+)
+def test_pods_reach_what_they_must_and_no_more(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """Every host of the profile's reachable answers every pod, as programs there would ask it; none of its forbidden.
+
+    A mirror or a tracking server that egress rules or a missing proxy keep away shows after hours else. In an air gap
+    one pod that reaches the internet is a hole, whoever made it.
+    """
+    if not spec.endpoints:
+        evidence.skip("the profile names no host that pods must, or must not, reach (network.endpoints)")
+    evidence.judge(endpoint_findings(trial, spec))
 
 
 @pytest.mark.acceptance

@@ -12,9 +12,19 @@ from checks.profiles.loader import Profile
 from checks.rules.fit import fits
 from checks.rules.job import UNFIT
 from checks.rules.pool import Pool
-from checks.rules.queue import KEPT_OUT, admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from checks.rules.queue import (
+    KEPT_OUT,
+    admitted_findings,
+    gang_findings,
+    gang_refusal,
+    hardware_findings,
+    present_findings,
+    too_many,
+)
+from checks.rules.visibility import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.result import TrialResult
+from jobs.trial.job_spec import MOST_NODES
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
 
@@ -57,6 +67,34 @@ def test_launcher_and_queue_are_there(
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
     evidence.judge(present_findings(launch_stack, spec, cluster.pods, pool.nodes))
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "queue.hardware",
+    "Behind each flavor of the queue is one kind of GPU nodes",
+    requires=["namespace.ready"],
+    unless_failed=["queue.present"],
+    faults=["queue.unlike-hardware"],
+    needs=["nodes", "clusterqueues"],
+)
+def test_a_flavor_is_of_one_kind_of_nodes(
+    launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, evidence: Evidence
+) -> None:
+    """The nodes that a flavor's labels (and the pod's own selector) choose have GPUs of one product and vendor.
+
+    A gang that is placed over two kinds runs at the pace of the slower, or does not run at all, and the quota counts
+    both as the same. A flavor for each product, with the node label that tells them apart, keeps a job on one.
+    """
+    if spec.queue is None or spec.queue.kind != "kueue":
+        evidence.skip("the trial goes through no queue of Kueue")
+    require_seen(evidence, cluster, "nodes")
+    if why := launch_stack.not_seen.get("cluster") or launch_stack.not_seen.get("flavors"):
+        evidence.skip(f"the queue's flavors are not seen: {why}")
+    findings = list(hardware_findings(launch_stack, cluster.nodes, spec))
+    if not findings:
+        evidence.skip("no flavor of the queue is of nodes that offer GPUs")
+    evidence.judge(findings)
 
 
 @pytest.mark.acceptance
@@ -108,9 +146,12 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     """
     if not (seatrial.options.gang or profile.launch.gang_test):
         evidence.skip("off by default: ask for it with --gang, or launch.gang_test in the profile")
-    gpu_nodes = cluster.gpu_nodes(profile.gpu.resource)
+    gpu_nodes = cluster.nodes if profile.gpu.none else cluster.gpu_nodes(profile.gpu.resource)
     refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:
         evidence.skip(f"not tried: {refused}")
-    too_large = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
+    pods = too_many(launch_stack, spec, gpu_nodes)
+    if pods > MOST_NODES:
+        evidence.skip(f"not tried: the queue's quota holds {pods - 1} such pods, and a job has at most {MOST_NODES}")
+    too_large = seatrial.gang_spec(spec, pods)
     evidence.judge(gang_findings(run_trial(too_large), too_large))

@@ -16,10 +16,12 @@ from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 
-pytestmark = pytest.mark.usefixtures("skip_managed_nodes")
+of_driver = pytest.mark.usefixtures("skip_managed_nodes")
+of_gpus = pytest.mark.usefixtures("skip_unseen_gpus")
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.gpus",
     "Pods see exactly their GPUs, driver is supported",
@@ -35,21 +37,26 @@ pytestmark = pytest.mark.usefixtures("skip_managed_nodes")
         "nodes.other-kind",
     ],
 )
-def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+def test_a_pod_sees_its_gpus(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, managed: str, evidence: Evidence
+) -> None:
     """Inside each pod nvidia-smi (or rocm-smi) works and shows exactly the GPUs that it was given, with a new driver.
 
     That the scheduler gave a GPU does not mean that the container can use it: the container toolkit may not have put
     the driver in, or the GPU has fallen off the bus since the device plugin counted. More than were given are others'.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    evidence.put(node_runtime.gpu_findings(trial, spec, profile))
+    evidence.put(node_runtime.gpu_findings(trial, spec, node_runtime.without_driver(profile) if managed else profile))
     evidence.note(*node_runtime.gpu_notes(trial, spec))
-    if not profile.runtime.driver_min:
+    if managed:
+        evidence.note(f"{managed}: the driver's version is shown, not judged")
+    elif not profile.runtime.driver_min:
         evidence.note("no profile names a minimum driver version: it is shown, not judged")
     evidence.verdict()
 
 
 @pytest.mark.acceptance
+@of_driver
 @pytest.mark.check(
     "runtime.toolkit",
     "The container toolkit version is supported",
@@ -88,6 +95,7 @@ def test_the_container_toolkit_is_new_enough(
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.uniform",
     "All nodes have the same GPUs and drivers",
@@ -96,16 +104,17 @@ def test_the_container_toolkit_is_new_enough(
     unless_failed=["nodes.uniform"],
     faults=["runtime.drift"],
 )
-def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, managed: str, evidence: Evidence) -> None:
     """Driver, CUDA and the GPUs' model, memory and VBIOS are the same on every node, as the pods themselves see them.
 
     Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
     where one driver lacks what the other has.
     """
-    evidence.judge(node_runtime.drift_findings(trial, spec))
+    evidence.judge(node_runtime.drift_findings(trial, spec, driver=not managed))
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.health",
     "No GPU reports memory errors",
@@ -124,6 +133,7 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.fabric",
     "Every GPU is registered with its NVLink fabric",
@@ -145,6 +155,7 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.nvlinks",
     "Every NVLink of every GPU is up",
@@ -166,6 +177,7 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
 
 @pytest.mark.acceptance
+@of_gpus
 @pytest.mark.check(
     "runtime.clocks", "No GPU is throttled", by_node=True, requires=["runtime.gpus"], faults=["gpu.throttled"]
 )
@@ -183,6 +195,7 @@ def test_the_hardware_slows_no_gpu_down(
 
 
 @pytest.mark.acceptance
+@of_driver
 @pytest.mark.check(
     "runtime.persistence",
     "Persistence mode is enabled on every GPU",

@@ -10,7 +10,19 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.pool import Pool
 from checks.rules.ranks import place
-from checks.rules.topology import acs_findings, affinity_findings, likeness_findings, policy_findings, read_zones
+from checks.rules.rights import CONFIGZ, Answers
+from checks.rules.topology import (
+    acs_findings,
+    affinity_findings,
+    demand_findings,
+    likeness_findings,
+    policy_findings,
+    read_zones,
+    undecided,
+    with_kubelets,
+)
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.facts.kubelets import topology_managers
 from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -22,25 +34,42 @@ from jobs.trial.spec import TrialSpec
     "The topology policy admits the trial's pods",
     by_node=True,
     requires=["nodes.gpu"],
-    faults=["topology.inadmissible"],
+    faults=["topology.inadmissible", "topology.policy-differs"],
     needs=["nodes", "topologies"],
 )
 def test_no_topology_policy_refuses_the_pods(
-    listed: Callable[[str], Listing], pool: Pool, spec: TrialSpec, evidence: Evidence
+    listed: Callable[[str], Listing],
+    pool: Pool,
+    spec: TrialSpec,
+    profile: Profile,
+    kube: Kube,
+    answers: Answers,
+    evidence: Evidence,
 ) -> None:
     """What a pod asks for can be aligned on every node's NUMA zones as the kubelet's policy there wants it.
 
     Six or eight GPUs on two NUMA nodes of four can never be admitted under single-numa-node. The scheduler does not
     know: it binds the pod, the kubelet refuses it (TopologyAffinityError), and a Job's pods fail one after the other.
+    Where the profile names a policy or a scope, every kubelet must have it.
     """
-    topologies = listed("noderesourcetopologies")
-    if topologies.hidden:
+    topologies, demand = listed("noderesourcetopologies"), profile.topology
+    zones, nodes = read_zones(topologies.items), [node.name for node in pool.nodes]
+    if demand.policy or demand.scope:
+        evidence.expect(nodes)
+        untold, why = undecided(nodes, zones, demand), {}
+        if untold and answers.ask([CONFIGZ])[0][1].allowed:
+            told = topology_managers(kube, untold)
+            zones, why = with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
+        elif untold:
+            objects = topologies.hidden or "no NodeResourceTopology object tells"
+            why = dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
+        evidence.put(demand_findings(nodes, zones, profile, why))
+    elif topologies.hidden:
         evidence.skip(f"the policies are not seen: {topologies.hidden}")
-    zones = read_zones(topologies.items)
-    nodes = [node.name for node in pool.nodes]
-    if not any(zones[name].policy for name in nodes if name in zones):
+    if not evidence.findings and not any(zones[name].policy for name in nodes if name in zones):
         evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")
-    evidence.put(policy_findings([name for name in nodes if name in zones], zones, spec))
+    shaped = [name for name in nodes if name in zones and (zones[name].offers or not evidence.findings)]
+    evidence.put(policy_findings(shaped, zones, spec))
     if unseen := [name for name in nodes if name not in zones]:
         evidence.note(f"no NodeResourceTopology object for {', '.join(unseen[:8])}")
     evidence.verdict()

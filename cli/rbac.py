@@ -15,7 +15,7 @@ import yaml
 from checks.framework.options import Options
 from checks.framework.selection import Declaration
 from checks.framework.trial_spec import build_spec
-from checks.profiles.loader import Profile, ProfileError, load_profile
+from checks.profiles.loader import Profile, ProfileError, load_profile, without_gpus
 from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from cli.listing import declared_checks
 from cli.usage import Parser, refuse
@@ -85,6 +85,7 @@ def selected(options: argparse.Namespace) -> list[Declaration]:
     """Return the checks that a run with this selection would hold, prerequisites included."""
     more = [f"-k={options.k}"] * bool(options.k) + [f"-m={options.m}"] * bool(options.m)
     more += [f"--check={check_id}" for check_id in options.check] + ["--training"] * options.training
+    more += [f"--profile={options.profile}"] * without_gpus(options.profile)
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
@@ -99,6 +100,7 @@ def least(
 ) -> tuple[Right, ...]:
     """Return the rights that these checks need, each once; of a tenant's run those of what it does not skip."""
     run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
+    run = [check for check in run if not (check.of_gpus and profile.gpu.none)]
     needs = {need for check in run for need in check.needs} - unused(spec, profile)
     rights = wanted_by(needs, spec=spec, tenant=tenant)
     if (check_secrets or profile.images.check_secrets) and any(check.id == "images.secrets" for check in run):

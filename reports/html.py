@@ -74,17 +74,16 @@ def overview(run: Run) -> Iterable[str]:
 
 
 def _hero(summary: Summary) -> str:
-    marks = (" (TENANT: what one namespace shows)" if summary.tenant else "") + (
-        " (SIMULATED)" if summary.simulated else ""
-    )
+    marks = "".join(f" ({mark})" for mark in summary.marks)
     culprit = f'<div class="culprit">{escape(summary.culprit)}</div>' if summary.culprit else ""
     attempts = f"<div>{escape(summary.attempts)}</div>" if summary.attempts else ""
+    untried = f"<div>{escape(summary.untried)}</div>" if summary.untried else ""
     return (
         f'<div class="hero {escape(summary.verdict)}" role="status" '
         f'aria-label="{escape(summary.headline, quote=True)}">'
         f'<div class="word">{escape(summary.verdict)}{marks}</div>{culprit}'
         f"<div>{escape(str(summary.coverage))} · exit code {summary.exit_code} · {escape(summary.counted)}</div>"
-        f"{attempts}</div>"
+        f"{attempts}{untried}</div>"
     )
 
 

@@ -39,6 +39,7 @@ def markdown(record: Record) -> str:
         f"**{_text(summary.headline)}**",
         f"{summary.counted}; {summary.seconds:.0f} s",
         *([_text(summary.attempts)] if summary.attempts else []),
+        *([_text(summary.untried)] if summary.untried else []),
         _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
     ]
     if summary.proven:

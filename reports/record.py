@@ -176,6 +176,7 @@ class Run:
     intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # of what each node ran on its own, by node
     floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was held against
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
+    cpu_only: bool = False  # a trial on CPUs: it says nothing of GPUs and their fabric
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
     bom: dict[str, object] = field(default_factory=dict)  # what is installed, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
@@ -284,6 +285,7 @@ class Run:
             "training": self.training,
             "checkpoint": self.checkpoint,
             "tenant": self.tenant,
+            "cpu_only": self.cpu_only,
             "not_seen": list(self.not_seen),
             "bom": self.bom,
             "cleaned": list(self.cleaned),

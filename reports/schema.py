@@ -347,6 +347,7 @@ class Record(TypedDict):
     training: RecordedTraining | None
     checkpoint: RecordedCheckpoint | None
     tenant: bool
+    cpu_only: bool
     not_seen: list[str]
     bom: dict[str, object]
     cleaned: list[str]

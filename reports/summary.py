@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from jobs.nccl.job_document import NETWORK_NAMES
 
 from .plain import plain
-from .record import ALONE, Coverage, coverage_of, references, run_of
+from .record import ALONE, Coverage, coverage_of, goes_on, references, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
+PATHS = "storage.paths"
+EPHEMERAL = (
+    "No storage path was named (profile, storage.paths), so none was tried: results that stay in a pod are ephemeral."
+)
+CPU_ONLY = "CPU ONLY: no GPU and no fabric was tested"
 BANDWIDTH = {
     "nccl.bandwidth-ring": "Ring",
     "nccl.bandwidth-default": "NCCL's choice",
@@ -44,18 +49,25 @@ class Summary:
     counts: Mapping[str, int]  # checks by outcome, worst first
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
+    untried: str  # what a trial leaves out unless it is told where to look; '' where it was
     exit_code: int
     seconds: float
     simulated: bool
     tenant: bool
+    cpu_only: bool
 
     @property
     def headline(self) -> str:
         """The first line of every form: verdict, culprit, coverage and exit code."""
-        marks = ["TENANT: what one namespace shows"] * self.tenant + ["SIMULATED"] * self.simulated
-        head = str(self.verdict) + "".join(f" ({mark})" for mark in marks)
+        head = str(self.verdict) + "".join(f" ({mark})" for mark in self.marks)
         said = [head, *([self.culprit] if self.culprit else []), str(self.coverage), f"exit code {self.exit_code}"]
         return " · ".join(said)
+
+    @property
+    def marks(self) -> list[str]:
+        """What limits the verdict, whatever it is."""
+        limits = {CPU_ONLY: self.cpu_only, "TENANT: what one namespace shows": self.tenant, "SIMULATED": self.simulated}
+        return [mark for mark, holds in limits.items() if holds]
 
     @property
     def counted(self) -> str:
@@ -67,6 +79,7 @@ def summarize(record: Record) -> Summary:
     """Return the summary of a record (``Run.to_dict`` or ``report.json``)."""
     checks, verdict = record["checks"], record["verdict"]
     ended = Counter(check["outcome"] for check in checks)
+    ended_as = {check["id"]: check["outcome"] for check in checks}
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
@@ -75,10 +88,12 @@ def summarize(record: Record) -> Summary:
         counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
         not_judged=_not_judged(checks),
+        untried="" if goes_on(record["trial"]) or ended_as.get(PATHS) != Outcome.SKIPPED else EPHEMERAL,
         exit_code=record["exit_code"],
         seconds=record["seconds"],
         simulated=record["simulated"],
         tenant=record["tenant"],
+        cpu_only=record["cpu_only"],
     )
 
 
@@ -140,6 +155,7 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
     elif nodes := passed.get("nodes.gpu"):
         yield "nodes", f"{len(nodes)} GPU nodes are Ready"
+    yield from _cpus(passed)
     if noted := [note for c in checks if c["outcome"] == Outcome.PASSED and c["id"] in NOTED for note in c["notes"]]:
         yield "noted", "; ".join(noted)
     if gpus := _gpus(record, passed):
@@ -166,6 +182,14 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
     if saved and "mb_s" in saved and "checkpoint.saved" in passed:
         ends = "; resumed after a crash" if "checkpoint.resumed" in passed else ""
         yield "checkpoint", f"{saved['mb_s']:.0f} MB/s of {saved['ranks']} ranks, read back elsewhere{ends}"
+
+
+def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str, str]]:
+    """Yield what a trial on CPUs has shown instead of GPUs."""
+    if (nodes := passed.get("cpu.nodes")) and "job.started" not in passed:
+        yield "nodes", f"{len(nodes)} nodes are Ready"
+    if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
+        yield "CPUs", f"all_reduce by gloo {passed['cpu.all-reduce'][0]['observed']}, the sums are right"
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:

@@ -49,6 +49,8 @@ def header(terminal: Any, run: Run) -> None:
     terminal.write_line(
         f"{run.cluster.get('server', '')} · namespace {run.cluster.get('namespace', '')}", bold=not run.simulated
     )
+    if run.cpu_only:
+        terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
         terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")
@@ -322,5 +324,7 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
     if run.interrupted:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
+    if summary.untried:
+        _paragraph(terminal, "", summary.untried, _width())
     if not run.profile:
         _paragraph(terminal, "", NO_PROFILE, _width())

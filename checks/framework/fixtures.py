@@ -88,12 +88,28 @@ def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
     return gpu_pool.without(evidence.withheld)
 
 
+@pytest.fixture(scope="session")
+def managed(profile: Profile) -> str:
+    """Who says that driver and toolkit are the provider's; '' where nobody does."""
+    from checks.rules.runtime import managed  # noqa: PLC0415 -- collection stays light
+
+    return managed(profile, os.environ)
+
+
 @pytest.fixture
 def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
-    """For checks of what belongs to the node's runtime: they are skipped where the provider answers for it."""
+    """For checks of driver and toolkit: they are skipped where the provider answers for these."""
     from checks.rules.runtime import skip_if_managed  # noqa: PLC0415 -- collection stays light
 
     skip_if_managed(profile, os.environ, evidence)
+
+
+@pytest.fixture
+def skip_unseen_gpus(managed: str, trial: TrialResult, evidence: Evidence) -> None:
+    """For checks of what the driver's tool tells: skipped where the provider's driver brings none into the pods."""
+    from checks.rules.runtime import skip_if_unseen  # noqa: PLC0415 -- collection stays light
+
+    skip_if_unseen(managed, trial, evidence)
 
 
 @pytest.fixture(scope="session")
@@ -173,7 +189,7 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
     """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
-    if seatrial.profile.gpu.per_node:
+    if seatrial.profile.gpu.per_node is not None:
         return seatrial.trial_spec()
     return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
 

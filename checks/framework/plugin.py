@@ -21,6 +21,7 @@ from checks.framework.failures import failure_class_of
 from checks.framework.progress import Progress
 from checks.framework.selection import CHECKS
 from checks.framework.session import SESSION, Session
+from checks.profiles.loader import without_gpus
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
@@ -42,6 +43,7 @@ MARKERS = (
     "acceptance: judges the evidence of a trial job",
     "sweep: judges a sweep over a fleet, which takes the trial's place in it",
     "training: judges the training steps of a trial, which --training asks for",
+    "cpu: judges what takes the place of GPUs in a trial on CPUs alone (gpu.per_node: 0)",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 ENDED_EARLY = {
@@ -120,7 +122,10 @@ class _Choice:
 
 def _choose(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     everything = list(items)
-    items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"), trains=config.getoption("--training"))
+    get = config.getoption
+    items[:] = selection.of_command(
+        items, sweeps=get("--sweep"), trains=get("--training"), cpus=without_gpus(get("--profile"))
+    )
     collected = list(items)
     for item in collected:
         if declared_check := selection.declaration(item):
@@ -224,7 +229,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         declared = [d for i in session.items if (d := selection.declaration(i))]
         opened.selected = tuple(d.id for d in declared)
         opened.creates = any(d.stage == "acceptance" for d in declared)
-        opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in declared for n in d.needs)
+        judged = [d for d in declared if not (d.of_gpus and opened.profile.gpu.none)]
+        opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in judged for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:
             outfolder.make(opened.options.out)
     except pytest.UsageError:
@@ -272,8 +278,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     item.stash[EVIDENCE] = Evidence()
     if item.config.stash[RUN].goes_on:
         pytest.skip(attaching.LEFT)
-    results = {r.id: r for r in item.config.stash[RUN].results}
     opened = item.config.stash[SESSION]
+    if declared.of_gpus and opened.profile.gpu.none:
+        pytest.skip(f"not tested: the trial of profile {opened.profile.name} runs on CPUs alone (gpu.per_node: 0)")
+    results = {r.id: r for r in item.config.stash[RUN].results}
     among = (opened.trial_nodes or None) if declared.stage == "acceptance" else None
     by_node = item.config.stash[BY_NODE]
     met = blocks(declared, results, by_node, opened.nodes, among)

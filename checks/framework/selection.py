@@ -13,6 +13,13 @@ from jobs.listing import nearest
 CHECKS = Path(__file__).resolve().parents[1]
 STAGES = ("preflight", "acceptance")
 _COMMANDS = {"preflight": "preflight", "acceptance": "accept"}
+_OPTIONS = {"training": " --training", "cpu": " --profile cpu-gloo"}
+"""By marker: what a command needs to run a check that has it."""
+OF_GPUS = frozenset(
+    ("nodes.gpu", "gpu", "stack", "drains", "runtime", "rdma", "topology", "nccl", "training", "sweep", "observability")
+)
+"""Checks, and families of them, that a profile without GPUs leaves out for that stated reason; ``cpu`` takes their
+place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,11 @@ class Declaration:
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
     own: bool = False  # a user's: its file is not this suite's
     last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
+
+    @property
+    def of_gpus(self) -> bool:
+        """Whether it is about GPUs, their software or their fabric: nothing that a trial on CPUs could show."""
+        return not OF_GPUS.isdisjoint((self.id, self.id.partition(".")[0]))
 
 
 _DECLARED = pytest.StashKey[Declaration | None]()
@@ -101,14 +113,15 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
     return [i for i in selected if declaration(i) is None] + list(done.values())
 
 
-def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool) -> list[pytest.Item]:
+def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool, cpus: bool) -> list[pytest.Item]:
     """Return the checks of `seatrial sweep`, or those of all other commands; preflight's belong to both.
 
-    Those of training steps belong to neither without --training, and are as if they were not there.
+    Those of training steps belong to neither without --training, those of CPUs not where there are GPUs: they are as if
+    they were not there.
     """
 
     def belongs(item: pytest.Item) -> bool:
-        if item.get_closest_marker("training") and not trains:
+        if (item.get_closest_marker("training") and not trains) or (item.get_closest_marker("cpu") and not cpus):
             return False
         if item.get_closest_marker("sweep"):
             return sweeps
@@ -130,7 +143,7 @@ def elsewhere(everything: Iterable[pytest.Item], known: frozenset[str]) -> dict[
         declared = declaration(item)
         if declared and declared.id not in known:
             command = "sweep" if item.get_closest_marker("sweep") else _COMMANDS[declared.stage]
-            commands[declared.id] = command + (" --training" if item.get_closest_marker("training") else "")
+            commands[declared.id] = command + "".join(o for m, o in _OPTIONS.items() if item.get_closest_marker(m))
     return commands
 
 

@@ -131,7 +131,7 @@ class Session:
 
     def _describe(self) -> None:
         """Say in the record what is run against what."""
-        self.run.tenant = self.tenant
+        self.run.tenant, self.run.cpu_only = self.tenant, self.profile.gpu.none
         # A sweep is of all nodes, unless some are named.
         named = self.options.on or self.options.trial_on
         self.run.asks_all = self.options.all_nodes or (self.options.sweep and not named)
@@ -156,6 +156,9 @@ class Session:
             cluster=cluster,
             listed=listed,
         )
+        if self.profile.gpu.none and (self.options.sweep or self.options.training):
+            what = "a sweep measures" if self.options.sweep else "--training trains on"
+            raise SpecError(f"{what} GPUs, and profile {self.profile.name} has none (gpu.per_node: 0)")
         if self.options.sweep and spec.launcher != "indexed":
             raise SpecError(
                 f"a sweep is an Indexed Job of one pod for each node; the launcher {spec.launcher} cannot start it: "

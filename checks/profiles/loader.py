@@ -62,6 +62,14 @@ def problems(ref: str) -> list[Problem]:
     return [each for each in wrong if each.file != path.name] + own
 
 
+def without_gpus(ref: str | None) -> bool:
+    """Tell whether a profile is for CPUs alone; what is wrong with it is for others to say."""
+    try:
+        return bool(ref) and load_profile(ref or "").gpu.none
+    except ProfileError:
+        return False
+
+
 def _read(path: Path) -> Profile:
     """Read a file and what it extends. Raises ProfileError of all that is wrong."""
     document = _inherit(path, ())

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from jobs.cluster.unstructured import Unstructured
 from jobs.trial.job_spec import LAUNCHERS
-from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Mpi, Queue, StorageSpec
+from jobs.trial.names import SpecError
+from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Endpoint, Mpi, Queue, StorageSpec
 
 from .yaml_schema import Size, require, require_known, require_positive, require_source
 
@@ -165,20 +166,25 @@ class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
-    per_node: int | None = None
+    per_node: int | None = None  # 0: a trial on CPUs alone, which says nothing of GPUs and their fabric
     kind: str = "nvidia"
     product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
 
     def __post_init__(self) -> None:
         require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")
-        require(self.per_node is None or self.per_node > 0, "per_node", "must be at least 1")
+        require(self.per_node is None or self.per_node >= 0, "per_node", "must not be negative")
         other = {"nvidia": "amd.com/", "amd": "nvidia.com/"}[self.kind]
         require(not self.resource.startswith(other), "resource", f"is {self.resource}, but the kind is {self.kind}")
+
+    @property
+    def none(self) -> bool:
+        """Whether the trial is one of CPUs alone."""
+        return self.per_node == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """What a pod must find on the node. ``managed``: the provider owns driver and toolkit; the family is skipped."""
+    """What a pod must find on the node. ``managed``: driver and toolkit are the provider's, and not judged."""
 
     managed: bool = False
     driver_min: str | None = None
@@ -227,6 +233,37 @@ class LaunchSection:
         require_known("launcher", "launcher", self.launcher, LAUNCHERS)
 
 
+MOST_ENDPOINTS = 32
+"""Tried at once by every pod, and each is a line of evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointsSection:
+    """Hosts that pods must reach (a registry's mirror, a tracking server), and must not (the internet, in an air gap).
+
+    Each is HOST:PORT, or a URL of http or https.
+    """
+
+    reachable: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("reachable", "forbidden"):
+            for text in getattr(self, name):
+                try:
+                    Endpoint(text)
+                except SpecError as error:
+                    require(False, name, str(error))
+        both = {*self.reachable} & {*self.forbidden}
+        require(not both, "forbidden", f"{', '.join(sorted(both))} must be reachable, too: which of the two?")
+        require(len(self.all) <= MOST_ENDPOINTS, "reachable", f"may be {MOST_ENDPOINTS} in all")
+
+    @property
+    def all(self) -> tuple[Endpoint, ...]:
+        """What the pods try."""
+        return (*(Endpoint(text) for text in self.reachable), *(Endpoint(text, True) for text in self.forbidden))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSection:
     """Packet sizes and rates between pods. Empty: nothing is known, so that only contradictions are faults."""
@@ -234,6 +271,7 @@ class NetworkSection:
     mtu: int | None = None  # bytes; the least that must get through between pods without being cut
     secondary_mtu: int | None = None  # bytes; of the interfaces that Multus and its like attach
     tcp_gbit_s: float | None = None  # one TCP connection between two pods, at its best
+    endpoints: EndpointsSection = field(default_factory=EndpointsSection)
     source: str = ""  # where these numbers come from
 
     def __post_init__(self) -> None:
@@ -365,6 +403,8 @@ class StorageSection:
 
 LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From near to far, in the words of `nvidia-smi topo -m`."""
+POLICIES, SCOPES = ("none", "best-effort", "restricted", "single-numa-node"), ("container", "pod")
+"""Of the kubelet's Topology Manager (kubernetes.io, "Control Topology Management Policies on a node")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,11 +414,16 @@ class TopologySection:
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
+    policy: str | None = None  # which topologyManagerPolicy every kubelet must have
+    scope: str | None = None  # and which topologyManagerScope
     leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones
 
     def __post_init__(self) -> None:
         if self.gpu_nic_max is not None:
             require_known("gpu_nic_max", "way", self.gpu_nic_max, LEVELS)
+        for key, known in (("policy", POLICIES), ("scope", SCOPES)):
+            if getattr(self, key) is not None:
+                require_known(key, key, getattr(self, key), known)
         require_source(self.source, self.gpu_nic_max, self.acs_off)
 
 

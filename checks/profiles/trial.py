@@ -14,17 +14,19 @@ from reports.schema import RecordedPod
 
 from .profile import Profile
 
-NODE, RING, DEFAULT, SENDRECV, ALLTOALL = "node", "ring", "default", "sendrecv", "alltoall"
+NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
     DEFAULT: "all_reduce",
     SENDRECV: "sendrecv",
     ALLTOALL: "all_to_all",
+    GLOO: "all_reduce",
 }
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
-wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts."""
+wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
+Without GPUs there is one, by gloo."""
 SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20
 """Bytes. The sweeps beside Ring and default start here: below, latency decides, which those two have shown."""
@@ -35,19 +37,21 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
     pod, bench = profile.pod, profile.bench
     launch = profile.launch
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
+    gpus = gpus_per_node if profile.gpu.per_node is None else profile.gpu.per_node
     launched = {"launcher": launch.launcher, "queue": launch.queue, "runtime": launch.runtime}
     return TrialSpec(
         run_id=run_id,
         namespace=namespace,
         nodes=profile.nodes,
-        gpus_per_node=profile.gpu.per_node or gpus_per_node,
-        gpu_resource=profile.gpu.resource,
+        gpus_per_node=gpus,
+        gpu_resource="" if profile.gpu.none else profile.gpu.resource,
         shm_bytes=pod.shm,
-        collectives=tuple(collectives_of(profile, profile.gpu.per_node or gpus_per_node)),
+        collectives=tuple(collectives_of(profile, gpus)),
         bench=BenchSizes(
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
         deadlines=profile.deadlines,
+        endpoints=profile.network.endpoints.all,
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
@@ -101,10 +105,13 @@ def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
     all_to_all only where the profile has a floor for it: nothing else would judge it.
     """
     repeats = profile.bench.repeats
+    if profile.gpu.none:
+        yield Collective(name=GLOO, repeats=repeats)
+        return
     for name, op in OPERATIONS.items():
         scope = "node" if name == NODE else "job"
         floors = [f for f in profile.floors if f.collective == op and (f.nodes == 1) == (scope == "node")]
-        if (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):
+        if name == GLOO or (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):
             continue
         env = {"NCCL_ALGO": "Ring"} if name == RING else {}
         own = None if name in (RING, DEFAULT) else _short(profile, max((f.size for f in floors), default=0))

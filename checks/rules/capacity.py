@@ -57,7 +57,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     if not unfit:
         return replace(spec, avoided=avoided(pool))
     left = pool.without(unfit)
-    if spec.gpu_resource:
+    if spec.gpu_resource or not spec.claims:
         fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
     else:  # claimed GPUs: what is free only the scheduler knows
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
@@ -110,7 +110,8 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
     """Yield a finding about the cluster where fewer nodes match the trial's selector than it spans."""
     if pool.nodes and len(node_rooms) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
-        observed = f"{len(node_rooms)} of {len(pool.nodes)} GPU nodes match {chosen}"
+        what = "GPU nodes" if spec.gpus_per_node else "nodes"
+        observed = f"{len(node_rooms)} of {len(pool.nodes)} {what} match {chosen}"
         yield failed("cluster", observed, f"at least {spec.nodes}", "nodes.too-few")
 
 
@@ -136,8 +137,9 @@ def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Findi
 def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
     """Say what each of the trial's nodes must be: free, and open to its pod."""
     opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
+    asked = f"{spec.gpus_per_node} {spec.gpu_resource} free" if spec.gpus_per_node else "open to the trial's pod"
     elsewhere = " on this or another node" if enough else ""
-    return f"{opened.get(room.fault, '')}{spec.gpus_per_node} {spec.gpu_resource} free{elsewhere}"
+    return f"{opened.get(room.fault, '')}{asked}{elsewhere}"
 
 
 def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:

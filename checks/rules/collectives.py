@@ -18,7 +18,7 @@ from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
 from ..framework.evidence import Evidence
-from ..profiles.trial import DEFAULT, NODE, OPERATIONS, RING
+from ..profiles.trial import DEFAULT, GLOO, NODE, OPERATIONS, RING
 from .ranks import hosts, missing_stage, place, ran
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ LONGEST = 240
 
 def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobDocument | None]:
     """Return the job document of each collective over all nodes by name; None where no rank sent an analysis."""
-    names = dict.fromkeys((RING, DEFAULT))
+    names = dict.fromkeys((GLOO,) if profile.gpu.none else (RING, DEFAULT))
     for evidence in trial.evidence.values():
         names.update(dict.fromkeys(s.removeprefix(COLLECTIVE) for s in evidence.stages if s.startswith(COLLECTIVE)))
     return {
@@ -124,14 +124,15 @@ def _completed(
     late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
     whole = any(t["complete"] and t["rows"] for t in (job["tables"] if job else []))
     fault, ok, observed = "", None, ""
+    library = "gloo" if name == GLOO else "NCCL"
     if late and not _begun(job):
         fault = "nccl.program"
-        observed = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}"
+        observed = f"the program had not reached {library} after {_seconds(ran)} s on {', '.join(late)}"
     elif late or (job and job["hang"]):
         fault, ok = "nccl.hang", False
         observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
     elif job and job["crash"]:
-        fault, ok, observed = "nccl.crash", False, "NCCL ended with an error"
+        fault, ok, observed = "nccl.crash", False, f"{library} ended with an error"
     elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
         observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
     elif missing := [rank for rank, d in data.items() if d is None]:

@@ -20,6 +20,7 @@ UNFIT = (
     "queue.present",
     "admission.pod",
     "nodes.gpu",
+    "cpu.nodes",
     "gpu.allocatable",
     "gpu.free",
     "stack.upgrade",

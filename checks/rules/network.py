@@ -180,3 +180,25 @@ def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer |
 def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
     ports = (stages(trial, rank).get(STAGE) or {}).get("port_range")
     return (ports[0], ports[1]) if ports and len(ports) == 2 else (32768, 60999)
+
+
+def endpoint_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge for each node which of the trial's endpoints answered it."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stages(trial, rank).get("endpoints")
+        if data is None:
+            yield silent(trial, rank, "endpoints")
+            continue
+        tried = {(each.get("endpoint"), bool(each.get("forbidden"))): each for each in data.get("tried") or []}
+        for asked in spec.endpoints:
+            record = tried.get((asked.text, asked.forbidden)) or {}
+            reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
+            why = record.get("error") or data.get("error") or "not told"
+            fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
+            yield compared(
+                f"{node} -> {asked.text}",
+                None if reached is None else reached is not asked.forbidden,
+                f"it answers{by}" if reached else f"no answer{by}: {why}",
+                f"{'no answer' if asked.forbidden else 'an answer'} (profile, network.endpoints)",
+                fault,
+            )

@@ -36,7 +36,9 @@ def node_findings(
     """
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
-    expected = f"at least {profile.nodes} GPU nodes"
+    kind = "nodes" if profile.gpu.none else "GPU nodes"
+    having = "for pods: all are of the control plane" if profile.gpu.none else f"with {profile.gpu.resource}"
+    expected = f"at least {profile.nodes} {kind}"
     outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
     narrowed = None if selector or len(outside) < len(pool.outside) else False  # others may well be there
     known = {node.name for node in cluster.nodes}
@@ -49,7 +51,7 @@ def node_findings(
         return
     if outside and not nodes:
         reasons = "; ".join(f"{name} is {why}" for name, why in list(outside.items())[:3])
-        observed = f"no GPU node is of this profile's kind: {reasons}"
+        observed = f"no {kind.removesuffix('s')} is of this profile's kind: {reasons}"
         yield _other_kind(observed, f"{expected} as {profile.name} describes them")
         return
     if pool.instead:
@@ -59,10 +61,12 @@ def node_findings(
     if not cluster.nodes:
         yield failed("cluster", "no node", expected, "nodes.none")
     elif not nodes:
-        observed = f"{len(cluster.nodes)} nodes{chosen}, none with {profile.gpu.resource}"
-        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.no-gpu")
+        fault = "nodes.too-few" if profile.gpu.none else "nodes.no-gpu"
+        observed = f"{len(cluster.nodes)} nodes{chosen}, none {having}"
+        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault=fault)
     elif len(nodes) < profile.nodes:
-        observed = f"{len(nodes)} of {len(cluster.nodes)} nodes{chosen} with {profile.gpu.resource}"
+        with_gpus = "" if profile.gpu.none else f" with {profile.gpu.resource}"
+        observed = f"{len(nodes)} of {len(cluster.nodes)} nodes{chosen}{with_gpus}"
         yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.too-few")
     for node in nodes:
         yield _readiness(node)

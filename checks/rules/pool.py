@@ -7,11 +7,12 @@ A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from jobs.cluster.facts.inventory import Inventory, Node, has_gpus
+from jobs.trial.rooms import tolerated
 
 from ..profiles.loader import Profile
 
@@ -30,6 +31,8 @@ ACCELERATORS = (
     "aws.amazon.com/neuron",
 )
 """As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""The taints that kubeadm and its like give their own nodes (kubernetes.io, Well-Known Labels)."""
 OTHER = "of another product"
 VIRTUAL = "no machine of its own"
 VIRTUAL_TAINT = "virtual-kubelet.io/provider"
@@ -77,7 +80,7 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
     members: list[Node] = []
     outside: dict[str, str] = {}
     resource = resource_of(profile)
-    for node in cluster.gpu_nodes(resource):
+    for node in _workers(cluster, profile) if profile.gpu.none else cluster.gpu_nodes(resource):
         wrong = [
             f"{key} is {node.labels.get(key) or 'not set'}, not {value}"
             for key, value in selector.items()
@@ -89,15 +92,27 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
             outside[node.name] = LEFT_OUT
         elif wrong:
             outside[node.name] = f"outside of the profile's pool ({', '.join(wrong)})"
+        elif profile.gpu.none:
+            members.append(node)
         elif why := _not_for_pods(node, resource):
             outside[node.name] = why
         elif profile.gpu.product and not _is_of(node, profile.gpu.product):
             outside[node.name] = f"{OTHER} ({product(node)})"
         else:
             members.append(node)
+    if profile.gpu.none:
+        return Pool(tuple(members), outside=outside)
     parts = {node.name: why for node in members if (why := parted(node, resource))}
     instead = "" if members or outside else _of_another_vendor(cluster, resource)
     return Pool(tuple(members), parts, outside, instead)
+
+
+def _workers(cluster: Inventory, profile: Profile) -> Iterator[Node]:
+    """Yield the nodes but those of the control plane, which a taint keeps for itself."""
+    for node in cluster.nodes:
+        own = [taint for taint in node.taints if taint.key in CONTROL_PLANE]
+        if all(tolerated(taint, profile.pod.tolerations) for taint in own):
+            yield node
 
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:

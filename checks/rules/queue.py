@@ -7,6 +7,7 @@ one that is stopped, is missing, or can never hold the job does.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
@@ -17,10 +18,12 @@ from jobs.trial.launch_stack import FlavorTopology, LaunchStack, flavors_of, mis
 from jobs.trial.launchers import kind_of
 from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
+from jobs.trial.rooms import selected, tolerated
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import compared, failed, proven, unknown
+from .pool import ACCELERATORS, product
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
 # the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.
@@ -236,6 +239,32 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
     return compared(subject, len(placeable) >= enough, observed, expected, "queue.topology")
 
 
+def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
+    """Judge of each flavor whether the GPU nodes that its pods may come to are of one kind.
+
+    Kueue takes nodes by their labels alone; what the trial's own selector leaves out no pod of it comes to.
+    ``nodes``: all of the cluster.
+    """
+    for flavor in launch_stack.flavors:
+        wanted, open_to = {**flavor.labels, **spec.node_selector}, (*spec.tolerations, *flavor.tolerations)
+        kinds = Counter(
+            kind
+            for node in nodes
+            if selected(node, wanted) and all(tolerated(taint, open_to) for taint in node.taints)
+            for resource in ACCELERATORS
+            if resource in flavor.covers and node.capacity.get(resource, 0) > 0
+            for kind in (product(node) or resource,)
+        )
+        if kinds:
+            observed = ", ".join(
+                f"{kind} ({count} {'node' if count == 1 else 'nodes'})" for kind, count in sorted(kinds.items())
+            )
+            labels = ", ".join(f"{key}={value}" for key, value in flavor.labels.items()) or "none"
+            expected = f"one kind of GPU nodes (nodeLabels of the flavor: {labels})"
+            subject = f"resourceflavor/{flavor.name}"
+            yield compared(subject, len(kinds) == 1, observed, expected, "queue.unlike-hardware")
+
+
 def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
     name = (spec.queue.name if spec.queue else "") or "default"
     subject = f"queue/{name}"
@@ -318,9 +347,17 @@ def _kueue_refusal(launch_stack: LaunchStack) -> str:
 
 
 def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) -> int:
-    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds."""
+    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds.
+
+    Pods without GPUs are small: where their queue's quota holds more of them than there are nodes, one more than that.
+    """
     count = sum(1 for _ in nodes)
-    if count > MANY and spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.cluster is not None:
+    if (
+        (count > MANY or not spec.gpus_per_node)
+        and spec.queue is not None
+        and spec.queue.kind == "kueue"
+        and launch_stack.cluster is not None
+    ):
         each = {name: amount / spec.nodes for name, amount in total(spec).items()}
         offered = shares(launch_stack.cluster)
         rooms = [
@@ -328,7 +365,8 @@ def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) 
             for name, amount in each.items()
             if amount > 0 and name in offered
         ]
-        return int(min(rooms, default=Decimal(0))) + 1
+        held = int(min(rooms, default=Decimal(0)))
+        return (held if spec.gpus_per_node else max(held, count)) + 1
     return count + 1
 
 

@@ -73,6 +73,8 @@ CRON: tuple[Right, ...] = (
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
+"""What a kubelet's own configuration takes; as it opens the rest of its API too, nothing here grants it."""
 HANG: tuple[Right, ...] = (
     *rights("get list", "pods"),
     *rights("get", "pods", subresource="log"),

@@ -31,12 +31,29 @@ OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fal
 """What nvidia-smi prints of a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
 
 
+def managed(profile: Profile, env: Mapping[str, str]) -> str:
+    """Say who says that the provider answers for driver and toolkit: the user or the profile; '' where nobody does."""
+    said = f"profile {profile.name}: runtime.managed" if profile.runtime.managed else ""
+    said = f"{SKIP_VARIABLE}=1" if env.get(SKIP_VARIABLE) == "1" else said
+    return f"{said}, driver and toolkit are the provider's" if said else ""
+
+
 def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence) -> None:
-    """Skip the check where the user or the profile says that the provider answers for the node's runtime."""
-    if env.get(SKIP_VARIABLE) == "1":
-        evidence.skip(f"{SKIP_VARIABLE}=1: driver and toolkit are the provider's", waived=True)
-    if profile.runtime.managed:
-        evidence.skip(f"profile {profile.name}: runtime.managed, driver and toolkit are the provider's", waived=True)
+    """Skip a check of driver or toolkit where they are the provider's."""
+    if why := managed(profile, env):
+        evidence.skip(why, waived=True)
+
+
+def skip_if_unseen(why: str, trial: TrialResult, evidence: Evidence) -> None:
+    """Skip a check of the GPUs where a driver that is the provider's (``why``) put no tool into any pod."""
+    tools = [(stages(trial, rank).get("runtime") or {}).get("nvidia_smi") or {} for rank in trial.evidence]
+    if why and tools and all(tool.get("found") is False for tool in tools):
+        evidence.skip(f"{why}, and no pod has {tools[0].get('name') or 'nvidia-smi'}", waived=True)
+
+
+def without_driver(profile: Profile) -> Profile:
+    """Return the profile without what it asks of the driver."""
+    return replace(profile, runtime=replace(profile.runtime, driver_min=None))
 
 
 def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -150,19 +167,21 @@ def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
     return compared(subject, newer, observed, f"{minimum} or later (runtime.toolkit_min)", "runtime.toolkit-old")
 
 
-def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes."""
+def drift_findings(trial: TrialResult, spec: TrialSpec, *, driver: bool = True) -> Iterator[Finding]:
+    """Compare the GPUs' model, memory and VBIOS over all nodes; ``driver``: and the driver with its CUDA."""
+    compared_facts = COMPARED if driver else COMPARED[2:]
     ranks = {place(trial, rank): rank for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     for finding in unlike(
-        {node: _facts(stages(trial, rank).get("runtime")) for node, rank in ranks.items()}, "runtime.drift"
+        {node: _facts(stages(trial, rank).get("runtime"), driver=driver) for node, rank in ranks.items()},
+        "runtime.drift",
     ):
-        lost = left_out(trial, ranks[finding.subject], COMPARED) if finding.ok else ""
+        lost = left_out(trial, ranks[finding.subject], compared_facts) if finding.ok else ""
         yield replace(finding, ok=None, observed=f"{finding.observed}; {lost}") if lost else finding
 
 
-def _facts(data: RuntimeStage | None) -> dict[str, str]:
+def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
     """Return what should be the same everywhere; several values of one node's GPUs are joined."""
-    facts = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
+    facts = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")} if driver else {}
     gpus = (data or {}).get("gpus") or []
     for name, values in (
         ("model", [gpu.get("name") for gpu in gpus]),

@@ -5,7 +5,7 @@ The API says which claims are bound and who may mount them; only the pod itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
@@ -276,7 +276,8 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
             continue
         buckets = {str(each.get("uri")): each for each in data.get("s3") or []}
         for bucket in storage.s3:
-            yield _bucket(f"{node} {bucket.uri}", buckets.get(bucket.uri))
+            found = buckets.get(bucket.uri)
+            yield _bucket(f"{node} {bucket.uri}", found) if bucket.uri else _variables(node, bucket.names, found)
 
 
 def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -302,6 +303,17 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
     if credential["present"]:
         return passed(subject, "set (its value was not read)", expected)
     return failed(subject, f"not set: {where} is not there, or empty", expected, "storage.credential-missing")
+
+
+def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Finding:
+    """Judge the variables of a bucket that only they name."""
+    subject, expected = f"{node} S3 variables", f"set: {', '.join(names)}"
+    if bucket is None or bucket.get("can_sign") is None:
+        return unknown(subject, "not told", expected)
+    observed = f"not set: {', '.join(bucket.get('missing') or ())}"
+    if bucket["can_sign"]:
+        observed = "all set (their values were not read); no uri in the profile, so no bucket was tried"
+    return compared(subject, bucket["can_sign"], observed, expected, "storage.s3-no-credentials")
 
 
 def _bucket(subject: str, bucket: Bucket | None) -> Finding:

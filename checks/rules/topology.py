@@ -2,7 +2,7 @@
 
 Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
 fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
-kubelet's own configuration is never asked for (it needs nodes/proxy, which is the right to run anything anywhere).
+kubelet's own configuration is asked for only where the profile demands a policy and the account may (nodes/proxy).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from typing import Any, Final
 
+from jobs.cluster.facts.kubelets import TopologyManager
 from jobs.cluster.unstructured import Unstructured, name_of, whole
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import TopologyStage
@@ -21,7 +22,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from ..profiles.schema import LEVELS, VERBS
+from ..profiles.schema import LEVELS, SCOPES, VERBS, TopologySection
 from .findings import compared, difference, failed, majority, passed, unknown
 from .ranks import missing_stage, place, rdma_ports, stages
 
@@ -51,6 +52,7 @@ class Zones:
     node: str
     policy: str  # '' where the object does not tell
     offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
+    scope: str = ""
 
 
 def read_zones(items: Iterable[Unstructured]) -> dict[str, Zones]:
@@ -60,16 +62,55 @@ def read_zones(items: Iterable[Unstructured]) -> dict[str, Zones]:
         name = name_of(item)
         given = [a for a in item.get("attributes") or [] if isinstance(a, dict)]
         attributes = {str(a.get("name")): str(a.get("value")) for a in given}
-        old = next((OLD_NAMES.get(str(p), "") for p in item.get("topologyPolicies") or []), "")
+        old_name = next(map(str, item.get("topologyPolicies") or []), "")
+        scope = next((s for s in SCOPES if old_name.endswith(f"{s.title()}Level")), "")
         zones = [z for z in item.get("zones") or [] if isinstance(z, dict) and z.get("type", "Node") == "Node"]
         offers = tuple(_offered(zone) for zone in zones)
-        by_node[name] = Zones(name, attributes.get("topologyManagerPolicy") or old, offers)
+        by_node[name] = Zones(
+            name,
+            attributes.get("topologyManagerPolicy") or OLD_NAMES.get(old_name, ""),
+            offers,
+            attributes.get("topologyManagerScope") or scope,
+        )
     return by_node
 
 
 def _offered(zone: Unstructured) -> dict[str, int]:
     given = [r for r in zone.get("resources") or [] if isinstance(r, dict)]
     return {str(r.get("name")): whole(r.get("allocatable") or 0) for r in given}
+
+
+def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection) -> list[str]:
+    """Return the nodes of which no object tells what the profile demands."""
+    asked = [key for key in ("policy", "scope") if getattr(demand, key)]
+    return [node for node in nodes if node not in zones or not all(getattr(zones[node], key) for key in asked)]
+
+
+def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager]) -> dict[str, Zones]:
+    """Return the zones, with what kubelets said of themselves."""
+    known = {
+        node: Zones(node, each.policy, zones[node].offers if node in zones else (), each.scope)
+        for node, each in told.items()
+        if not each.problem
+    }
+    return {**zones, **known}
+
+
+def demand_findings(
+    nodes: Iterable[str], zones: Mapping[str, Zones], profile: Profile, why: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Hold each kubelet's policy and scope against the profile's; ``why``: node -> why it is not known."""
+    asked = {key: value for key in ("policy", "scope") if (value := getattr(profile.topology, key))}
+    expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
+    for node in nodes:
+        told = {key: getattr(zones[node], key) if node in zones else "" for key in asked}
+        observed = ", ".join(f"{key} {value or 'not told'}" for key, value in told.items())
+        if any(value and value != asked[key] for key, value in told.items()):
+            yield failed(node, observed, expected, "topology.policy-differs")
+        elif not all(told.values()):
+            yield unknown(node, why.get(node) or observed, expected)
+        else:
+            yield passed(node, observed, expected)
 
 
 def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: TrialSpec) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ _PEERS = {
     "pytorchjob": ("{job}-master-0", "{job}-{index}.{job}"),
     "trainjob": ("{job}-node-0-{index}.{job}",) * 2,
 }
-_MOST_NODES = 5000
+MOST_NODES = 5000
 
 # What the manifests set themselves; a user's value would contradict the pods' real shape.
 RESERVED_ENV = frozenset(
@@ -196,7 +196,7 @@ class JobSpec:
         label("run id", self.run_id, _LONGEST_RUN_ID)
         label("name", self.job_name, _LONGEST_NAME)
         label("namespace", self.namespace, 63)
-        whole("nodes", self.nodes, 1, _MOST_NODES)
+        whole("nodes", self.nodes, 1, MOST_NODES)
         whole("gpus per node", self.gpus_per_node, 0, 64)
         whole("MASTER_PORT", self.master_port, 1024, 65_535)
         whole("shm size", self.shm_bytes, 0, 1 << 42)

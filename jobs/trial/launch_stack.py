@@ -95,6 +95,16 @@ class FlavorTopology:
     levels: tuple[str, ...] | None  # node labels, the widest domain first
 
 
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A kind of nodes of a ClusterQueue: by which labels Kueue finds them, which taints its pods tolerate then."""
+
+    name: str
+    labels: Mapping[str, str]
+    tolerations: tuple[Unstructured, ...]
+    covers: tuple[str, ...]  # resources of its group
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchStack:
     """What was found; None: there is no such object. `not_seen` says per word why it could not be asked."""
@@ -105,6 +115,7 @@ class LaunchStack:
     local: Unstructured | None = None
     cluster: Unstructured | None = None
     topologies: tuple[FlavorTopology, ...] = ()  # of the flavors that the ClusterQueue names
+    flavors: tuple[Flavor, ...] = ()
     volcano: Unstructured | None = None
     not_seen: Mapping[str, str] = field(default_factory=dict)
 
@@ -145,8 +156,10 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
             name = str(as_map(as_map(objects["local"]).get("spec")).get("clusterQueue") or "")
             if name:
                 objects["cluster"] = get("cluster", path("clusterqueues", name, **where))
-            flavors = (get("flavors", path("resourceflavors", f, **where)) for f in flavors_of(objects.get("cluster")))
-            placed = [(f, str(as_map(f.get("spec")).get("topologyName") or "")) for f in flavors if f]
+            asked = flavors_of(objects.get("cluster"))
+            flavors = [f for name in asked if (f := get("flavors", path("resourceflavors", name, **where)))]
+            objects["flavors"] = tuple(_flavor(each, objects["cluster"]) for each in flavors)
+            placed = [(f, str(as_map(f.get("spec")).get("topologyName") or "")) for f in flavors]
             if any(name for _, name in placed):
                 served = serving(kube, KUEUE_GROUP, "topologies")
                 version = next((v for v in TOPOLOGY_VERSIONS if v in served.versions), KUEUE_VERSIONS[0])
@@ -169,14 +182,29 @@ def flavors_of(cluster: Unstructured | None) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))[:MOST_FLAVORS]
 
 
+def _flavor(flavor: Unstructured, cluster: Unstructured | None) -> Flavor:
+    spec, name = as_map(flavor.get("spec")), name_of(flavor)
+    groups = as_list(as_map((cluster or {}).get("spec")).get("resourceGroups"))
+    own = [group for group in groups if any(each.get("name") == name for each in as_list(group.get("flavors")))]
+    return Flavor(
+        safe(name, 253),
+        _labels(spec),
+        tuple(map(as_map, as_list(spec.get("tolerations")))),
+        tuple(resource for group in own for resource in as_texts(group.get("coveredResources"))),
+    )
+
+
+def _labels(spec: Unstructured) -> dict[str, str]:
+    return {str(key): str(value) for key, value in as_map(spec.get("nodeLabels")).items()}
+
+
 def _topology(flavor: Unstructured, name: str, topology: Unstructured | None) -> FlavorTopology:
     spec = as_map(flavor.get("spec"))
     levels = None
     if topology is not None:
         found = (str(level.get("nodeLabel") or "") for level in as_list(as_map(topology.get("spec")).get("levels")))
         levels = tuple(safe(label, 317) for label in found if label)
-    labels = {str(key): str(value) for key, value in as_map(spec.get("nodeLabels")).items()}
-    return FlavorTopology(safe(name_of(flavor), 253), labels, safe(name, 253), levels)
+    return FlavorTopology(safe(name_of(flavor), 253), _labels(spec), safe(name, 253), levels)
 
 
 @dataclass(frozen=True, slots=True)

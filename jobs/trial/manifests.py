@@ -214,6 +214,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
         "bench": asdict(spec.bench),
         "storage": _storage(spec),
         "network": asdict(spec.network) if spec.network else None,
+        "endpoints": [each.parsed() for each in spec.endpoints],
         "sweep": asdict(spec.sweep) if spec.sweep else None,
         "training": asdict(spec.training) if spec.training else None,
         "checkpoint": asdict(spec.checkpoint) if spec.checkpoint else None,
@@ -240,7 +241,7 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
                 "bytes": _SCRATCH_BYTES,
             }
         )
-    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
+    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.names)} for item in spec.s3]
     credentials = [asdict(item) for item in spec.credentials]
     if not (paths or s3 or credentials):
         return None

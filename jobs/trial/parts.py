@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS
+from ..listing import nearest
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
@@ -210,22 +212,74 @@ class Credential:
             raise SpecError(f"credential {self.env}: {safe(self.key, 100)!r} is not a key of a Secret")
 
 
+PRESETS = {
+    "": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "tao": ("ACCESS_KEY", "SECRET_KEY", "S3_BUCKET_NAME", "S3_ENDPOINT_URL"),
+}
+"""Variables by who reads them: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3:
-    """A bucket that training reads or writes; credentials are judged by their presence in the environment only."""
+    """A bucket that training reads or writes; credentials are judged by their presence in the environment only.
 
-    uri: str
+    Which bucket a preset's variables name is not read: without a `uri` only their presence is judged.
+    """
+
+    uri: str = ""
     endpoint: str = ""
-    env: tuple[str, ...] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    env: tuple[str, ...] | None = None  # none: those of the preset
+    preset: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables that must be set in the pods."""
+        return PRESETS[self.preset] if self.env is None else self.env
 
     def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise SpecError(f"s3 preset {safe(self.preset, 60)!r} is not known{nearest(self.preset, PRESETS)}")
+        if self.preset and not self.uri and not self.endpoint:
+            return
         if not isinstance(self.uri, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,62}(?:/\S*)?", self.uri):
             raise SpecError(f"{safe(self.uri, 100)!r} is not a bucket such as s3://name/prefix")
         if self.endpoint and not re.match(r"https?://[^\s/]+", self.endpoint):
             raise SpecError(f"{self.uri}: endpoint {safe(self.endpoint, 100)!r} is not a URL")
-        for name in self.env:
+        for name in self.names:
             if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
                 raise SpecError(f"{self.uri}: {safe(name, 60)!r} is not the name of an environment variable")
+
+
+_PORTS = {"https": 443, "http": 80}
+_KINDS = {443: "tls", 80: "http"}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host and port that the pods must reach, or must not: HOST:PORT, or a URL of http or https."""
+
+    text: str
+    forbidden: bool = False
+
+    def __post_init__(self) -> None:
+        self.parsed()
+
+    def parsed(self) -> dict[str, object]:
+        """Return it as the pods are told. Raises SpecError."""
+        text = self.text
+        wrong = SpecError(f"endpoint {safe(text, 100)!r} is not HOST:PORT, http://HOST or https://HOST")
+        if not isinstance(text, str) or len(text) > 300 or not re.fullmatch(r"[!-~]+", text):
+            raise wrong
+        scheme, _, rest = text.rpartition("://")
+        try:
+            parts = urlsplit(f"//{rest}")
+            port = parts.port or _PORTS.get(scheme)
+        except ValueError:
+            raise wrong from None
+        if scheme not in ("", *_PORTS) or not parts.hostname or not port or parts.username is not None:
+            raise wrong
+        kind = {"https": "tls", "http": "http"}.get(scheme) or _KINDS.get(port, "tcp")
+        return {"text": text, "host": parts.hostname, "port": port, "kind": kind, "forbidden": self.forbidden}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

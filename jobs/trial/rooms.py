@@ -18,6 +18,7 @@ from .job_spec import JobSpec
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
+OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
 """Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
 SLURM = "NodeSet/"
@@ -37,14 +38,14 @@ class Room:
 
 def room_on(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
     """Judge one node by the first thing that keeps the pod away."""
-    resource = spec.gpu_resource
+    resource = spec.gpu_resource if spec.gpus_per_node else ""
     offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
-    observed = f"{free} of {offered} free" if resource else CLAIMED
+    observed = f"{free} of {offered} free" if resource else CLAIMED if spec.claims else OPEN
     if node.unschedulable:
-        return Room(node=node.name, free=free, observed=f"cordoned ({observed})", fault="nodes.cordoned")
+        return Room(node=node.name, free=free, observed=_kept_away("cordoned", observed), fault="nodes.cordoned")
     if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
         names = ", ".join(map(str, bad))
-        return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
+        return Room(node=node.name, free=free, observed=_kept_away(f"taint {names}", observed), fault="nodes.tainted")
     if resource and offered < spec.gpus_per_node:
         return Room(node=node.name, free=free, observed=observed, fault="gpu.missing")
     if resource and free < spec.gpus_per_node:
@@ -53,6 +54,10 @@ def room_on(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
         fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
         return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
     return Room(node=node.name, free=free, observed=observed)
+
+
+def _kept_away(why: str, observed: str) -> str:
+    return why if observed == OPEN else f"{why} ({observed})"
 
 
 def holders(pods: Sequence[PodUse], resource: str) -> str:

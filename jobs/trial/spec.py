@@ -8,7 +8,7 @@ from ..cluster.redact import safe
 from ..listing import nearest
 from .job_spec import JobSpec
 from .names import SpecError, whole
-from .parts import S3, BenchSizes, CheckpointSpec, Collective, Deadlines, NetworkSpec, Sweep, TrainingSpec
+from .parts import S3, BenchSizes, CheckpointSpec, Collective, Deadlines, Endpoint, NetworkSpec, Sweep, TrainingSpec
 
 PREFIX = "seatrial-"
 PROGRAMS = ("auto", "torch", "nccl-tests")
@@ -30,6 +30,7 @@ class TrialSpec(JobSpec):
     s3: tuple[S3, ...] = ()
     burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
     network: NetworkSpec | None = None
+    endpoints: tuple[Endpoint, ...] = ()
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
     sweep: Sweep | None = None
     training: TrainingSpec | None = None
@@ -101,7 +102,7 @@ class TrialSpec(JobSpec):
     @property
     def handed_over(self) -> tuple[str, ...]:
         """The probe looks for the credentials of buckets."""
-        return tuple(dict.fromkeys(name for item in self.s3 for name in item.env))
+        return tuple(dict.fromkeys(name for item in self.s3 for name in item.names))
 
     @property
     def gpu_kind(self) -> str:

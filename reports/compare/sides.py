@@ -47,7 +47,12 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
                 yield f"{run} did not get to its end: {short(record['interrupted'])}"
             if (computed := verdict_of(record)) != record["verdict"]:
                 yield f"{run} says {short(record['verdict'])}, and its checks say {computed}: it was edited or damaged"
-    same = (("profile", "profile"), ("simulated", "kind of cluster (simulated)"), ("tenant", "view (of a tenant)"))
+    same = (
+        ("profile", "profile"),
+        ("simulated", "kind of cluster (simulated)"),
+        ("tenant", "view (of a tenant)"),
+        ("cpu_only", "kind of trial (CPUs alone)"),
+    )
     for key, what in same:
         values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
         if values[0] != values[1]:

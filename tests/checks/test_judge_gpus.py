@@ -7,7 +7,15 @@ import pytest
 from checks.profiles.loader import Profile
 from checks.profiles.schema import RuntimeSection
 from checks.rules import gpu_health
-from checks.rules.runtime import drift_findings, gpu_findings, gpu_notes, skip_if_managed, toolkit_findings
+from checks.rules.runtime import (
+    drift_findings,
+    gpu_findings,
+    gpu_notes,
+    managed,
+    skip_if_managed,
+    skip_if_unseen,
+    toolkit_findings,
+)
 from tests.checks.gpus import every_ailment, runtime
 
 
@@ -133,14 +141,37 @@ def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
     assert [f.ok for f in every_ailment(trial, spec)] == [None] * 4
 
 
-def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
-    """The variable of the user's document and the profile's word skip the family and take the responsibility."""
+def test_driver_and_toolkit_of_managed_nodes_are_skipped_with_a_reason(evidence, h100):
+    """The variable of the user's document and the profile's word skip these checks and take the responsibility."""
     with pytest.raises(pytest.skip.Exception, match="TAO_K8S_SKIP_NODE_RUNTIME_CHECK"):
         skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"}, evidence)
     assert evidence.waived
     with pytest.raises(pytest.skip.Exception, match=r"runtime\.managed"):
         skip_if_managed(replace(h100, runtime=RuntimeSection(managed=True)), {}, evidence)
     skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "0"}, evidence)
+
+
+def test_gpus_of_managed_nodes_are_judged_unless_no_pod_has_the_tool(trial, evidence, h100):
+    """What a driver that is the provider's does not show in any pod is no fault; what it shows in one pod is judged."""
+    why = managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"})
+    tools = [each.stages["runtime"]["nvidia_smi"] for each in trial.evidence.values()]
+    skip_if_unseen(why, trial, evidence)
+    tools[0]["found"] = False
+    skip_if_unseen(why, trial, evidence)
+    for tool in tools:
+        tool["found"] = False
+    skip_if_unseen("", trial, evidence)
+    with pytest.raises(pytest.skip.Exception, match="no pod has nvidia-smi"):
+        skip_if_unseen(why, trial, evidence)
+    assert evidence.waived
+
+
+def test_another_driver_is_no_drift_where_it_is_the_providers(trial, spec):
+    trial.evidence[1].stages["runtime"].update(driver="570.1", cuda="12.8")
+    assert [f.ok for f in drift_findings(trial, spec)] != [True, True]
+    assert [f.ok for f in drift_findings(trial, spec, driver=False)] == [True, True]
+    trial.evidence[1].stages["runtime"]["gpus"][0]["name"] = "NVIDIA H200"
+    assert [f.ok for f in drift_findings(trial, spec, driver=False)] != [True, True]
 
 
 @pytest.mark.parametrize(

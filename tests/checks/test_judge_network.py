@@ -9,9 +9,10 @@ import pytest
 
 from checks.profiles.loader import Profile, load_profile
 from checks.profiles.yaml_schema import ProfileError
-from checks.rules.network import mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.rules.network import endpoint_findings, mtu_findings, port_findings, rate_findings, secondary_findings
 from checks.rules.rdma_offer import attached_names, definition_findings, named_networks, offer_findings, selections
 from jobs.cluster.facts.inventory import PodUse
+from jobs.trial.parts import Endpoint
 from tests.checks.fabric import MULTUS, RDMA, faults, stage, unclear
 
 
@@ -264,3 +265,38 @@ def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
     assert told() == (None, "no port was tried")
     stage(world, 0, "network").update(peers=[], error="the stage was stopped")
     assert told() == (None, "the stage was stopped")
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "reached", "ok"),
+    [
+        (False, True, True),
+        (False, False, False),
+        (True, True, False),
+        (True, False, True),
+        (False, None, None),  # a proxy that wants a password, a stage that did not end
+        (True, None, None),
+    ],
+)
+def test_endpoints_are_judged_by_what_was_tried(world, spec, forbidden, reached, ok):
+    """What was not tried is neither reached nor kept away."""
+    asked = replace(spec, endpoints=(Endpoint("mirror:443", forbidden),))
+    assert [each.ok for each in endpoint_findings(world, asked)] == [None, None]
+    for rank in (0, 1):
+        record = {"endpoint": "mirror:443", "forbidden": forbidden, "reached": not forbidden, "by": "direct"}
+        world.evidence[rank].stages["endpoints"] = {"tried": [record]}
+    world.evidence[1].stages["endpoints"]["tried"][0].update(reached=reached, error="refused")
+    first, second = endpoint_findings(world, asked)
+    assert (first.ok, second.ok, second.subject) == (True, ok, "gpu-node-1 -> mirror:443")
+    kind = "network.endpoint-open" if forbidden else "network.endpoint-unreachable"
+    assert second.fault == (kind if ok is False else "")
+
+
+@pytest.mark.parametrize(
+    "section", ["{reachable: [mirror]}", "{forbidden: ['https://a:b@c']}", "{reachable: ['a:1'], forbidden: ['a:1']}"]
+)
+def test_endpoints_that_make_no_sense_are_refused_before_anything_starts(tmp_path, section):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"extends: h100-ib\nnetwork: {{endpoints: {section}}}\n")
+    with pytest.raises(ProfileError, match=r"network\.endpoints"):
+        load_profile(str(path))

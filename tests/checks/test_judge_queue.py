@@ -5,10 +5,17 @@ from types import SimpleNamespace
 import pytest
 
 from checks.rules.job import start_findings
-from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from checks.rules.queue import (
+    admitted_findings,
+    gang_findings,
+    gang_refusal,
+    hardware_findings,
+    present_findings,
+    too_many,
+)
 from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
 from jobs.run.queueing import QueueFacts
-from jobs.trial.launch_stack import FlavorTopology, LaunchStack, Serving
+from jobs.trial.launch_stack import Flavor, FlavorTopology, LaunchStack, Serving
 from jobs.trial.parts import Queue
 from jobs.trial.spec import TrialSpec
 
@@ -355,3 +362,49 @@ def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():
     ):
         (finding,) = gang_findings(result, spec(nodes=3))
         assert (finding.ok, finding.fault) == expected
+
+
+H100, A100 = {"nvidia.com/gpu.product": "NVIDIA-H100"}, {"nvidia.com/gpu.product": "NVIDIA-A100"}
+TAINT = SimpleNamespace(key="team", value="a", effect="NoSchedule")
+
+
+def gpu_node(labels, resource="nvidia.com/gpu", taints=()):
+    return SimpleNamespace(labels=labels, capacity={resource: 8, "cpu": 1000}, taints=taints)
+
+
+@pytest.mark.parametrize(
+    ("labels", "nodes", "selector", "ok"),
+    [
+        ({}, [gpu_node(H100), gpu_node(A100)], {}, [False]),
+        (H100, [gpu_node(H100), gpu_node(A100)], {}, [True]),
+        ({"pool": "x"}, [gpu_node(H100 | {"pool": "x"}), gpu_node(A100 | {"pool": "x"})], {}, [False]),
+        ({}, [gpu_node(H100), gpu_node(A100)], H100, [True]),  # the pods choose
+        ({}, [gpu_node(H100), gpu_node(A100, taints=(TAINT,))], {}, [True]),  # kept away
+        ({}, [gpu_node(H100), gpu_node({"nvidia.com/gpu.product": "NVIDIA-H100-SHARED"})], {}, [True]),
+        ({}, [gpu_node({}), gpu_node({}, "amd.com/gpu")], {}, [False]),  # of two vendors
+        ({}, [gpu_node({}), gpu_node({}, "gpu.intel.com/xe")], {}, [True]),  # which the flavor does not cover
+        ({}, [gpu_node({}, "example.com/none")], {}, []),
+        ({"pool": "x"}, [gpu_node(H100), gpu_node(A100)], {}, []),
+    ],
+)
+def test_a_flavor_is_of_one_kind_of_gpu_nodes(labels, nodes, selector, ok):
+    flavor = Flavor("any", labels, (), ("cpu", "nvidia.com/gpu", "amd.com/gpu"))
+    found = list(hardware_findings(launch_stack(flavors=(flavor,)), nodes, spec(node_selector=selector)))
+    assert [each.ok for each in found] == ok
+    assert [each.fault for each in found] == ["" if each else "queue.unlike-hardware" for each in ok]
+
+
+def test_a_flavor_opens_its_taints_to_its_pods():
+    nodes = [gpu_node(H100), gpu_node(A100, taints=(TAINT,))]
+    flavor = Flavor("any", {}, ({"key": "team", "operator": "Exists"},), ("nvidia.com/gpu",))
+    (found,) = hardware_findings(launch_stack(flavors=(flavor,)), nodes, spec())
+    assert (found.ok, found.observed) == (False, "NVIDIA-A100 (1 node), NVIDIA-H100 (1 node)")
+
+
+def test_pods_without_gpus_are_too_many_when_the_quota_holds_no_more():
+    """They are small: what is more than the nodes may fit the quota, and what is more than the quota never does."""
+    cpus, nodes = spec(gpus_per_node=0, cpu="1", memory="1Gi", resources={}), [SimpleNamespace(labels={})] * 3
+    roomy, tight = {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "64Gi"}
+    assert too_many(launch_stack(cluster=cluster(roomy)), cpus, nodes) == 11
+    assert too_many(launch_stack(cluster=cluster(tight)), cpus, nodes) == 4
+    assert too_many(launch_stack(cluster=None), cpus, nodes) == 4

@@ -18,6 +18,7 @@ from checks.rules.storage import (
     shared_findings,
 )
 from jobs.cluster.facts.claims import Claim, Class
+from jobs.trial.names import SpecError
 
 RESULTS = StoragePath(
     name="results", path="/results", claim="results", shared=True, write=True, bytes=Size(2**20), write_mb_s=100.0
@@ -302,6 +303,33 @@ def test_a_bucket_is_judged_by_any_answer(stored_trial, spec, bad, changes, faul
     stored_trial.evidence[1].stages["storage"]["s3"][0].update(changes)
     expected = [("gpu-node-1 s3://bucket/x", fault)] if fault else []
     assert bad(bucket_findings(stored_trial, spec, ASKED)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "ok"),
+    [
+        ({"can_sign": True, "missing": []}, True),
+        ({"can_sign": False, "missing": ["SECRET_KEY"]}, False),
+        ({"can_sign": None}, None),
+    ],
+)
+def test_variables_of_taos_are_judged_by_their_presence(stored_trial, spec, changes, ok):
+    for each in stored_trial.evidence.values():
+        each.stages["storage"]["s3"] = [{"uri": "", "reachable": None, "can_sign": True, "missing": []}]
+    stored_trial.evidence[1].stages["storage"]["s3"][0].update(changes)
+    first, second = bucket_findings(stored_trial, spec, StorageSection(s3=(S3(preset="tao"),)))
+    assert (first.ok, second.ok) == (True, ok)
+    assert second.subject == "gpu-node-1 S3 variables"
+    assert second.fault == ("storage.s3-no-credentials" if ok is False else "")
+    assert second.expected == "set: ACCESS_KEY, SECRET_KEY, S3_BUCKET_NAME, S3_ENDPOINT_URL"
+
+
+def test_a_preset_names_the_variables_of_a_bucket():
+    assert S3(uri="s3://bucket", preset="tao").names[:2] == ("ACCESS_KEY", "SECRET_KEY")
+    assert S3(uri="s3://bucket").names == ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    for wrong in ({}, {"preset": "toa"}, {"preset": "tao", "endpoint": "http://e"}):
+        with pytest.raises(SpecError):
+            S3(**wrong)
 
 
 def test_the_trial_tries_what_the_profile_names(h100):

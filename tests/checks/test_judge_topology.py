@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from checks.profiles.schema import TopologySection
 from checks.rules.topology import (
     acs_findings,
     affinity_findings,
+    demand_findings,
     likeness_findings,
     policy_findings,
     read_zones,
     refused,
+    undecided,
+    with_kubelets,
 )
+from jobs.cluster.client.errors import ApiError
+from jobs.cluster.facts.kubelets import TopologyManager, topology_managers
 from tests.checks.fabric import faults, stage, unclear
 
 
@@ -148,3 +155,70 @@ def test_acs_is_judged_where_it_can_be_read(world, spec):
     assert faults(acs_findings(world, spec)) == []
     stage(world, 0, "topology")["acs"].append({"bus_id": "0000:17:00.0", "enabled": True})
     assert faults(acs_findings(world, spec)) == [("gpu-node-0", "topology.acs")]
+
+
+DEMAND = TopologySection(policy="single-numa-node", scope="pod")
+
+
+def demanded(item, h100, demand=DEMAND, why=None):
+    found = demand_findings(["gpu-node-0"], read_zones([item]), replace(h100, topology=demand), why or {})
+    return [(each.ok, each.fault, each.observed) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ok"),
+    [
+        ({"Policy": "single-numa-node", "Scope": "pod"}, True),
+        ({"Policy": "single-numa-node", "Scope": "container"}, False),
+        ({"Policy": "best-effort", "Scope": "pod"}, False),
+        ({"Policy": "single-numa-node"}, None),  # half a word is no pass
+        ({"Policy": "none"}, False),  # and enough for a fault
+        ({}, None),
+    ],
+)
+def test_a_policy_and_its_scope_can_be_demanded(h100, attributes, ok):
+    given = [{"name": f"topologyManager{key}", "value": value} for key, value in attributes.items()]
+    ((found, fault, _),) = demanded({"metadata": {"name": "gpu-node-0"}, "attributes": given}, h100)
+    assert (found, fault) == (ok, "topology.policy-differs" if ok is False else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "ok"),
+    [
+        ("SingleNUMANodePodLevel", True),
+        ("SingleNUMANodeContainerLevel", False),
+        ("Restricted", False),
+        ("SingleNUMANode", None),
+    ],
+)
+def test_the_older_objects_tell_a_scope_too(h100, name, ok):
+    assert [each[0] for each in demanded(topology_object(name, version=1), h100)] == [ok]
+
+
+def test_what_is_not_demanded_is_not_asked_for(h100):
+    item = topology_object("none", 4, 4)
+    assert undecided(["gpu-node-0", "b"], read_zones([item]), TopologySection(policy="none")) == ["b"]
+    assert [each[0] for each in demanded(item, h100, TopologySection(policy="none"))] == [True]
+    for wrong in ({"policy": "single-numa"}, {"scope": "node"}):
+        with pytest.raises(ValueError, match="unknown"):
+            TopologySection(**wrong)
+
+
+def test_kubelets_say_what_no_object_tells(h100):
+    """Where the account may ask them; one that does not answer is not known, and says why."""
+    config = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
+
+    def request(_, url_path, **__):
+        if "gpu-node-1" in url_path:
+            raise ApiError(url_path, status=502, message="no answer")
+        return SimpleNamespace(body={"kubeletconfig": {} if "gpu-node-2" in url_path else config})
+
+    nodes = ["gpu-node-0", "gpu-node-1", "gpu-node-2"]
+    told = topology_managers(SimpleNamespace(request=request), nodes)
+    assert told["gpu-node-0"] == TopologyManager("single-numa-node", "pod")
+    zones = with_kubelets({}, told)
+    why = {node: each.problem for node, each in told.items()}
+    found = list(demand_findings(nodes, zones, replace(h100, topology=DEMAND), why))
+    assert [each.ok for each in found] == [True, None, None]
+    assert "no answer" in found[1].observed
+    assert found[2].observed == "its /configz does not tell"

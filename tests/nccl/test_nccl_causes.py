@@ -311,6 +311,27 @@ def test_nothing_of_nccl_is_said_only_where_so():
     assert "Nothing in this log" not in bare["sentence"]
 
 
+@pytest.mark.parametrize("head", ["", INFO, A + INFO], ids=["bare", "marked", "headed"])
+@pytest.mark.parametrize(
+    "more", ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"]
+)
+def test_an_interface_alone_is_read_as_its_whole_line(head, more):
+    """As pages about NCCL write it: `NET/Socket : Using eth0`."""
+    alone, whole = (
+        judged(f"{head}NET/Socket : Using {text}\n" + (head + more if more else ""))
+        for text in ("eth0", "[0]eth0:10.1.1.1<0>")
+    )
+    assert "Nothing in this log" not in alone["sentence"]
+    kept = ("verdict", "inter_node_transport", "causes")
+    assert {key: alone.get(key) for key in kept} == {key: whole.get(key) for key in kept}
+    assert [each["fault"] for each in alone["faults"]] == [each["fault"] for each in whole["faults"]]
+
+
+@pytest.mark.parametrize("text", ["Using 2 threads and 8 sockets per thread", "Using eth0 is what you want to see"])
+def test_what_looks_like_an_interface_and_is_none_is_not_read(text):
+    assert "Nothing in this log" in judged(f"NET/Socket : {text}\n")["sentence"]
+
+
 RETRIED = A + WARN + RETRY + "\n" + A + INFO + "transport/net.cc:1134 -> 6\n"
 MASKED = "[1.2] NVRM: Xid (PCI:0000:9b:00): {}, pid=1234, name=python, GPU 0\n"
 LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {} network address. port: 29500, code: -98, name: EADDRINUSE, message: address already in use\n"

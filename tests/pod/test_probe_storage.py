@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import threading
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from jobs.pod.stages import objects, storage
 from jobs.pod.stages.deadline import Watch
+from jobs.trial.parts import PRESETS
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -212,9 +214,23 @@ def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
 def test_what_stands_for_keys_counts(tmp_path: Path) -> None:
     """A web identity or an agent of the platform is as good as keys; a token file that is not there is not."""
     token = tmp_path / "token"
-    assert not objects.can_sign(["A"], {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
+    key = ["AWS_ACCESS_KEY_ID"]
+    assert not objects.can_sign(key, {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
     token.touch()
-    assert objects.can_sign(["A"], {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
-    assert objects.can_sign(["A"], {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23"})
+    assert objects.can_sign(key, {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
+    assert objects.can_sign(key, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23"})
+    assert not objects.can_sign(["ACCESS_KEY"], {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23"})
     assert objects.can_sign([], {})
     assert objects.url_of("s3://b/x", "") == "https://b.s3.amazonaws.com/"
+
+
+def test_variables_that_name_the_bucket_are_looked_for_and_not_read() -> None:
+    """Without a uri nothing is reached: whatever S3_BUCKET_NAME says stays in the pod."""
+    asked = {"uri": "", "endpoint": "", "env": list(PRESETS["tao"])}
+    env = dict.fromkeys(PRESETS["tao"], "never-shown")
+    found = objects.reach(asked, env, Watch(60, 1))
+    assert (found["can_sign"], found["missing"], found["reachable"]) == (True, [], None)
+    assert "never-shown" not in json.dumps(found)
+    del env["S3_ENDPOINT_URL"]
+    found = objects.reach(asked, {**env, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://x"}, Watch(60, 1))
+    assert (found["can_sign"], found["missing"]) == (False, ["S3_ENDPOINT_URL"])

@@ -94,6 +94,16 @@ def test_a_trial_is_admitted_by_its_local_queue(bench, queues):
     judged(bench, outcome, "go")
 
 
+def test_the_exercise_without_gpus(bench, queues):
+    """A job of CPUs is let in, one that is too large for the quota starts no pod."""
+    queues.make()
+    bench.profile["extends"] = "cpu-gloo"
+    outcome = through(bench, "indexed", "kueue:trial", "--gang")
+    judged(bench, outcome, "go")
+    assert (state(outcome, "queue.admitted"), state(outcome, "queue.gang")) == ("passed", "passed")
+    assert "CPU ONLY" in outcome.text
+
+
 def test_a_quota_that_can_never_hold_the_trial(bench, queues):
     queues.make(gpus="8")
     judged(bench, through(bench, queue="kueue:trial"), "no-go", "queue.quota-short")

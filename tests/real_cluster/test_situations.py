@@ -336,3 +336,22 @@ def test_detached_and_attached(bench):
     attached = bench.command(["job", "attach", job, *whose, "--out", str(bench.folder / "attached")])
     assert attached.returncode == 0, attached.stdout + attached.stderr
     assert bench.left() == []
+
+
+@needs_pods
+@pytest.mark.parametrize(("policy", "verdict"), [("none", "go"), ("single-numa-node", "no-go")])
+def test_a_kubelet_tells_its_topology_policy_to_who_may_ask(bench, policy, verdict):
+    """No NodeResourceTopology is here: without the right it is not known, with it the kubelet itself says."""
+    bench.profile["topology"] = {"policy": policy, "scope": "container", "gpu_nic_max": None}
+    asked = ("preflight", "--check", "topology.policy")
+    outcome = bench.run(*asked)
+    judged(bench, outcome, "inconclusive")
+    assert "this account may not ask kubelets (get nodes/proxy)" in " ".join(outcome.text.split())
+    name = f"seatrial:{bench.namespace}:kubelets"
+    bench.cluster.kubectl("create", "clusterrole", name, "--verb=get", "--resource=nodes/proxy")
+    account = f"--serviceaccount={bench.namespace}:seatrial"
+    bench.cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", account)
+    try:
+        judged(bench, bench.run(*asked), verdict, *(["topology.policy-differs"] if verdict == "no-go" else []))
+    finally:
+        bench.cluster.kubectl("delete", "clusterrole,clusterrolebinding", name)

@@ -26,6 +26,7 @@ INSTEAD = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_SHARED_CREDENTIALS_FILE",
 )
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 
 def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
@@ -33,7 +34,7 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
     data: Dict[str, Any] = {
         "uri": bucket["uri"],
         "endpoint": bucket["endpoint"] or None,
-        "reachable": False,
+        "reachable": False if bucket["uri"] else None,
         "status": None,
         "region": None,
         "can_sign": can_sign(bucket["env"], env),
@@ -42,6 +43,8 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
         "error": None,
     }
     data["missing"] = [name for name in bucket["env"] if not env.get(name)]
+    if not bucket["uri"]:  # which bucket it is stands in the environment, which is not read
+        return data
     url = url_of(
         bucket["uri"], bucket["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     )
@@ -56,10 +59,13 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
 
 
 def can_sign(names: Any, env: Mapping[str, str]) -> bool:
-    """Say whether all named variables are set, or what stands for them."""
-    if all(env.get(str(name)) for name in names):
-        return True
-    return any(env.get(name) and (not name.endswith("FILE") or os.path.exists(env[name])) for name in INSTEAD)
+    """Say whether all named variables are set, or what stands for those of Amazon's SDKs."""
+    missing = [name for name in names if not env.get(str(name))]
+    if not all(name in KEYS for name in missing):
+        return False
+    return not missing or any(
+        env.get(name) and (not name.endswith("FILE") or os.path.exists(env[name])) for name in INSTEAD
+    )
 
 
 def url_of(uri: str, endpoint: str) -> str:

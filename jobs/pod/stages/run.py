@@ -26,6 +26,7 @@ from .rendezvous import Rendezvous
 
 START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
 STORAGE_S = 240.0
+ENDPOINTS_S = 40.0  # for all of them: they are tried at once
 WAITING_SAY_S = 5.0
 PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
@@ -67,6 +68,10 @@ class Probe:
         patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
         self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
         self.meet()
+        if trial.endpoints:
+            from . import endpoints  # noqa: PLC0415
+
+            self.stage("endpoints", ENDPOINTS_S, endpoints.blank(), self.endpoints, binds=False)
         if trial.storage:
             from . import storage  # noqa: PLC0415
 
@@ -256,6 +261,12 @@ class Probe:
         shown = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
         self.writer.say("network: %s" % "; ".join(shown))
         return outcome
+
+    def endpoints(self, data: Dict[str, Any]) -> str:
+        """Try the hosts that must, or must not, answer this pod."""
+        from . import endpoints  # noqa: PLC0415
+
+        return endpoints.run(data, self.trial.endpoints, self.watch)
 
     def collective(self, bench: BenchRun, chosen: Dict[str, Any], limit_s: float) -> None:
         """Run one collective, or say why not."""

@@ -53,6 +53,7 @@ class Trial:
         self.program = _choice(raw, "program", ("auto", "torch", "nccl-tests"))
         self.storage: Optional[Dict[str, Any]] = _storage(_section(raw, "storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
+        self.endpoints = _endpoints(raw)
         self.sweep = _sweep(_section(raw, "sweep"))
         self.training = _training(_section(raw, "training"))
         self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
@@ -119,6 +120,20 @@ def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
     if value and not isinstance(value, dict):
         raise SpecError("trial.json: %s must be an object" % key)
     return value or None
+
+
+def _endpoints(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """Return what the pods must, or must not, reach."""
+    return [
+        {
+            "text": _text(entry, "text"),
+            "host": _text(entry, "host"),
+            "port": _whole(entry, "port", 0, low=1, high=65535),
+            "kind": _choice(entry, "kind", ("tcp", "tls", "http")),
+            "forbidden": entry.get("forbidden") is True,
+        }
+        for entry in raw.get("endpoints") or []
+    ]
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
@@ -255,6 +270,6 @@ def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     s3 = []
     for entry in raw.get("s3") or []:
         names = [str(name) for name in entry.get("env") or []]
-        s3.append({"uri": _text(entry, "uri"), "endpoint": str(entry.get("endpoint") or ""), "env": names})
+        s3.append({"uri": str(entry.get("uri") or ""), "endpoint": str(entry.get("endpoint") or ""), "env": names})
     keys = [{key: _text(entry, key) for key in ("env", "secret", "key")} for entry in raw.get("credentials") or []]
     return {"paths": paths, "s3": s3, "credentials": keys, "burst_bytes": _whole(raw, "burst_bytes", 0, low=0)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypedDict, get_type_hints
 
 from .hardware import EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
-from .network import DnsStage, NetworkStage, PortStage, StorageStage
+from .network import DnsStage, EndpointsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
 from .sweep import SweepAgent, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
 
@@ -25,6 +25,7 @@ class Stages(TypedDict, total=False):
     dns: DnsStage
     port: PortStage
     network: NetworkStage
+    endpoints: EndpointsStage
     storage: StorageStage
     training: TrainingRun
     checkpoint: CheckpointRun

@@ -166,6 +166,23 @@ class Bucket(TypedDict, total=False):
     missing: list[str]
 
 
+class TriedEndpoint(TypedDict, total=False):
+    """A host that must answer, or must not; by its proxy, or direct."""
+
+    endpoint: str
+    forbidden: bool
+    reached: bool
+    by: str
+    error: str
+
+
+class EndpointsStage(TypedDict, total=False):
+    """The hosts that the profile names."""
+
+    error: str
+    tried: list[TriedEndpoint]
+
+
 class CredentialFacts(TypedDict, total=False):
     """Whether a variable that comes from a Secret's key is set; never its value."""
 

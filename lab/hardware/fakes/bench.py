@@ -182,9 +182,7 @@ def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
             f"# Collective test starting: {options['program']}",
         ]
     else:
-        lines = [
-            "# seatrial {} bench, torch {}, {} {}".format(options["op"], job["torch"], job["library"], job["nccl"])
-        ]
+        lines = [f"# seatrial {options['op']} bench, torch {job['torch']}, {job['library']} {job['nccl']}".rstrip()]
     lines += [
         "# nThread 1 nGpus 1 minBytes {min_bytes} maxBytes {max_bytes} step: {factor}(factor) warmup iters: {warmup} "
         "iters: {iters} agg iters: 1 validation: 1 graph: 0".format(**options),

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = options._replace(local=int(world["collective"].get("processes", options.local)))
     failures.announce_threads(options.local)
     me = describe_node(options, world)
-    if options.local > len(world["gpus"]):
+    if not _on_cpus() and options.local > len(world["gpus"]):
         return failures.invalid_device(options, me, len(world["gpus"]))
     rendezvous = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
     try:
@@ -82,7 +82,7 @@ def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
                 "clique": (world.get("mnnvl") or {}).get("clique", ""),
                 "bus": f"{int(bus + device + function, 16):x}",
                 "pci": f"{domain[-4:]}:{bus}:{device}".lower(),
-                "gpu": world["gpu"]["name"],
+                "gpu": "CPU" if _on_cpus() else world["gpu"]["name"],
                 "cpus": gpu.get("cpus", "0-95"),
                 "interface": list(oob) if oob else None,
                 "interfaces": interfaces,
@@ -132,8 +132,8 @@ def agree(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any
         "comm_id": "0x" + _digest(options.address, ranks[0]["pid"])[:16],
         "cuda_driver": "{}0{}0".format(*world["gpu"]["cuda"].split(".")),
         "torch": world["collective"].get("torch", "2.11.0"),
-        "nccl": _version(world),
-        "library": "rccl" if world["gpu"].get("vendor") == "amd" else "nccl",
+        "nccl": "" if _on_cpus() else _version(world),
+        "library": "gloo" if _on_cpus() else "rccl" if world["gpu"].get("vendor") == "amd" else "nccl",
         "failed": [rank for rank in ranks if rank["failure"]],
     }
 
@@ -143,6 +143,7 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
     behaviour, speaks = world["collective"], any(rank["rank"] == 0 for rank in mine)
     if behaviour.get("replay"):
         return _replay(behaviour["replay"], options)
+    mine = [] if _on_cpus() else mine  # what gloo does it does without a log
     logs = [_log(rank, behaviour) for rank in mine]
     for log, rank in zip(logs, mine, strict=True):
         nccllog.begin(log, job, rank, os.environ)
@@ -237,6 +238,11 @@ def _measure(
     deviation = bench.Deviation(seed, scale, noise, wrong)
     sides = bench.BOTH_SIDES if options.bench.get("program") else bench.SIDES
     return bench.rows(op, sizes, plan.ranks, curve, int(options.bench["cycles"]), deviation, sides)
+
+
+def _on_cpus() -> bool:
+    """Whether the bench was told to measure the CPUs: its ranks then talk by gloo, over TCP."""
+    return os.environ.get("SEATRIAL_BENCH_DEVICE") == "cpu"
 
 
 def _tell(facts: Mapping[str, Any]) -> None:

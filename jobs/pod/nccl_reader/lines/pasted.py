@@ -28,7 +28,8 @@ _HEADED = re.compile(
 # Lines that somebody cut down to their message.
 _BARE = re.compile(
     rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
-    rb"|NET/(?:IB|Socket) ?: (?:Using \[|No device)|Using network |Connected all rings, use ring |Bootstrap ?: Using "
+    rb"|NET/(?:IB|Socket) ?: (?:Using (?:\[|[a-z][\w.@-]{1,15}\s*$)|No device)"
+    rb"|Using network |Connected all rings, use ring |Bootstrap ?: Using "
     rb"|NET/Plugin ?: |NET/OFI |(?:Initialized|Assigned|Failed to initialize) NET plugin "
     rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
@@ -53,7 +54,7 @@ def found(first: bytes) -> Optional[Done]:
     escaped = b"NCCL" in head and (b"\\[" in head or b"NCCL\\_" in head)
     signs = not head.isascii() and (b"NCCL" in head or b"busbw" in head) and any(sign in head for sign, _ in _SIGNS)
     bare = b"NCCL INFO" not in head and (
-        b" via NET/" in head or b"NET/IB : Using [" in head or b"NET/Socket : Using [" in head
+        b" via NET/" in head or b"NET/IB : Using [" in head or b"NET/Socket : Using " in head
     )
     done = Done(entities, escaped, signs, cut_width(head), bare)
     return done if any(done) else None

@@ -1,0 +1,88 @@
+"""A trial on CPUs alone (gpu.per_node: 0): nodes for its pods, and an all_reduce by gloo instead of NCCL's.
+
+It tries the way to training (names, ports, packets, queue, storage) on a cluster without GPUs. Of GPUs and their fabric
+it says nothing, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from checks.framework.evidence import Evidence
+from checks.framework.session import Session
+from checks.profiles.loader import Profile
+from checks.rules.bandwidth import correctness_findings
+from checks.rules.capacity import room_findings, rooms, shortage
+from checks.rules.collectives import analysed, completed_findings, over_all_nodes, put_with_steps
+from checks.rules.nodes import node_findings
+from checks.rules.pool import Pool
+from checks.rules.visibility import require_seen, skip_on_demand
+from jobs.cluster.facts.inventory import Inventory
+from jobs.nccl.job_document import JobDocument
+from jobs.run.result import TrialResult
+from jobs.trial.spec import TrialSpec
+
+Jobs = Mapping[str, JobDocument | None]
+pytestmark = pytest.mark.cpu
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "cpu.nodes",
+    "There are enough nodes that take a pod, and all are Ready",
+    by_node=True,
+    requires=["api.version"],
+    faults=["nodes.none", "nodes.too-few", "nodes.not-ready", "nodes.pressure", "nodes.tainted", "nodes.cordoned"],
+    needs=["nodes"],
+    proven_by=["job.started"],
+)
+def test_nodes_are_ready(
+    cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, seatrial: Session, evidence: Evidence
+) -> None:
+    """As many nodes as the trial spans take its pod, and every node beside the control plane is Ready.
+
+    What a taint or a cordon keeps from the trial matters only where too few others are left. A node that is not Ready
+    takes no pod: look at its kubelet, its container runtime and its disk.
+    """
+    require_seen(evidence, cluster, "nodes")
+    skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
+    evidence.expect(node.name for node in pool.nodes)
+    evidence.note(*pool.notes())
+    judged = list(node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
+    found = rooms(cluster, pool.nodes, spec)
+    kept_away = {finding.subject: finding for finding in room_findings(found, spec) if finding.ok is not True}
+    evidence.put(kept_away.get(finding.subject, finding) if finding.ok else finding for finding in judged)
+    if all(finding.subject != "cluster" for finding in judged):
+        evidence.put(shortage(found, pool, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "cpu.all-reduce",
+    "The all_reduce over all nodes completes on CPUs (gloo)",
+    requires=["rendezvous.port"],
+    unless_failed=["network.mtu"],
+    faults=["nccl.hang", "nccl.crash", "nccl.program"],
+)
+def test_the_all_reduce_of_cpus_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
+    """The bench's all_reduce ends on every node and prints its whole table, by gloo over the pods' own network.
+
+    It is the program that GPUs would run, with another library: that the ranks meet and talk is shown, how fast the
+    fabric is and what carries the data is not.
+    """
+    evidence.expect(over_all_nodes(spec).values())
+    put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "cpu.sums", "The sums of the CPUs are right", requires=["cpu.all-reduce"], faults=["nccl.wrong-results"]
+)
+def test_the_sums_of_cpus_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
+    """Every row of the table was checked and holds no wrong element."""
+    put_with_steps(evidence, correctness_findings(analysed(nccl_jobs)), nccl_jobs)
+    evidence.verdict()

@@ -1,0 +1,32 @@
+"""Where driver and toolkit are the provider's, nothing else of the GPUs goes without judgement."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.program import seatrial
+
+
+@pytest.mark.parametrize(
+    ("scenario", "faults"),
+    [
+        ("driver-old", set()),
+        ("toolkit-old", set()),
+        ("ecc-uncorrected", {"gpu.ecc"}),
+        ("gpu-count-pod", {"runtime.gpu-count"}),
+        ("gpu-throttled", {"gpu.throttled"}),
+        ("nvlink-down", {"gpu.nvlink-down"}),
+        ("driver-mismatch", {"runtime.nvidia-smi"}),  # whoever it belongs to: no pod can use these GPUs
+    ],
+)
+def test_the_variable_leaves_out_driver_and_toolkit_alone(scenario, faults, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAO_K8S_SKIP_NODE_RUNTIME_CHECK", "1")
+    done = seatrial("accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path))
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert set(record["faults"]) == faults, done.stdout
+    assert done.returncode == (1 if faults else 0), done.stdout
+    ended = {check["id"]: check for check in record["checks"]}
+    assert "TAO_K8S_SKIP_NODE_RUNTIME_CHECK=1" in ended["runtime.toolkit"]["reason"]
+    assert faults or "TAO_K8S_SKIP_NODE_RUNTIME_CHECK=1" in ended["runtime.gpus"]["notes"][-1]
