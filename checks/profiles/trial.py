@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from jobs.trial.admission_policy import NETWORKS
 from jobs.trial.names import SpecError
+from jobs.trial.needs import NETWORKS
 from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec, Queue
 from jobs.trial.spec import TrialSpec
 from reports.schema import RecordedPod
