@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+from jobs.trial.job_spec import JobSpec
 from jobs.trial.names import SpecError
 from jobs.trial.needs import NETWORKS
 from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec, Queue
@@ -52,6 +53,15 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
     )
+
+
+_OF_ONE_JOB = ("run_id", "namespace", "name", "command", "nodes", "anti_affinity", "time_limit_s", "ttl_s")
+
+
+def job_defaults(profile: Profile) -> dict[str, Any]:
+    """Return what a profile says of a user's own job: fields of its JobSpec, for create_job(profile=...)."""
+    spec = spec_of(profile, run_id="job", namespace="job")
+    return {each.name: getattr(spec, each.name) for each in fields(JobSpec) if each.name not in _OF_ONE_JOB}
 
 
 def recorded_pod(spec: TrialSpec) -> RecordedPod:
