@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from checks.rules.contract import Around
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.workloads import Manifests
+    from jobs.nccl.job_document import Lacking
 
 DESCRIPTION = """\
 Compare a job's pod templates with what training across nodes needs: RDMA devices, networks, IPC_LOCK, /dev/shm, the
@@ -175,10 +176,33 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
     return list(_of(f"{kind}/{name}", sort_out([raw]), around, _services(kube)))
 
 
+def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacking]:
+    """Return what the manifest of a workload of the cluster lacks for sure; nothing where it cannot be read."""
+    from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- as above
+    from jobs.faults.advice import explain  # noqa: PLC0415 -- as above
+
+    try:
+        judged = of_cluster(kube, kind, name, of_profile(profile)) if kind in KINDS else []
+    except (ClusterError, ManifestError):
+        return []
+    return [
+        {
+            "fault": each.fault,
+            "subject": each.subject,
+            "observed": each.observed,
+            "expected": each.expected,
+            "remedy": explain(each.fault)["remedy"],
+        }
+        for one in judged
+        for each in one.said(ok=False)
+    ]
+
+
 def _get(kube: Kube, kind: str, name: str) -> Unstructured:
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- as above
 
     group, version, resource = KINDS[kind]
+    kube.require("get", resource, group=group, namespace=kube.namespace)
     word = next(spoken for spoken in _SPOKEN if spoken.lower() == kind)
     raw = as_map(kube.get(path(resource, name, namespace=kube.namespace, group=group, version=version)))
     return {"kind": word, **raw}
@@ -189,7 +213,6 @@ _SPOKEN = ("Job", "JobSet", "MPIJob", "PyTorchJob", "TrainJob", "RayJob", "State
 
 def _optional(kube: Kube, kind: str, name: str) -> Unstructured | None:
     try:
-        kube.require("get", KINDS[kind][2], group=KINDS[kind][0], namespace=kube.namespace)
         return _get(kube, kind, name)
     except ApiError:
         return None
