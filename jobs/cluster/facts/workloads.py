@@ -6,6 +6,7 @@ tags, and of any shape. What a controller adds to its pods (labels, host names) 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +119,8 @@ _Loader.yaml_implicit_resolvers = {
 def _objects(text: str) -> list[object]:
     try:
         if text.lstrip()[:1] == "{":
-            return [json.loads(text)]
+            with contextlib.suppress(json.JSONDecodeError):  # YAML begins so, too
+                return [json.loads(text)]
         loaded = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
