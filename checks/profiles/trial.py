@@ -16,12 +16,15 @@ from reports.schema import RecordedPod
 from .profile import Profile
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL = "node", "ring", "default", "sendrecv", "alltoall"
+COMMAND = "command"
+"""What --command asks for, in the place of all these: the user's own program."""
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
     DEFAULT: "all_reduce",
     SENDRECV: "sendrecv",
     ALLTOALL: "all_to_all",
+    COMMAND: "all_reduce",
 }
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
@@ -112,6 +115,8 @@ def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
     """
     repeats = profile.bench.repeats
     for name, op in OPERATIONS.items():
+        if name == COMMAND:
+            continue
         scope = "node" if name == NODE else "job"
         floors = [f for f in profile.floors if f.collective == op and (f.nodes == 1) == (scope == "node")]
         if (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):

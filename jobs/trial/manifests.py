@@ -223,6 +223,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
 
 def _collective(item: Collective) -> dict[str, object]:
     document = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
+    document |= {"command": list(item.command)} if item.command else {}
     return document | ({"bench": asdict(item.bench)} if item.bench else {})
 
 
