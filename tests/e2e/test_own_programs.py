@@ -76,7 +76,7 @@ def test_a_program_that_shows_nothing_is_never_green(accept, command):
 
 
 def test_a_program_without_a_table_has_shown_no_bandwidth(accept):
-    done, record = accept(f"{TRAIN} | grep -v '^ '")
+    done, record = accept(f"{TRAIN} > /dev/null")
     assert done.returncode == 10, done.stdout
     got = outcomes(record)
     assert (got["nccl.completed"], got["nccl.transport"]) == ("passed", "passed")
