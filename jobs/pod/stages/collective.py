@@ -143,7 +143,7 @@ class BenchRun:
     def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
         """Run the program; once more in other words where it does not know these."""
         self._attempt(data, name, argv, env, alone=alone)
-        again = _older_argv(argv, data) if data["program"] != "command" else None
+        again = _older_argv(argv, data) if data.get("program") != "command" else None
         if again and not self.watch.stopped():
             data["command"] = again
             self._attempt(data, name, again, env, alone=alone)
@@ -218,7 +218,7 @@ class BenchRun:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                cwd=None if data["program"] == "command" else self.place,
+                cwd=None if data.get("program") == "command" else self.place,
                 env=dict(env),
             )
         except OSError as error:
@@ -234,7 +234,7 @@ class BenchRun:
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
             # Whether a program of the user's would have come to its end nobody knows.
-            if data["timed_out"] and data["program"] != "command":  # said in the log too, which is read on its own
+            if data["timed_out"] and data.get("program") != "command":  # said in the log too, which is read on its own
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
