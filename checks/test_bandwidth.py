@@ -8,7 +8,7 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
-from checks.profiles.trial import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
+from checks.profiles.trial import ALLTOALL, COMMAND, DEFAULT, OPERATIONS, RING, SENDRECV
 from checks.rules import rdma
 from checks.rules.bandwidth import (
     blind_findings,
@@ -78,7 +78,7 @@ def test_users_get_the_bandwidth(
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
     evidence.note(*rdma.nic_notes(trial, profile))
-    judge(DEFAULT, trial, nccl_jobs, spec, profile, evidence)
+    judge(COMMAND if runs_command(spec) else DEFAULT, trial, nccl_jobs, spec, profile, evidence)
 
 
 @pytest.mark.acceptance
@@ -127,13 +127,14 @@ def test_all_to_all_reaches_its_floor(
     unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default", "nccl.bandwidth-node"],
     faults=["nccl.unstable"],
 )
-def test_repeats_agree(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """The repeats of every row of 1 GiB and more lie within the profile's spread.
 
     A median that holds with repeats far apart is a fabric that others use too, a link that retrains, a GPU that is
     throttled now and then: training then runs at the pace of the worst.
     """
     limit = profile.bench.spread_max
+    skip_for_a_command(RING, spec, evidence)
     if limit is None:
         evidence.skip("no profile says how far repeats may lie apart (bench.spread_max)")
     if profile.bench.repeats < 2:
@@ -154,8 +155,12 @@ def judge(
     name: str, trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
     """Judge one table against the floors of its collective and algorithm."""
-    op, algorithm = OPERATIONS[name], RING if name == RING else DEFAULT
-    floors = floors_of(profile, name, spec.nodes)
+    skip_for_a_command(name, spec, evidence)
+    op, algorithm = (
+        OPERATIONS[name],
+        RING if name == RING or (name == COMMAND and asks_for_ring(nccl_jobs.get(name))) else DEFAULT,
+    )
+    floors = floors_of(profile, RING if algorithm == RING else name, spec.nodes)
     if not floors and name in (SENDRECV, ALLTOALL) and profile.known:
         evidence.skip(f"profile {profile.name} has no floor for {op} on {spec.nodes} nodes")
     job = nccl_jobs.get(name)
@@ -164,9 +169,29 @@ def judge(
         evidence.unknown("there is no table to judge")
     for text in notes(name, job, table, profile, facts(trial, 0, name)):
         evidence.note(text)
+    if name == COMMAND and (size := (job["ranks"], job["nodes"])) != (spec.nodes * spec.gpus_per_node, spec.nodes):
+        evidence.unknown(f"floors are of all GPUs, and the program had {size[0]} ranks on {size[1]} nodes")
     if not floors:
         said = f"profile {profile.name} has" if profile.known else "no profile (pass --profile NAME): there is"
         evidence.unknown(f"{said} no floor for {op}, {algorithm}, {spec.nodes} nodes")
     evidence.put(floor_findings(table, floors))
     evidence.put(impossible_findings(name, job, table, profile, spec))
     evidence.judge(blind_findings(table, floors, profile), sources(floors, profile))
+
+
+def runs_command(spec: TrialSpec) -> bool:
+    """Tell whether the trial runs the user's own program."""
+    return any(chosen.command for chosen in spec.collectives)
+
+
+def asks_for_ring(job: JobDocument | None) -> bool:
+    """Tell whether a log shows that NCCL was told to use rings."""
+    return job is not None and str(job["env"].get("NCCL_ALGO", "")).lower() == RING
+
+
+def skip_for_a_command(name: str, spec: TrialSpec, evidence: Evidence) -> None:
+    """Skip what only the trial's own collectives measure, where the user's program is run in their place."""
+    if runs_command(spec) and name != COMMAND:
+        evidence.skip(
+            "--command: your program is run in the place of this collective (nccl.bandwidth-default judges it)"
+        )

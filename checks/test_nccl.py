@@ -8,9 +8,10 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
+from checks.profiles.trial import COMMAND
 from checks.rules import rdma, transport
 from checks.rules.bandwidth import correctness_findings
-from checks.rules.collectives import analysed, completed_findings, over_all_nodes, put_with_steps
+from checks.rules.collectives import analysed, completed_findings, last_words, over_all_nodes, put_with_steps
 from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -24,7 +25,7 @@ Jobs = Mapping[str, JobDocument | None]
     "Collectives over all nodes complete",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
-    faults=["nccl.hang", "nccl.crash", "nccl.program"],
+    faults=["nccl.hang", "nccl.crash", "nccl.program", "nccl.own-program", "nccl.nothing-shown"],
 )
 def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Each collective ends on every rank and prints its whole table: all_reduce by Ring and as NCCL chooses, send/recv.
@@ -34,6 +35,7 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
     """
     evidence.expect(over_all_nodes(spec).values())
     put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
+    evidence.note(*last_words(trial, spec))
     evidence.verdict()
 
 
@@ -43,7 +45,13 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
     "No traffic between nodes uses sockets",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
-    faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
+    faults=[
+        "nccl.socket-fallback",
+        "nccl.mixed-transport",
+        "nccl.no-evidence",
+        "nccl.log-truncated",
+        "nccl.nothing-shown",
+    ],
 )
 def test_no_data_goes_through_sockets(
     trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence
@@ -123,7 +131,9 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
     unless_failed=["nccl.ranks"],
     faults=["nccl.rail-missing", "nccl.no-evidence"],
 )
-def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+def test_every_rail_carries_data(
+    trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
     """Each node uses as many network devices as the profile says, counted from the channels and not from the banner.
 
     A lost rail costs up to half of the bandwidth, or nothing that a benchmark would notice, depending on the algorithm.
@@ -133,6 +143,9 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
         evidence.skip(f"between the nodes of profile {profile.name} is NVLink, which has no rails")
     if profile.fabric.rails is None:
         evidence.unknown(transport.NO_PROFILE)
+    own = nccl_jobs.get(COMMAND)
+    if own is not None and own["ranks"] != spec.nodes * spec.gpus_per_node:
+        evidence.unknown(f"the program had {own['ranks']} ranks: which rails those use is not what all GPUs use")
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
     evidence.note(*rdma.nic_notes(trial, profile))
     evidence.verdict()

@@ -41,6 +41,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial profile ...     lint, detect or capture a profile
   seatrial rbac [...]      the least rights for a run; --tenant: one Role
   seatrial cron            what a CronJob starts: idle GPUs, one at a time
+  seatrial lint FILE       a job's manifest, or job/NAME, before it runs
   seatrial policy          an admission policy from what was proven
   seatrial serve DIR       metrics of the newest run, for Prometheus
   seatrial job ...         run a job of yours; status, logs, cancel of any
@@ -218,6 +219,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "compare": "cli.compare:main",
     "mark": "cli.mark:main",
     "cron": "cli.schedule.cron:main",
+    "lint": "cli.lint:main",
     "policy": "cli.policy:main",
     "serve": "cli.serve:main",
     "profile": "cli.profile:main",

@@ -128,6 +128,7 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
         job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:
         workload.tell_around(jobs[0])
+        workload.tell_manifest(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
         if (job["nccl_version"] or "").startswith("RCCL"):
@@ -216,6 +217,15 @@ class _Workload:
             job["around"] = moments
             if not_seen:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
+
+    def tell_manifest(self, job: JobDocument) -> None:
+        """Add what the workload's pod template lacks, where its log is none of a job that is well."""
+        from cli.lint import lacking  # noqa: PLC0415 -- most logs are files
+
+        assert self.kube is not None
+        ((kind, name),) = self.named.values()
+        if job["verdict"] != "go" and (found := lacking(self.kube, kind, name, self.options.profile)):
+            job["manifest"] = found
 
     def tail(self, name: str) -> list[str]:
         """Return the last lines of a log that was read."""

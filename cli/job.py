@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.job_run import add_options, document, run, show, split, status_code
+from checks.profiles.errors import ProfileError
+from cli.job_run import add_options, document, print_manifests, run, show, split, status_code
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
 from reports.plain import plain
@@ -77,13 +78,13 @@ def main(arguments: Sequence[str]) -> int:
     from jobs.trial.names import SpecError  # noqa: PLC0415
 
     try:
-        kube = connect(options)
         if options.action == "run":
-            return run(kube, options, command)
+            return print_manifests(options, command) if options.print_manifests else run(options, command)
+        kube = connect(options)
         if options.action == "attach":
             return _attach(kube, options)
         return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
-    except (ConfigError, JobError, SpecError) as error:
+    except (ConfigError, JobError, ProfileError, SpecError) as error:
         return refuse(f"job {options.action}", error)
     except ClusterError as error:
         return refuse(f"job {options.action}", error, INCONCLUSIVE)

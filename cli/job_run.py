@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tabulate import tabulate
 
-from cli.usage import INCONCLUSIVE, Parser, refuse
+from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 from jobs.trial.job_spec import LAUNCHERS
 from reports.plain import plain
 
 if TYPE_CHECKING:
-    from jobs.cluster.client.kube import Kube
     from jobs.run.handle import JobHandle, Seen
     from jobs.run.logs import Follower
 
@@ -31,11 +30,12 @@ _DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watche
 
 def add_options(one: Parser) -> None:
     """Add the options of ``seatrial job run``; its command stands behind ``--``."""
-    one.add_argument("--image", metavar="IMAGE", required=True, help="with a tag or a digest")
-    one.add_argument("--gpus", metavar="N", type=int, default=1, help="of each node (default: 1; 0: a job on CPUs)")
+    one.add_argument("--image", metavar="IMAGE", default="", help="with a tag or a digest")
+    one.add_argument("--profile", metavar="NAME|FILE", help="what is not said here: image, NICs, networks, queue, ...")
+    one.add_argument("--gpus", metavar="N", type=int, help="of each node (default: the profile's, or 1; 0: CPUs only)")
     one.add_argument("--nodes", metavar="N", type=int, default=1, help="pods, each a rank of its own (default: 1)")
     one.add_argument("--name", metavar="NAME", default="", help="of the job (default: job- and ten characters)")
-    one.add_argument("--launcher", choices=LAUNCHERS, default="indexed", help="what starts the pods (default: indexed)")
+    one.add_argument("--launcher", choices=LAUNCHERS, default="", help="what starts the pods (default: indexed)")
     one.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
     for option, form, what in (
         ("--env", "NAME=VALUE", "a variable of the container"),
@@ -49,6 +49,7 @@ def add_options(one: Parser) -> None:
     one.add_argument("--memory", metavar="SIZE", help="the same of memory: 64Gi")
     one.add_argument("--time-limit", metavar="SECONDS", type=int, default=0, help="when Kubernetes ends it")
     one.add_argument("--no-guard", action="store_true", help="create it also where it does not fit the nodes")
+    one.add_argument("--print-manifests", action="store_true", help="print what would be created, and create nothing")
     one.add_argument("--detach", action="store_true", help="create it and leave it to the cluster")
     one.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -60,37 +61,61 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def run(kube: Kube, options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Create the job and follow it; raises SpecError and JobError for what was asked wrong, ClusterError."""
-    from jobs.run.handle import Refused  # noqa: PLC0415
-    from jobs.run.launcher import Launcher  # noqa: PLC0415 -- --help does not load the client
-    from jobs.trial.names import SpecError  # noqa: PLC0415
+def asked(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]:
+    """Return the job in the words of create_job. Raises SpecError and ProfileError for what was asked wrong."""
+    from jobs.trial.names import SpecError  # noqa: PLC0415 -- as below
 
     if not command:
         raise SpecError("the command is missing: -- PROGRAM ARGUMENT... stands behind all options")
+    if not options.image and not options.profile:
+        raise SpecError("--image is missing, or --profile, which names one")
+    more: dict[str, Any] = {key: value for key, value in (("cpu", options.cpu), ("memory", options.memory)) if value}
+    if options.profile:
+        from checks.profiles.loader import load_profile  # noqa: PLC0415 -- most jobs have none
+        from checks.profiles.trial import job_defaults  # noqa: PLC0415 -- as above
+
+        more["profile"] = job_defaults(load_profile(options.profile))
+    rdma = {name: _number(name, amount) for name, amount in pairs("--rdma", options.rdma).items()}
+    return {
+        "image": options.image,
+        # One word with a space is a line for the shell, as it is to sh -c.
+        "command": command[0] if len(command) == 1 and re.search(r"\s", command[0]) else command,
+        "gpu_count": options.gpus,
+        "num_nodes": options.nodes,
+        "name": options.name,
+        "env_vars": pairs("--env", options.env),
+        "image_pull_secret": options.pull_secret,
+        "node_selector": pairs("--node-selector", options.node_selector),
+        "launcher": options.launcher,
+        "queue": options.queue,
+        "mounts": pairs("--mount", options.mount),
+        "rdma": rdma or None,
+        "time_limit_s": options.time_limit,
+        **more,
+    }
+
+
+def print_manifests(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Print the objects of the job as YAML; no cluster is asked. Raises SpecError and ProfileError."""
+    from jobs.trial.job_spec import own_job  # noqa: PLC0415 -- as below
+    from jobs.trial.manifests import job_of, to_yaml  # noqa: PLC0415 -- as below
+
+    spec = own_job(namespace=options.namespace or "default", **asked(options, command))
+    print(to_yaml(job_of(spec)), end="")
+    return 0
+
+
+def run(options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Create the job and follow it; raises what `asked` does, JobError, ConfigError and ClusterError."""
+    from jobs.run.handle import Refused  # noqa: PLC0415
+    from jobs.run.launcher import Launcher  # noqa: PLC0415 -- --help does not load the client
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    more = {key: value for key, value in (("cpu", options.cpu), ("memory", options.memory)) if value}
     try:
-        rdma = {name: _number(name, amount) for name, amount in pairs("--rdma", options.rdma).items()}
-        handle = Launcher(kube, _tell).create_job(
-            image=options.image,
-            # One word with a space is a line for the shell, as it is to sh -c.
-            command=command[0] if len(command) == 1 and re.search(r"\s", command[0]) else command,
-            gpu_count=options.gpus,
-            num_nodes=options.nodes,
-            name=options.name,
-            env_vars=pairs("--env", options.env),
-            image_pull_secret=options.pull_secret,
-            node_selector=pairs("--node-selector", options.node_selector),
-            launcher=options.launcher,
-            queue=options.queue,
-            mounts=pairs("--mount", options.mount),
-            rdma=rdma,
-            guard=not options.no_guard,
-            time_limit_s=options.time_limit,
-            **more,
-        )
+        job = asked(options, command)
+        kube = connect(options)
+        handle = Launcher(kube, _tell).create_job(**job, guard=not options.no_guard)
     except Refused as error:
         if options.json:
             print(json.dumps({"job": None, "namespace": kube.namespace, "failure_analysis": asdict(error.analysis)}))

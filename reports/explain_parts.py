@@ -86,6 +86,8 @@ def what_happened(job: Job) -> Iterator[Part]:
     yield Part(lead=" · ".join(_facts(job)))
     if job.get("around"):
         yield Part(title="What happened around it (UTC)", items=list(_around(job)))
+    if job.get("manifest"):
+        yield Part(title="What the pod template lacks", items=list(_lacking(job)))
     if job.get("places"):
         yield Part(title="Ranks that the others wait for", items=list(_places(job)))
 
@@ -161,6 +163,7 @@ def _count(number: int | None, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
+_EFFECTS = {"nccl.socket-fallback", "nccl.mixed-transport"}
 _ROLES = {"failure": "the failure", "likely": "LIKELY THE CAUSE", "possible": "possible", "nearby": "only nearby"}
 
 
@@ -171,6 +174,15 @@ def _around(job: Job) -> Iterator[Item]:
         role = _ROLES.get(each["role"], each["role"])
         below = (Below(role, plain(each["why"], 200)),) if each["why"] else ()
         yield Item(f"{plain(each['at'], 40)[:19].replace('T', ' ')}  {place}: {plain(each['text'], 300)}", below)
+
+
+def _lacking(job: Job) -> Iterator[Item]:
+    """Yield what the workload's manifest lacks; a log that shows its effect is named with it."""
+    shown = {fault["fault"] for fault in job["faults"]} & _EFFECTS
+    for each in job.get("manifest", ())[:MAX_PLACES]:
+        sockets = "the log shows sockets; " if shown and each["fault"] == "manifest.no-rdma" else ""
+        text = f"{each['fault']}: {sockets}{plain(each['observed'], 300)} (expected {plain(each['expected'], 200)})"
+        yield Item(text, (Below("remedy", each["remedy"]),))
 
 
 def _places(job: Job) -> Iterator[Item]:

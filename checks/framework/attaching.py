@@ -37,6 +37,7 @@ class GivenOptions(TypedDict, total=False):
     nodes: str
     registry: str
     image: str
+    command: str
     launcher: str
     queue: str
     model_size: str

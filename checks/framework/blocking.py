@@ -32,6 +32,8 @@ NOTHING_AFTER = frozenset(
         "gpu.held-by-slurm",
         "quota.in-use",
         "nccl.program",
+        "nccl.own-program",
+        "nccl.nothing-shown",
         "stack.driver-upgrade",
     }
 )

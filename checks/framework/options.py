@@ -17,9 +17,9 @@ from checks.profiles.schema import parameters
 
 LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
-OF_ACCEPT = ("--checkpoint", "--gang")
+OF_ACCEPT = ("--command", "--checkpoint", "--gang")
 """Options of one of the two that the other would leave untried, and yet end with a go."""
-OF_TRIAL = ("--checkpoint", "--model-size", "--gang", "--soak", "--detach")
+OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--detach")
 """Options of what a trial does, of which preflight does nothing."""
 ALL = "all"
 """What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
@@ -40,6 +40,7 @@ class Options:
     trial_on: tuple[str, ...] = ()
     registry: str = ""
     image: str = ""
+    command: str = ""
     launcher: str = ""
     queue: str = ""
     gang: bool = False
@@ -96,6 +97,7 @@ def add_options(option: Callable[..., object]) -> None:
     option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="of the trial's pods: a tag or a digest")
+    option("--command", metavar="TEXT", help="your own program on each node, by /bin/bash -c, in the benchmark's place")
     option("--launcher", metavar="KIND", default="", help="indexed (default), mpijob, pytorchjob, trainjob")
     option("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE], none")
     option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")
@@ -155,6 +157,7 @@ def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
         "all_nodes": get("--nodes") == ALL,
         "on": () if of_a_run else names_in(get("--on")),
         "trial_on": of_a_run or names_in(get("--trial-on")),
+        "command": _command(get("--command")),
         "model_size": _size(get("--model-size")),
         "out": (cwd / get("--out")).absolute() if get("--out") else None,
         "budget_s": _seconds("--budget", get("--budget")),
@@ -191,6 +194,12 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
         yield "--record leaves its recording in --out DIR: name one"
     for name in filter(get, ("--kubeconfig", "--context") if options.simulated else ()):
         yield f"{name} contradicts --cluster {options.cluster}: leave one of them out"
+
+
+def _command(text: str | None) -> str:
+    if text is not None and not text.strip():
+        raise pytest.UsageError("--command is empty: name the program that each node runs")
+    return text or ""
 
 
 def _size(text: str | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ from checks.framework.session import SESSION, Session
 from checks.profiles.loader import without_gpus
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
-from jobs.cluster.redact import redact
+from jobs.cluster.redact import redact, safe
 from jobs.faults.catalogue import Fault
 from reports.record import CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
@@ -168,6 +169,8 @@ def _selection(config: pytest.Config) -> str:
     chosen += [f"--check {c}" for c in get("--check")]
     for name in ("deselect", "ignore", "ignore_glob"):
         chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
+    # What a program of the user's own shows is less than an acceptance.
+    chosen += [f"--command {shlex.quote(safe(c, 300))}" for c in [get("--command")] if c]
     chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
     chosen += [a for a in (*config.stash[NAMED], *config.args) if "::" in a or a.endswith(".py")]
     if not chosen and (dropped := config.stash[DROPPED]):

@@ -138,6 +138,9 @@ class Session:
         self.run.seatrial = version()
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
+        if self.options.command:  # NCCL chooses the algorithm of a program that does not
+            swapped = {"nccl.bandwidth-ring": "nccl.bandwidth-default"}
+            self.run.required = tuple(dict.fromkeys(swapped.get(each, each) for each in self.run.required))
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
         if self.simulation:
             facts = {key: fact for key, fact in self.simulation.facts.items() if fact and key in SIMULATED_FACTS}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from jobs.trial.job_spec import queue_of
 from jobs.trial.names import SpecError
-from jobs.trial.parts import TrainingSpec
+from jobs.trial.parts import Collective, TrainingSpec
 
 from ..profiles.cluster_defaults import pod_defaults
-from ..profiles.trial import checkpoint_of, spec_of
+from ..profiles.trial import COMMAND, checkpoint_of, spec_of
 
 if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
@@ -58,6 +58,9 @@ def build_spec(
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
     made = replace(made, **defaults)
+    if options.command:
+        own = Collective(name=COMMAND, command=("/bin/bash", "-c", options.command))
+        made = replace(made, collectives=(own,))
     made = trained(made, options.soak_s) if options.training else made
     return checkpointed(made, profile) if options.checkpoint else made
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from jobs.trial.admission_policy import NETWORKS
+from jobs.trial.job_spec import JobSpec
 from jobs.trial.names import SpecError
+from jobs.trial.needs import NETWORKS
 from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec, Queue
 from jobs.trial.spec import TrialSpec
 from reports.schema import RecordedPod
@@ -15,6 +16,8 @@ from reports.schema import RecordedPod
 from .profile import Profile
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
+COMMAND = "command"
+"""What --command asks for, in the place of all these: the user's own program."""
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
@@ -22,6 +25,7 @@ OPERATIONS = {
     SENDRECV: "sendrecv",
     ALLTOALL: "all_to_all",
     GLOO: "all_reduce",
+    COMMAND: "all_reduce",
 }
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
@@ -56,6 +60,15 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
     )
+
+
+_OF_ONE_JOB = ("run_id", "namespace", "name", "command", "nodes", "anti_affinity", "time_limit_s", "ttl_s")
+
+
+def job_defaults(profile: Profile) -> dict[str, Any]:
+    """Return what a profile says of a user's own job: fields of its JobSpec, for create_job(profile=...)."""
+    spec = spec_of(profile, run_id="job", namespace="job")
+    return {each.name: getattr(spec, each.name) for each in fields(JobSpec) if each.name not in _OF_ONE_JOB}
 
 
 def recorded_pod(spec: TrialSpec) -> RecordedPod:
@@ -111,7 +124,7 @@ def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
     for name, op in OPERATIONS.items():
         scope = "node" if name == NODE else "job"
         floors = [f for f in profile.floors if f.collective == op and (f.nodes == 1) == (scope == "node")]
-        if name == GLOO or (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):
+        if name in (GLOO, COMMAND) or (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):
             continue
         env = {"NCCL_ALGO": "Ring"} if name == RING else {}
         own = None if name in (RING, DEFAULT) else _short(profile, max((f.size for f in floors), default=0))

@@ -18,7 +18,7 @@ from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
 from ..framework.evidence import Evidence
-from ..profiles.trial import DEFAULT, GLOO, NODE, OPERATIONS, RING
+from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
 from .ranks import hosts, missing_stage, place, ran
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ LONGEST = 240
 
 def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobDocument | None]:
     """Return the job document of each collective over all nodes by name; None where no rank sent an analysis."""
-    names = dict.fromkeys((GLOO,) if profile.gpu.none else (RING, DEFAULT))
+    names: dict[str, None] = dict.fromkeys((GLOO,) if profile.gpu.none else (RING, DEFAULT))
     for evidence in trial.evidence.values():
         names.update(dict.fromkeys(s.removeprefix(COLLECTIVE) for s in evidence.stages if s.startswith(COLLECTIVE)))
+    names = {COMMAND: None} if COMMAND in names else names
     return {
         name: _conclude(trial, sorted(trial.evidence), name, expectation(profile)) for name in names if name != NODE
     }
@@ -92,6 +93,8 @@ def by_node(trial: TrialResult, text: str) -> str:
 def subject_of(name: str) -> str:
     """Name one run of a collective: 'all_reduce ring', 'sendrecv'."""
     op = OPERATIONS.get(name, "all_reduce")
+    if name == COMMAND:
+        return "the program"
     return op if name == op else f"{op} {name}"
 
 
@@ -106,7 +109,8 @@ def completed_findings(
     """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
         data = {rank: ran(trial, rank, name) for rank in range(spec.nodes)}
-        yield _completed(trial, subject, name, data, jobs.get(name))
+        own, job = name == COMMAND, jobs.get(name)
+        yield _ended(trial, subject, data, job) if own else _completed(trial, subject, name, data, job)
 
 
 def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None]) -> Iterator[Finding]:
@@ -149,6 +153,53 @@ def _completed(
         said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
         fault, observed = root["fault"], f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _ended(
+    trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
+) -> Finding:
+    """Judge the user's own program: that it ended says nothing of a fabric that its log does not show."""
+    expected = "every rank ends with exit code 0, and NCCL says what it used"
+    done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
+    late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
+    skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
+    missing = [rank for rank, d in data.items() if d is None]
+    fault, ok, observed = "", None, ""
+    if job and (job["hang"] or job["crash"]) and (root := _root(job)):
+        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
+        fault, ok, observed = root["fault"], False, f"NCCL's log shows a {'hang' if job['hang'] else 'crash'} ({said})"
+    elif skipped or missing:
+        observed = f"not attempted: {skipped[0]}" if skipped else f"{place(trial, missing[0])} sent no evidence of it"
+    elif late:
+        observed = f"still running after {_seconds(done)} s on {', '.join(late)} (profile, deadlines.collective_s)"
+    elif bad := _bad_exit(trial, done):
+        root = _root(job)
+        fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
+        observed = f"{bad} ({by_node(trial, why) or fault})"
+    elif shows_nothing(job):
+        fault, observed = "nccl.nothing-shown", f"it ended with exit code 0, and {NOTHING_SHOWN}"
+    else:
+        ok, observed = True, f"ended on {len(done)} nodes in {_seconds(done)} s"
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+NOTHING_SHOWN = "printed no line of NCCL and no table: nothing was tested"
+_LAST_LINES = 5
+
+
+def shows_nothing(job: JobDocument | None) -> bool:
+    """Tell whether a program's log shows nothing of NCCL."""
+    return job is None or not (job["nccl_lines"] or job["tables"])
+
+
+def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Yield the last lines of the user's own program on the first node where it failed."""
+    for rank in range(spec.nodes):
+        data = ran(trial, rank, COMMAND) or {}
+        if data.get("exit") or data.get("timed_out"):
+            lines = [line for line in str(data.get("output_tail") or "").splitlines() if line.strip()]
+            yield from (f"{place(trial, rank)}: {line.strip()[:LONGEST]}" for line in lines[-_LAST_LINES:])
+            return
 
 
 def _begun(job: JobDocument | None) -> bool:

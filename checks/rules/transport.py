@@ -16,7 +16,8 @@ from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
-from .collectives import analysed, by_node, logged, subject_of
+from ..profiles.trial import COMMAND
+from .collectives import NOTHING_SHOWN, analysed, by_node, logged, shows_nothing, subject_of
 from .findings import compared, failed, passed, proven, unknown
 
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
@@ -101,6 +102,9 @@ def _carried(job: JobDocument) -> str:
 
 def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
     """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
+    if name == COMMAND and shows_nothing(job):
+        yield unknown(subject_of(name), f"it {NOTHING_SHOWN}", "channels between nodes", fault="nccl.nothing-shown")
+        return
     pairs = job["pairs"]
     ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and what is missing follows
     fault = "" if ended else "nccl.log-truncated" if job["truncated"] else "nccl.no-evidence"
@@ -213,6 +217,8 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
     for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
+        if name == COMMAND and not ok:  # how many it starts is its own business; the others were not tried
+            ok = None
         yield compared(
             subject_of(name),
             ok,

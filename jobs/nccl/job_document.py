@@ -303,6 +303,16 @@ class Around(TypedDict):
     why: str
 
 
+class Lacking(TypedDict):
+    """What the pod template of the workload lacks, with what helps."""
+
+    fault: str
+    subject: str
+    observed: str
+    expected: str
+    remedy: str
+
+
 class JobDocument(TypedDict):
     """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
 
@@ -355,6 +365,7 @@ class JobDocument(TypedDict):
     not_judged: NotRequired[list[str]]
     """With a profile: which of its floors, rails, fabric and sums met nothing in the log."""
     around: NotRequired[list[Around]]
+    manifest: NotRequired[list[Lacking]]
 
 
 NETWORK_NAMES = {

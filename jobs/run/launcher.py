@@ -23,7 +23,7 @@ from ..cluster.unstructured import uid_of
 from ..diagnosis.refusals import is_policys, read_refusal
 from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 from ..trial import manifests
-from ..trial.job_spec import JobSpec, job_spec, new_run_id, queue_of, volumes
+from ..trial.job_spec import JobSpec, own_job
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
@@ -112,19 +112,20 @@ class Launcher:
     def create_job(
         self,
         *,
-        image: str,
         command: str | Sequence[str],
-        gpu_count: int = 1,
+        image: str = "",
+        gpu_count: int | None = None,
         num_nodes: int = 1,
         name: str = "",
         env_vars: Mapping[str, str] | None = None,
         namespace: str = "",
         image_pull_secret: str = "",
         node_selector: Mapping[str, str] | None = None,
-        launcher: str = "indexed",
+        launcher: str = "",
         queue: str = "",
         mounts: Mapping[str, str] | None = None,
         rdma: Mapping[str, int] | None = None,
+        profile: Mapping[str, Any] | None = None,
         guard: bool = True,
         **shape: Any,
     ) -> JobHandle:
@@ -132,25 +133,29 @@ class Launcher:
 
         `command`: text for /bin/bash -c, or a list of words; `queue`: kueue:NAME, volcano or volcano:NAME; `mounts`: a
         PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
-        `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu, memory, tolerations,
-        time_limit_s, ...). It needs nobody who watches it. Raises SpecError, Refused, JobError, ClusterError.
+        `profile`: what is not said here (checks.profiles.trial.job_defaults); without one a pod gets one GPU, and the
+        launcher is `indexed`; `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu,
+        memory, tolerations, time_limit_s, ...). It needs nobody who watches it. Raises SpecError, Refused, JobError,
+        ClusterError.
         """
-        asked = {
-            "name": name or f"job-{new_run_id()}",
-            "namespace": namespace or self._kube.namespace,
-            "image": image,
-            "command": ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
-            "nodes": num_nodes,
-            "gpus_per_node": gpu_count,
-            "env": env_vars or {},
-            "pull_secrets": (image_pull_secret,) if image_pull_secret else (),
-            "node_selector": node_selector or {},
-            "launcher": launcher,
-            "queue": queue_of(queue) if queue else None,
-            "storage": volumes(mounts or {}),
-            "resources": rdma or {},
-        }
-        return self.start(job_spec(run_id=new_run_id(), **(asked | shape)), guard=guard)
+        spec = own_job(
+            namespace=namespace or self._kube.namespace,
+            command=command,
+            image=image,
+            gpu_count=gpu_count,
+            num_nodes=num_nodes,
+            name=name,
+            env_vars=env_vars,
+            image_pull_secret=image_pull_secret,
+            node_selector=node_selector,
+            launcher=launcher,
+            queue=queue,
+            mounts=mounts,
+            rdma=rdma,
+            profile=profile,
+            **shape,
+        )
+        return self.start(spec, guard=guard)
 
     def start(self, spec: JobSpec, *, guard: bool = True) -> JobHandle:
         """Create the job of a spec; what an error or an interrupt leaves half created is deleted again."""

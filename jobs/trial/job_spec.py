@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -393,6 +393,65 @@ def job_spec(**asked: Any) -> JobSpec:
     if not spec.command:
         raise SpecError("a job needs a command")
     return spec
+
+
+def own_job(
+    *,
+    namespace: str,
+    command: str | Sequence[str],
+    image: str = "",
+    gpu_count: int | None = None,
+    num_nodes: int = 1,
+    name: str = "",
+    env_vars: Mapping[str, str] | None = None,
+    image_pull_secret: str = "",
+    node_selector: Mapping[str, str] | None = None,
+    launcher: str = "",
+    queue: str = "",
+    mounts: Mapping[str, str] | None = None,
+    rdma: Mapping[str, int] | None = None,
+    profile: Mapping[str, Any] | None = None,
+    **shape: Any,
+) -> JobSpec:
+    """Return the spec of a user's own job by the words of create_job; what is not said is as the profile has it.
+
+    `profile`: fields of a JobSpec, as checks.profiles.trial.job_defaults makes them of a profile's.
+    """
+    if profile is not None and not isinstance(profile, Mapping):
+        raise SpecError("profile= takes what checks.profiles.trial.job_defaults returns")
+    base = dict(profile or {})
+    usual = base.pop("gpus_per_node", 1)
+    gpus = usual if gpu_count is None else gpu_count
+    if base:
+        base["resources"] = _share(base.get("resources") or {}, gpus, usual) if rdma is None else rdma
+        if not gpus:
+            base |= {"capabilities": (), "claims": ()}
+    paths = set((mounts or {}).values())
+    kept = tuple(item for item in base.pop("storage", ()) if item.path not in paths)
+    asked = {
+        "name": name or f"job-{new_run_id()}",
+        "namespace": namespace,
+        "command": ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command),
+        "nodes": num_nodes,
+        "gpus_per_node": gpus,
+        "env": {**base.pop("env", {}), **(env_vars or {})},
+        "node_selector": {**base.pop("node_selector", {}), **(node_selector or {})},
+        "storage": kept + volumes(mounts or {}),
+    }
+    given = {
+        "image": image,
+        "pull_secrets": (image_pull_secret,) if image_pull_secret else (),
+        "launcher": launcher,
+        "resources": rdma,
+    }
+    asked |= {key: value for key, value in given.items() if value}
+    asked |= {"queue": queue_of(queue)} if queue else {}
+    return job_spec(run_id=new_run_id(), **({"image": ""} | base | asked | shape))
+
+
+def _share(resources: Mapping[str, int], gpus: int, of: int) -> dict[str, int]:
+    """Return the part of a node's devices that a part of its GPUs needs, rounded up."""
+    return {name: max(1, -(-amount * gpus // max(1, of))) for name, amount in resources.items()} if gpus else {}
 
 
 def volumes(mounts: Mapping[str, str]) -> tuple[StorageSpec, ...]:

@@ -52,6 +52,7 @@ _LEFT_OUT = """\
 # What the trial would create. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f
 # -, and the source as comments. {probe}.
 """
+_OWN = "# What the job would create, for kubectl create -f -: it is suspended until it owns the rest; resume it then.\n"
 _PROBE = "The pods run {archive} of the ConfigMap: {files} files of Python, {size} KB, {digest}"
 CLAIM_TEMPLATES = "resourceclaimtemplates"
 BEGUN = "begun"  # the key of what the run leaves, among the ConfigMap's binary data
@@ -223,6 +224,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
 
 def _collective(item: Collective) -> dict[str, object]:
     document = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
+    document |= {"command": list(item.command)} if item.command else {}
     return document | ({"bench": asdict(item.bench)} if item.bench else {})
 
 
@@ -278,7 +280,7 @@ def to_yaml(manifests: Manifests, *, with_files: bool = False, note: str = "") -
     probe = _PROBE.format(archive=ARCHIVE, files=len(files), size=size, digest=digest(files))
     if not with_files:
         objects = [{key: value for key, value in each.items() if key not in ("data", "binaryData")} for each in objects]
-    head = (_HOW_TO_APPLY if with_files else _LEFT_OUT).format(probe=probe)
+    head = (_HOW_TO_APPLY if with_files else _LEFT_OUT).format(probe=probe) if files else _OWN
     head += f"# {note}\n" if note else ""
     written = head + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
     return written + (_as_comments(files) if with_files else "")

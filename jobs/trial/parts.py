@@ -84,6 +84,7 @@ class Collective:
     """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's.
 
     `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: a sweep of its own.
+    `command`: the user's own program, which each node runs in the benchmark's place.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Collective:
     scope: str = "job"
     bench: BenchSizes | None = None
     repeats: int = 1
+    command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         label("collective", self.name, 30)
@@ -99,6 +101,8 @@ class Collective:
             raise SpecError(f"collective {self.name!r}: op {safe(self.op, 40)!r} is not one of {', '.join(OPERATIONS)}")
         if self.scope not in {"job", "node"}:
             raise SpecError(f"collective {self.name!r}: scope {safe(self.scope, 40)!r} is not job or node")
+        if not all(isinstance(word, str) and "\0" not in word for word in self.command):
+            raise SpecError(f"collective {self.name!r}: command {safe(self.command, 100)} is not a list of words")
         whole(f"collective {self.name!r}: repeats", self.repeats, 1, 100)
         for key, value in self.env.items():
             if not isinstance(key, str) or not ENV_NAME.fullmatch(key) or not isinstance(value, str):

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from checks.profiles.loader import load_profile
 from cli import job
 from jobs.cluster.client.kube import Kube, path
 from tests.jobs.on_sim import Sim
@@ -45,6 +47,53 @@ def test_the_program_on_the_page_does_what_the_documents_describe(config, tmp_pa
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Complete ") and done.stdout.endswith(" None\n")
     assert re.search(r"node 1 finds job-\w+-0\.job-\w+:29500", done.stdout)
+
+
+def test_the_program_by_a_profile_asks_for_what_the_profile_does(config, tmp_path):
+    """As it stands on the page, but for the packages' names in a clone."""
+    page = (ROOT / "docs" / "launcher.md").read_text(encoding="utf-8")
+    program = re.search(r"```python\n# by_profile.py\n(.*?)```", page, re.DOTALL)[1].replace("from seatrial.", "from ")
+    file = tmp_path / "by_profile.py"
+    file.write_text(program + "print(job.name, job.wait())\njob.cancel()\n")
+    env = {**os.environ, "KUBECONFIG": config, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(file)], env=env, cwd=tmp_path, text=True, capture_output=True, timeout=HANG_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" Complete\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "resources"),
+    [
+        ([], "8", {"rdma/hca_shared_devices_a": "1"}),
+        (["--gpus", "4", "--rdma", "rdma/other=2"], "4", {"rdma/other": "2"}),
+        (["--gpus", "0"], None, {}),
+    ],
+    ids=["the profile's", "given", "none"],
+)
+def test_options_win_over_the_profile(options, gpus, resources, capsys):
+    """What is not said is the profile's."""
+    words = ["run", "--profile", "h100-ib", "--nodes", "2", "--env", "A=b", *options, "--print-manifests", "--", "true"]
+    assert job.main(words) == 0
+    manifest, service = yaml.safe_load_all(capsys.readouterr().out)
+    pod = manifest["spec"]["template"]["spec"]["containers"][0]
+    limits = {key: value for key, value in pod["resources"].get("limits", {}).items() if "/" in key}
+    assert limits == ({"nvidia.com/gpu": gpus} if gpus else {}) | resources
+    assert pod["image"] == load_profile("h100-ib").pod.image and {"name": "A", "value": "b"} in pod["env"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert ("IPC_LOCK" in str(pod["securityContext"])) == bool(gpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--profile", "nope", "--", "true"], "nope"), (["--", "true"], "--image"), (["--profile", "h100-ib"], "command")],
+)
+def test_what_is_missing_or_unknown_is_said_in_one_line(options, words, capsys):
+    """Before any cluster is asked."""
+    assert job.main(["run", *options]) == 4
+    said = capsys.readouterr()
+    assert said.out == "" and words in said.err and said.err.count("\n") == 1
 
 
 def test_a_job_that_completes_is_told_with_its_last_words(config):

@@ -101,6 +101,14 @@ SHOWN_OTHERWISE = {
     "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
     "admission.webhook-down": ("tests/jobs/test_refusals.py", "webhooks of the lab are part of its API server"),
     "launcher.runtime-unknown": ("tests/jobs/test_refusals.py", "Kueue of the lab starts together with Trainer"),
+    **{
+        f"manifest.{name}": ("tests/checks/test_judge_contract.py", "of the user's manifests, not of a cluster")
+        for name in ("no-rdma", "no-network", "no-ipc-lock", "no-queue", "no-shm", "service", "rendezvous", "nccl-env")
+    },
+    **{
+        f"nccl.{name}": ("tests/e2e/test_own_programs.py", "of the user's own program, which no scenario brings")
+        for name in ("own-program", "nothing-shown")
+    },
     "lab.machine": ("tests/lab/box/test_machines.py", "what the lab cannot do is no world of its own"),
 }
 #: Platforms for which no profile is shipped: nobody can call them healthy.

@@ -34,6 +34,7 @@ FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
 TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
 SUBSYSTEMS = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
 _RANK = re.compile(r"^(?:# seatrial bench: rank \S+ failed: |\[rank\d+\]: )")
+OF_MPIRUN = ("OMPI_", "PMI_", "PMIX_", "PRTE_")
 FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 
@@ -87,8 +88,10 @@ class BenchRun:
             data["error"] = problem or None
             self.ahead = self.ahead or why
             return why
-        env = dict(self.child_env(name, chosen["env"], spread=plan.program != "torch" and not alone), **plan.env)
-        data["program"], data["command"], data["env"] = plan.program, plan.argv, _settings(env)
+        spread = plan.program == "nccl-tests" and not alone
+        env = dict(self.child_env(name, chosen["env"], spread=spread, own=bool(chosen.get("command"))), **plan.env)
+        shown = [redact.redact(word) for word in plan.argv] if chosen.get("command") and plan.argv else plan.argv
+        data["program"], data["command"], data["env"] = plan.program, shown, _settings(env)
         data["nccl_conf"] = _conf_files(env)
         data["world_size"] = (1 if alone else self.trial.nodes) * self.trial.ranks_per_node
         before = rdma.counters()
@@ -140,7 +143,7 @@ class BenchRun:
     def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
         """Run the program; once more in other words where it does not know these."""
         self._attempt(data, name, argv, env, alone=alone)
-        again = _older_argv(argv, data)
+        again = _older_argv(argv, data) if data.get("program") != "command" else None
         if again and not self.watch.stopped():
             data["command"] = again
             self._attempt(data, name, again, env, alone=alone)
@@ -161,13 +164,17 @@ class BenchRun:
             data["timed_out"] = True
         data["seconds"] = round(time.monotonic() - began, 3)
 
-    def child_env(self, name: str, chosen: Mapping[str, str], *, spread: bool = False) -> Dict[str, str]:
+    def child_env(
+        self, name: str, chosen: Mapping[str, str], *, spread: bool = False, own: bool = False
+    ) -> Dict[str, str]:
         """Return the program's environment: the pod's, without other launchers' ranks, with this collective's settings.
 
-        `spread`: one rank starts it on all nodes, so that the logs must lie at the same place everywhere.
+        `spread`: one rank starts it on all nodes, so that the logs must lie at the same place everywhere. `own`: it is
+        the user's program, which finds what a job of its own would, but for the mpirun that started the probe.
         """
+        without = OF_MPIRUN if own else FOREIGN_PREFIXES
         env = {
-            key: value for key, value in self.env.items() if key not in FOREIGN and not key.startswith(FOREIGN_PREFIXES)
+            key: value for key, value in self.env.items() if (own or key not in FOREIGN) and not key.startswith(without)
         }
         env.setdefault("OMP_NUM_THREADS", "1")
         for who in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
@@ -211,7 +218,7 @@ class BenchRun:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                cwd=self.place,
+                cwd=None if data.get("program") == "command" else self.place,
                 env=dict(env),
             )
         except OSError as error:
@@ -226,7 +233,8 @@ class BenchRun:
                 capture.ignore_rest()
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
-            if data["timed_out"]:  # said in the log too, which is read on its own
+            # Whether a program of the user's would have come to its end nobody knows.
+            if data["timed_out"] and data.get("program") != "command":  # said in the log too, which is read on its own
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)

@@ -49,6 +49,8 @@ def plan(
     trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str], archive: str
 ) -> Tuple[Optional[Plan], str]:
     """Return how this rank takes part in a collective, or why it cannot."""
+    if chosen.get("command"):
+        return Plan("command", list(chosen["command"]), _conventions(trial, me)), ""
     problem = NO_TORCH
     if trial.program != "nccl-tests":
         launcher = torch_launcher(env)
@@ -63,6 +65,15 @@ def plan(
         if trial.program == "nccl-tests":
             problem = "nccl-tests' %s is not in this image" % BINARIES[chosen["op"]]
     return None, problem
+
+
+def _conventions(trial: Trial, me: Identity) -> Dict[str, str]:
+    """Return the variables by which torchrun needs no options, as a job of the user's own has them (job_spec.py)."""
+    if trial.launcher != "indexed":
+        return {}  # an operator sets its own
+    values = (trial.nodes, trial.ranks_per_node, me.rank, trial.peers[0], trial.master_port)
+    names = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+    return {"PET_%s" % name: str(value) for name, value in zip(names, values)}
 
 
 def training(trial: Trial, me: Identity, env: Mapping[str, str], archive: str) -> Tuple[Optional[List[str]], str]:

@@ -182,6 +182,7 @@ def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
         known["scope"] = _choice(entry, "scope", ("job", "node"))
         known["repeats"] = _whole(entry, "repeats", 1, low=1, high=100)
         known["bench"] = _bench(entry) if entry.get("bench") else None
+        known["command"] = [str(word) for word in entry.get("command") or []]
         collectives.append(known)
     return collectives
 

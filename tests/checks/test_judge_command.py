@@ -1,0 +1,89 @@
+"""The user's own program in the trial's pods: what its end and its log show, and what they do not."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.profiles.trial import COMMAND
+from checks.rules.collectives import completed_findings, last_words
+from checks.rules.transport import rank_findings, transport_findings
+from jobs.trial.parts import Collective
+
+
+@pytest.fixture
+def command(trial, spec, jobs):
+    """A trial of the program: its spec and its job document; what each rank told is the ring's."""
+    for evidence in trial.evidence.values():
+        evidence.stages[f"collective.{COMMAND}"] = evidence.stages["collective.ring"]
+    own = Collective(name=COMMAND, command=("/bin/bash", "-c", "torchrun train.py"))
+    return replace(spec, collectives=(own,)), {COMMAND: {**jobs["ring"], "nccl_lines": 100}}
+
+
+def told(trial, rank):
+    return trial.evidence[rank].stages[f"collective.{COMMAND}"]
+
+
+def ended(trial, command):
+    (finding,) = completed_findings(trial, *command)
+    return finding
+
+
+def test_a_program_that_shows_nccl_and_ends_is_well(trial, command):
+    assert ended(trial, command).ok is True and ended(trial, command).subject == "the program"
+
+
+def test_it_needs_no_table(trial, command):
+    command[1][COMMAND]["tables"] = []
+    assert ended(trial, command).ok is True
+
+
+def test_a_program_that_shows_nothing_proves_nothing(trial, command, h100):
+    command[1][COMMAND].update(tables=[], nccl_lines=0)
+    finding = ended(trial, command)
+    assert (finding.ok, finding.fault) == (None, "nccl.nothing-shown")
+    (finding,) = transport_findings(trial, command[1], h100)
+    assert (finding.ok, finding.fault) == (None, "nccl.nothing-shown")
+    assert ended(trial, (command[0], {COMMAND: None})).fault == "nccl.nothing-shown"
+
+
+def test_a_program_that_fails_accuses_nobody(trial, command):
+    told(trial, 1).update(exit=1, output_tail="Traceback (most recent call last):\nValueError: no shard 7")
+    finding = ended(trial, command)
+    assert (finding.ok, finding.fault) == (None, "nccl.own-program")
+    assert "gpu-node-1: exit code 1" in finding.observed and "no shard 7" in finding.observed
+    assert list(last_words(trial, command[0]))[-1] == "gpu-node-1: ValueError: no shard 7"
+
+
+def test_its_log_may_say_whose_failure_it_was(trial, command):
+    told(trial, 1).update(exit=1)
+    root = {"fault": "nccl.gpu-memory", "severity": "fatal", "cause": "no memory is left on GPU 3", "evidence": []}
+    command[1][COMMAND]["faults"] = [{**root, "subject": "rank 3", "why": None}]
+    finding = ended(trial, command)
+    assert (finding.ok, finding.fault) == (None, "nccl.gpu-memory") and "no memory is left" in finding.observed
+
+
+def test_a_hang_that_its_log_shows_is_one(trial, command):
+    command[1][COMMAND]["hang"] = True
+    root = {"fault": "nccl.hang", "severity": "fatal", "cause": "a watchdog ended it", "evidence": []}
+    command[1][COMMAND]["faults"] = [{**root, "subject": "the job", "why": None}]
+    assert (ended(trial, command).ok, ended(trial, command).fault) == (False, "nccl.hang")
+
+
+def test_a_program_that_goes_on_is_no_hang(trial, command):
+    told(trial, 0).update(timed_out=True, exit=None, seconds=240.0)
+    assert ended(trial, command).ok is None and "still running after 240.0 s" in ended(trial, command).observed
+
+
+@pytest.mark.parametrize("change", ["missing", "skipped"])
+def test_a_rank_that_tells_nothing_leaves_it_open(trial, command, change):
+    if change == "missing":
+        del trial.evidence[1].stages[f"collective.{COMMAND}"]
+    else:
+        trial.evidence[1].stages[f"collective.{COMMAND}"] = {"skipped": "the stage port did not end"}
+    assert ended(trial, command).ok is None
+
+
+def test_how_many_ranks_it_starts_is_its_own_business(command):
+    command[1][COMMAND]["ranks"] = 2
+    (finding,) = rank_findings(command[1], command[0])
+    assert finding.ok is None

@@ -1,0 +1,139 @@
+"""``seatrial lint`` as a user runs it: of a file, of standard input, of a job of the cluster; and within explain."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.__main__ import main
+from jobs.cluster.client.kube import Kube
+from jobs.run.launcher import Launcher
+from tests.jobs.on_sim import Sim
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"
+RUN = ["job", "run", "--image", IMAGE, "--gpus", "8", "--nodes", "2", "--name", "train", "--print-manifests"]
+
+
+@pytest.fixture
+def manifest(capsys, tmp_path):
+    def made(*options):
+        assert main([*RUN, *options, "--", "torchrun", "train.py"]) == 0
+        file = tmp_path / "train.yaml"
+        file.write_text(capsys.readouterr().out)
+        return str(file)
+
+    return made
+
+
+def test_what_job_run_prints_of_a_profile_is_go(manifest, capsys):
+    assert main(["lint", "--profile", "h100-ib", manifest("--profile", "h100-ib")]) == 0
+    assert capsys.readouterr().out.endswith("go: 0 findings, 0 not known\n")
+
+
+def test_what_is_missing_is_told_with_its_remedy(manifest, capsys):
+    assert main(["lint", "--profile", "h100-ib", manifest()]) == 1
+    said = capsys.readouterr().out
+    assert "FAILED manifest.no-rdma: Job/train: the pod asks for no RDMA device" in said
+    assert "remedy   Ask for the resource in the limits" in said and "no-go: 2 findings" in said
+
+
+def test_without_a_profile_the_fabric_is_not_known(manifest, capsys):
+    assert main(["lint", manifest()]) == 10
+    assert "without --profile the fabric's needs are not known" in capsys.readouterr().out
+
+
+def test_json_and_annotations(manifest, capsys):
+    file = manifest()
+    assert main(["lint", "--profile", "h100-ib", "--format", "json", file]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "no-go"
+    (workload,) = document["workloads"]
+    bad = {each["fault"]: each for each in workload["findings"] if each["ok"] is False}
+    assert set(bad) == {"manifest.no-rdma", "manifest.no-ipc-lock"} and all(each["remedy"] for each in bad.values())
+    assert main(["lint", "--profile", "h100-ib", "--format", "github", file]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("::error title=seatrial manifest.no-rdma::")]) == 1
+
+
+def test_standard_input_and_what_brings_no_pods(monkeypatch, capsys):
+    class Bytes:
+        buffer = io.BytesIO(b"kind: ConfigMap\nmetadata: {name: x}\n")
+
+    monkeypatch.setattr("sys.stdin", Bytes)
+    assert main(["lint", "-"]) == 10
+    assert "not looked at: ConfigMap/x\nnothing that brings pods is in it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"{{ .Values }}", "broken YAML"), (b"\xff\xfe", "not UTF-8"), (None, "No such file"), (b"a: 1", "has no kind")],
+)
+def test_what_cannot_be_read_is_one_line(content, words, tmp_path, capsys):
+    file = tmp_path / "x.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["lint", str(file)]) == 4
+    said = capsys.readouterr()
+    assert said.out == "" and words in said.err and said.err.count("\n") == 1
+
+
+def test_an_unknown_profile_is_a_usage_error(manifest, capsys):
+    assert main(["lint", "--profile", "nope", manifest()]) == 4
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# -- of the cluster ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    sim = Sim(ROOT, tmp_path_factory.mktemp("served"), "healthy")
+    yield str(sim.config)
+    sim.close()
+
+
+@pytest.fixture
+def job(config):
+    """Starts a job on the cluster, and cancels it."""
+    kube = Kube.connect(config)
+    started = []
+
+    def start(**asked):
+        shape = {"image": IMAGE, "gpu_count": 8, "num_nodes": 2, **asked}
+        started.append(Launcher(kube).create_job(**shape))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.cancel()
+    kube.close()
+
+
+TRAIN = (
+    "torchrun --nnodes=$NNODES --nproc-per-node=$NPROC_PER_NODE --node-rank=$NODE_RANK --master-addr=$MASTER_ADDR "
+    "--master-port=$MASTER_PORT bench.py measure --max-bytes=8388608"
+)
+
+
+def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(config, job, capsys):
+    """The log shows sockets, and the pod asked for no RDMA device that every node offers."""
+    loud = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
+    handle = job(name="bare", command=TRAIN, env_vars=loud)
+    assert handle.wait() == "Complete", handle.logs()
+    assert main(["lint", "--kubeconfig", config, "job/bare"]) == 1
+    said = capsys.readouterr().out
+    assert "manifest.no-rdma" in said and "every GPU node offers rdma/hca_shared_devices_a" in said
+    assert main(["explain", "--kubeconfig", config, "job/bare"]) == 1
+    said = capsys.readouterr().out
+    assert "What the pod template lacks" in said
+    assert "manifest.no-rdma: the log shows sockets; the pod asks for no RDMA device" in said
+
+
+def test_a_job_with_its_nics_lacks_nothing(config, job, capsys):
+    job(name="whole", command="sleep 600", rdma={"rdma/hca_shared_devices_a": 1})
+    assert main(["lint", "--kubeconfig", config, "job/whole"]) == 0
+    assert main(["lint", "--kubeconfig", config, "jobset/whole"]) == 4
+    assert main(["lint", "--kubeconfig", config, "job/none"]) == 4
+    assert "none" in capsys.readouterr().err
