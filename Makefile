@@ -34,11 +34,11 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	@echo "The tests take about ten minutes on two cores. They start many processes and need no root, network, GPU or cluster."
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" $(ARGS)
 	@echo "make test-slow runs the others: every scenario and command of the pages, about ten minutes more."
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m slow $(ARGS)
 
 # With another Python that has torch: SEATRIAL_TORCH_PYTHON=... make test-torch
 test-torch: $(VENV)/.dev $(if $(SEATRIAL_TORCH_PYTHON),,$(TORCH)/.done)
