@@ -12,7 +12,7 @@ import pytest
 
 from cli import job
 from jobs.cluster.client.kube import Kube, path
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import seatrial
 from tests.waiting import HANG_S, until
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli.__main__ import main
 from tests.installed import installed
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import own_pytest, rehearse_here, seatrial
 from tests.waiting import HANG_S
 
