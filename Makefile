@@ -14,8 +14,8 @@ unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 .PHONY: help demo test test-slow test-torch test-real lint faults wheel chart lock clean
 help:
 	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
-	@echo "make test       run the tests, about ten minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
-	@echo "make test-slow  run the others, about as long: every scenario, the pages' commands, scheduled runs; CI runs both"
+	@echo "make test       run the quick half of the tests, minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
+	@echo "make test-slow  run the others, twice as long: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make test-torch  run the bench's tests, on torch and gloo: fetches 2.3 GB and takes 4 GB of disk ($(TORCH)/)"
 	@echo "make test-real  build a real Kubernetes and run tests on it, with Go: MINOR=1.37 chooses which; on a cluster that"
 	@echo "                is there: CLUSTER=KUBECONFIG, and REGISTRY=... where it pulls the images from; ARGS=\"-k cronjob\""
@@ -33,12 +33,13 @@ demo: $(VENV)/.runtime
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	@echo "The tests take about ten minutes on two cores. They start many processes and need no root, network, GPU or cluster."
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m "not slow" $(ARGS)
-	@echo "make test-slow runs the others: every scenario and command of the pages, about ten minutes more."
+	@echo "The quick half of the tests: rules, log reader, embedded cluster, some whole trials. On two idle cores three to five"
+	@echo "minutes, less on more. No root, network, GPU or cluster is needed; what is left out, and why, is said at the end."
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" $(ARGS)
+	@echo "make test-slow runs the others: every scenario and command of the pages, about ten minutes on two idle cores."
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m slow $(ARGS)
 
 # With another Python that has torch: SEATRIAL_TORCH_PYTHON=... make test-torch
 test-torch: $(VENV)/.dev $(if $(SEATRIAL_TORCH_PYTHON),,$(TORCH)/.done)

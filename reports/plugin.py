@@ -53,6 +53,7 @@ class Renderers:
         self.config = config
         self.folder = folder
         self._drafts: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
+        self._scratch: Path | None = None
         self._not_collected: list[pytest.CollectReport] = []
         self._header_shown = False
         self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
@@ -66,6 +67,7 @@ class Renderers:
         """Have JUnit and pytest-html write elsewhere: what ends as a usage error must not leave a folder behind."""
         scratch = tempfile.TemporaryDirectory(prefix="seatrial-report-")
         self.config.add_cleanup(scratch.cleanup)
+        self._scratch = Path(scratch.name)
         for option, name in (("xmlpath", "junit.xml"), ("htmlpath", "report.html")):
             if getattr(self.config.option, option, None) is None:
                 draft = Path(scratch.name) / name
@@ -79,9 +81,17 @@ class Renderers:
 
     # ------------------------------------------------------------------------------------------------- files
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self) -> None:
+        """Remove the folder that pytest-html made, until there is something to write: a run that is killed leaves none."""
+        if self._scratch is not None:
+            self._scratch.rmdir()
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
         """Write the JSON record, and put everything to its place once JUnit and HTML are whole."""
+        if self._scratch is not None:
+            self._scratch.mkdir(mode=0o700)
         result = yield
         if self.run is not None:
             try:

@@ -22,7 +22,7 @@ from jobs.nccl.bandwidth import published
 from tests.real_cluster import programs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -81,6 +81,11 @@ LONG = (
 )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Of `-n auto`: three for a core, since two thirds of the tests' time is waiting for processes; each reads all tests."""
+    return min(3 * len(os.sched_getaffinity(0)), 24)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal out the long tests, so that each worker begins with them: one that begins last keeps all others waiting.
@@ -100,17 +105,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*dealt, *rest]
 
 
-def pytest_collection_finish() -> None:
-    """What was collected stays: no look for cycles goes over it again, which was a twentieth of the tests' time."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is collected stays: no look for cycles goes over it, meanwhile (a fifth of the time) or later (a twentieth)."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out, and why: a place in a file and a letter among the dots do not say it."""
     skipped = terminalreporter.stats.get("skipped", [])
     why = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
-    if why:
-        terminalreporter.write_line("Skipped: " + " · ".join(f"{count} ({text})" for text, count in why.most_common()))
+    for text, count in why.most_common():
+        terminalreporter.write_line(f"Skipped {count}: {text}")
 
 
 @pytest.fixture(autouse=True)

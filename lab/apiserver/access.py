@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .schema.errors import ApiError, forbidden, qualified
+from .schema.requests import ISSUER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from .schema.values import Object
     from .store import Store
 
-ISSUER = "https://kubernetes.default.svc.cluster.local"  # of service account tokens, and their audience here
 RBAC = "rbac.authorization.k8s.io"
 
 

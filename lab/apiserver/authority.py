@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from .access import ISSUER
+from .schema.requests import ISSUER
 from .schema.values import new_uid
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from .schema.errors import ApiError
 from .schema.requests import Request
 
 if TYPE_CHECKING:
+    from .schema.seams import Objects
     from .schema.values import Object
-    from .store import Store
 
 MAX_REMEMBERED = 4096  # like the cache of client-go's event correlator
 
@@ -18,7 +18,7 @@ MAX_REMEMBERED = 4096  # like the cache of client-go's event correlator
 class EventRecorder:
     """Records core/v1 Events in one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self._store = store
         self._known: dict[tuple[str, ...], tuple[str, str]] = {}
         self._last = 0

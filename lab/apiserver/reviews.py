@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .access import ISSUER, Attributes, User, authorize, by_token, rules_for
+from .access import Attributes, User, authorize, by_token, rules_for
 from .schema.errors import ApiError, Cause, bad_request, invalid
+from .schema.requests import ISSUER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

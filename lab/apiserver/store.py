@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .event_recorder import EventRecorder
-from .schema import rules, selectors
+from .schema import rules, seams, selectors
 from .schema.errors import ApiError, already_exists, conflict, not_found
 from .schema.history import FIRST_REVISION, Change, ChangeType, History, Stored
 from .schema.kinds import Kind, Kinds, registry
@@ -46,7 +46,7 @@ class Store:
         self._backlog: list[Callable[[], object]] = []
         self.event = EventRecorder(self).record
         self._ordered: dict[str, tuple[int, list[Stored]]] = {}
-        self.webhooks: list[rules.Webhook] = []
+        self.webhooks: list[seams.Webhook] = []
         """What operators have to say about writes: called with (kind, new, old or None), may change a new object."""
         rules.bootstrap(self)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..apiserver.schema.errors import ApiError
 from ..apiserver.schema.values import epoch
 from .job_pods import ENDED, TRACKING
-from .job_sync import JOBS, JobSync, show_count, true_condition
+from .job_sync import JOBS, Jobs, JobSync, show_count, true_condition
 from .queue import Key, Queue
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..apiserver.store import Store
 
 Object = dict[str, Any]
-COMPONENT = "job-controller"
 STATUS_LAG_S = 0.03
 """How long pods that were created exist, and may be bound, before the Job's status says so: it is written once, at the
 end of a look (30 to 60 ms were measured on a real 1.36), and before any of them runs, however busy this machine is."""
@@ -29,14 +28,11 @@ BATCH_S = 1.0
 """syncJobBatchPeriod of pkg/controller/job: changes of pods, and of a Job's status, are looked at together."""
 
 
-class JobController:
+class JobController(Jobs):
     """Keeps all Jobs."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
-        self.queue = Queue(self.sync)
-        self.last_failure: dict[str, tuple[int, float]] = {}
-        """By Job uid: failures since the last success, and when the last one was."""
+        super().__init__(store, Queue(self.sync))
         self._ends: list[Callable[[], None]] = []
         self._unfinished: dict[Key, tuple[asyncio.TimerHandle, JobSync]] = {}
         """Looks that created pods and have not written the status yet, and when they will."""
@@ -70,15 +66,6 @@ class JobController:
                 self.queue.later(key, BATCH_S)
                 if key in self._unfinished and pod["status"].get("startTime"):  # its kubelet has begun with it
                     asyncio.get_running_loop().call_soon(self._conclude, key)
-
-    def pods(self, job: Object) -> list[Object]:
-        """The pods that a Job controls."""
-        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
-        return [
-            pod
-            for pod in self.store.list("pods", namespace, f"batch.kubernetes.io/controller-uid={uid}")
-            if any(o["uid"] == uid for o in pod["metadata"].get("ownerReferences") or [])
-        ]
 
     def sync(self, key: Key) -> float | None:
         """Bring one Job closer to its spec; seconds until it wants to be looked at again."""
@@ -147,22 +134,3 @@ class JobController:
         if (job.get("status") or {}).get("startTime"):
             self.store.mutate(JOBS, *key, change, "status")
         return None
-
-    def untrack(self, pod: Object) -> None:
-        """Take the finalizer off a pod that has been counted."""
-        meta = pod["metadata"]
-        if TRACKING not in (meta.get("finalizers") or []):
-            return
-
-        def change(p: Object) -> None:
-            left = [f for f in p["metadata"].get("finalizers") or [] if f != TRACKING]
-            if left:
-                p["metadata"]["finalizers"] = left
-            else:
-                p["metadata"].pop("finalizers", None)
-
-        self.store.mutate("pods", meta["namespace"], meta["name"], change)
-
-    def event(self, job: Object, kind: str, reason: str, message: str) -> None:
-        """Record an event about a Job."""
-        self.store.event(job, kind, reason, message, COMPONENT)

@@ -25,11 +25,12 @@ from .job_pods import (
 )
 
 if TYPE_CHECKING:
-    from .job import JobController
-    from .queue import Key
+    from ..apiserver.store import Store
+    from .queue import Key, Queue
 
 Object = dict[str, Any]
 JOBS = "jobs.batch"
+COMPONENT = "job-controller"
 POD_BACKOFF_S, MAX_POD_BACKOFF_S = 10, 600
 """DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in pkg/controller/job."""
 FAILED_TEXTS = {
@@ -53,10 +54,47 @@ def show_count(status: Object, key: str, count: int) -> None:
         status.pop(key, None)
 
 
+class Jobs:
+    """What each look at a Job shares."""
+
+    def __init__(self, store: Store, queue: Queue) -> None:
+        self.store, self.queue = store, queue
+        self.last_failure: dict[str, tuple[int, float]] = {}
+        """By Job uid: failures since the last success, and when the last one was."""
+
+    def pods(self, job: Object) -> list[Object]:
+        """The pods that a Job controls."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        return [
+            pod
+            for pod in self.store.list("pods", namespace, f"batch.kubernetes.io/controller-uid={uid}")
+            if any(o["uid"] == uid for o in pod["metadata"].get("ownerReferences") or [])
+        ]
+
+    def untrack(self, pod: Object) -> None:
+        """Take the finalizer off a pod that has been counted."""
+        meta = pod["metadata"]
+        if TRACKING not in (meta.get("finalizers") or []):
+            return
+
+        def change(p: Object) -> None:
+            left = [f for f in p["metadata"].get("finalizers") or [] if f != TRACKING]
+            if left:
+                p["metadata"]["finalizers"] = left
+            else:
+                p["metadata"].pop("finalizers", None)
+
+        self.store.mutate("pods", meta["namespace"], meta["name"], change)
+
+    def event(self, job: Object, kind: str, reason: str, message: str) -> None:
+        """Record an event about a Job."""
+        self.store.event(job, kind, reason, message, COMPONENT)
+
+
 class JobSync:
     """One look at one Job that has not ended."""
 
-    def __init__(self, controller: JobController, key: Key, job: Object) -> None:
+    def __init__(self, controller: Jobs, key: Key, job: Object) -> None:
         self.controller, self.store, self.key, self.job = controller, controller.store, key, job
         self.spec, self.uid = job["spec"], job["metadata"]["uid"]
         self.status: Object = clone(job.get("status") or {})

@@ -18,6 +18,7 @@ from jobs.faults.advice import FAULTS, explain
 from jobs.faults.catalogue import FOLDER, fault_catalogue, read_faults
 from jobs.faults.variants import fill, right_arguments
 from reports.record import Finding, Run
+from tests.table import table
 
 TESTS = ("checks", "jobs")
 
@@ -76,7 +77,7 @@ def test_every_declared_fault_has_a_failing_case(root):
     assert not {f for f in declared(root) if f'"{f}"' not in texts}
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda f: f.id)
+@table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_every_entry_can_be_acted_on(fault):
     """An id that dashboards can key on, a command to confirm with, a remedy, and where it was learnt."""
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+", fault.id)
@@ -99,7 +100,7 @@ def commands_of(fault):
     return [fault.confirm, *(each.confirm for each in fault.alternatives)]
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda f: f.id)
+@table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_a_confirm_can_be_copied_and_each_cause_has_one_of_its_own(fault):
     """It begins with a command, or says what to look at; a shell could read its quotes; no two causes share one."""
     for text in commands_of(fault):

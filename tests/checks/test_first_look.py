@@ -10,6 +10,7 @@ import pytest
 from cli.listing import declared_checks
 from jobs.faults.advice import FAULTS, explain
 from jobs.faults.catalogue import fault_catalogue
+from tests.table import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("fault", sorted(FAULTS))
+@table("fault", sorted(FAULTS))
 def test_every_fault_says_where_to_look_first(fault: str) -> None:
     """A layer by number and name."""
     assert explain(fault)["look"].startswith("layer ")
@@ -103,7 +104,7 @@ def test_what_another_layer_makes_is_looked_for_there() -> None:
     assert explain("nccl.collective-mismatch")["look"].startswith("layer 11")
 
 
-@pytest.mark.parametrize("fault", sorted(fault_catalogue()))
+@table("fault", sorted(fault_catalogue()))
 def test_every_confirmation_of_a_log_fault_begins_with_something_to_type(fault: str) -> None:
     """'Compare the lines' is no command."""
     assert fault_catalogue()[fault].confirm.split()[0].strip(";:") in COMMANDS

@@ -18,7 +18,7 @@ from cli.schedule.cron import ScheduledRun
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.state_store import StateStoreError
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.waiting import until
 
 if TYPE_CHECKING:

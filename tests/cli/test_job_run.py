@@ -14,7 +14,7 @@ import yaml
 from checks.profiles.loader import load_profile
 from cli import job
 from jobs.cluster.client.kube import Kube, path
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import seatrial
 from tests.waiting import HANG_S, until
 

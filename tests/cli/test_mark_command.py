@@ -18,7 +18,7 @@ from jobs.cluster import node_labels
 from jobs.cluster.client.kube import Kube
 from reports.record import Run
 from reports.schema import completed
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

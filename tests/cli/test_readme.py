@@ -12,12 +12,17 @@ import pytest
 
 from cli.__main__ import main
 from tests.installed import installed
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import own_pytest, rehearse_here, seatrial
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [
+    *PAGES,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+]  # the first is carried out by tests/layout/test_contributing.py
 NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
 SHELL = ("sh", "ls", "echo", "kubectl")  # run by a shell, as what has a pipe; kubectl where it is installed
 OWN_PROCESS = {"--faults", "--lint"}  # the reader takes in faults of one's own once, before it reads any log
@@ -45,7 +50,7 @@ def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
         assert is_run(command) or split(command)[0] in NOT_RUN or tuple(split(command)[:2]) == SERVES, command
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda p: p.name)
 def test_every_link_leads_somewhere(page):
     """Relative links of a page exist; the index of the docs leads to every page."""
     links = {

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from jobs.cluster.client.kube import Kube
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import seatrial
 
 if TYPE_CHECKING:

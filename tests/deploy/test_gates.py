@@ -15,7 +15,7 @@ import yaml
 
 from checks.profiles.loader import load_profile
 from tests.installed import installed
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.waiting import HANG_S, KUBECTL_LIMIT
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from cli.job import main
 from jobs.cluster.client.errors import NotFound
 from jobs.cluster.client.kube import Kube, path
 from tests import program
-from tests.jobs.on_sim import Sim, left_over
+from tests.onsim import Sim, left_over
 from tests.waiting import until
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -66,6 +66,7 @@ def detached(seatrial, config, out, *more):
     return job
 
 
+@pytest.mark.slow
 def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp_path):
     """The same checks, evidence and verdict; until then cleanup and other runs leave it alone."""
     code, said = seatrial("accept", "--profile", "h100-ib", "--out", "alone", kubeconfig=healthy)

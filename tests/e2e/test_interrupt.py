@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import Program, seatrial
 from tests.waiting import HANG_S, until
 

@@ -83,7 +83,7 @@ def scenario(folder, rules, cluster_rules, **world):
     return str(path)
 
 
-@pytest.mark.parametrize("mode", ["--tenant", "--cluster"])
+@pytest.mark.parametrize("mode", ["--tenant", pytest.param("--cluster", marks=pytest.mark.slow)])
 def test_the_printed_rights_are_enough_and_each_is_used(mode, tmp_path, requests):
     """A run with exactly these rights is go; each of them is used by a run, by its clean-up, or asked for training."""
     role, cluster_role = granted(mode)
@@ -181,6 +181,7 @@ def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
         assert outcome == "passed" or "seatrial rbac --training" in drains_check["reason"]
 
 
+@pytest.mark.slow
 def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_path):
     """Condition, label and taint: `seatrial rbac --label-nodes --node-condition` is enough for all three."""
     role, rules = granted("--label-nodes", "--node-condition")
@@ -196,6 +197,7 @@ def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_pat
     assert done.stdout.count(": passed") == 2
 
 
+@pytest.mark.slow
 def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
     """The same Role is enough to leave it to the cluster and to judge it later."""
     role, _ = granted("--tenant")

@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 from jobs.cluster.client.kube import Kube
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.program import Program, seatrial
 from tests.waiting import HANG_S, until
 

@@ -19,6 +19,7 @@ def printed(*options):
     return note, next(each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "TrainJob")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("operators", "field"),
     [(["trainer"], "runtimePatches"), (["trainer", "trainer-2.1"], "podTemplateOverrides")],

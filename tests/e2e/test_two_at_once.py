@@ -8,7 +8,7 @@ from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.renewal import Renewal, held
 from jobs.run.launcher import Launcher
 from tests import program
-from tests.jobs.on_sim import PROBE, Sim, left_over, spec
+from tests.onsim import PROBE, Sim, left_over, spec
 from tests.waiting import HANG_S, until
 
 

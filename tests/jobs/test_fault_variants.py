@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, catalogue, formed, read_text, worded
 from jobs.faults.variants import Variant
+from tests.table import table
 
 ALL = [(fault, each) for fault, entry in catalogue().items() for each in entry.variants]
 SPOKEN = [(fault, each) for fault, each in ALL if each.who]
 LIKE = [(fault, each) for fault, each in ALL if each.like]
 
 
-def named(rows: list[tuple[str, Variant]]) -> pytest.MarkDecorator:
-    """Run a test for each of these variants, named by its fault and what it is known by."""
-    ids = [f"{fault}-{(each.pattern or each.words)[0]}" for fault, each in rows]
-    return pytest.mark.parametrize(("fault", "variant"), rows, ids=ids)
+def named(rows: list[tuple[str, Variant]]) -> Any:
+    """Try each of these variants, named by its fault and what it is known by."""
+    return table("fault, variant", rows, ids=lambda row: f"{row[0]}-{(row[1].pattern or row[1].words)[0]}")
 
 
 def test_the_cluster_s_parts_and_the_logs_have_variants() -> None:

@@ -19,7 +19,7 @@ from jobs.run.job_lookup import JobLookup, NotOurs
 from jobs.run.launcher import Launcher
 from jobs.trial import pod
 from jobs.trial.parts import Deadlines
-from tests.jobs.on_sim import HERE, PROBE, Sim, left_over, spec
+from tests.onsim import HERE, PROBE, Sim, left_over, spec
 from tests.waiting import HANG_S, until
 
 

@@ -11,7 +11,7 @@ from jobs.cluster.client.kube import Kube
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import JobError
 from jobs.run.launcher import Launcher
-from tests.jobs.on_sim import PROBE, Sim, left_over, spec
+from tests.onsim import PROBE, Sim, left_over, spec
 from tests.waiting import HANG_S
 
 

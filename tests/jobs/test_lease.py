@@ -14,7 +14,7 @@ from jobs.cluster.client.errors import ClusterError, Unreachable
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.state_store import StateStoreError, load, parsed, save
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from jobs.run import guard
 from jobs.run.cleanup import sweep
 from jobs.trial.job_spec import job_spec
 from jobs.trial.manifests import job_of
-from tests.jobs.on_sim import Sim
+from tests.onsim import Sim
 from tests.waiting import HANG_S, until
 
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"

@@ -14,7 +14,7 @@ from jobs.run import recorder as module
 from jobs.run.launcher import Launcher
 from jobs.run.recorder import RecordedKube, Recorder
 from tests import recordings
-from tests.jobs.on_sim import PROBE, Sim, spec
+from tests.onsim import PROBE, Sim, spec
 from tests.real import playing
 from tests.waiting import HANG_S
 

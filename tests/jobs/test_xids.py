@@ -9,6 +9,7 @@ from jobs.faults.catalogue import catalogue
 from jobs.faults.xid import xids
 from jobs.nccl.diagnosis.quotes import meant
 from jobs.pod.nccl_reader.events.symptoms import classify
+from tests.table import table
 
 ACTIONS = {"none", "restart app", "reset GPU", "reboot", "workflow"}
 LINE = "NVRM: Xid (PCI:0000:3b:00): {}, pid=1, name=python, GPU Reset Required"
@@ -21,7 +22,7 @@ def test_every_row_has_a_meaning_and_an_action_of_nvidias_catalogue() -> None:
     assert {name for row in xids().values() for name in (row.check, row.log) if name} <= set(catalogue())
 
 
-@pytest.mark.parametrize("number", range(1, 200))
+@table("number", range(1, 200))
 def test_the_reader_of_the_pods_knows_the_xids_of_the_table_and_no_others(number: int) -> None:
     """The pods cannot read the table; what they say of a number is held against it."""
     symptom = classify(LINE.format(number).encode())

@@ -1,15 +1,18 @@
 """The wheel: exactly one top-level package, complete, and usable from anywhere, read-only too."""
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.waiting import HANG_S
 
@@ -71,15 +74,19 @@ def test_the_wheel_has_exactly_one_top_level_package(wheel):
     assert {t for t in tops if not t.endswith(".dist-info")} == {"seatrial"}
 
 
-def test_the_wheel_holds_every_file_of_the_packages(wheel):
-    """A profile, a scenario or a stand-in that stays behind would only be missed by a user."""
+def files(*tops):
+    """What the packages hold, by its path from the root."""
+    paths = {path for top in tops for path in (ROOT / top).rglob("*") if path.is_file()}
+    return {str(path.relative_to(ROOT)) for path in paths if "__pycache__" not in path.parts}
+
+
+def contents(wheel):
+    """The files of a wheel, without those about it, and its own METADATA and entry points."""
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-    files = {path for top in ("checks", "cli", "jobs", "reports") for path in (ROOT / top).rglob("*") if path.is_file()}
-    named = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
-    missing = {f"seatrial/{name}" for name in named - {"checks/__main__.py", "cli/__main__.py"}} - names
-    assert not missing
-    assert {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"} <= names
+        texts = {name: archive.read(name) for name in archive.namelist()}
+    about = {name: text for name, text in texts.items() if ".dist-info/" in name}
+    text = b"".join(each for name, each in about.items() if name.endswith(("METADATA", "entry_points.txt"))).decode()
+    return {name: each for name, each in texts.items() if name not in about}, text
 
 
 def written(site):
@@ -169,21 +176,69 @@ UV = (
 )  # of the sdist that it builds first
 
 
-@pytest.mark.parametrize("command", [(), PIP, UV], ids=["hatchling", "pip", "uv"])
-def test_a_wheel_names_no_path_of_whoever_built_it(command, tmp_path):
-    """Whatever builds it: the lab is a distribution of this version, and a folder of the builder's is in no file."""
+BUILDERS = [
+    pytest.param((), id="hatchling"),
+    pytest.param(PIP, id="pip", marks=pytest.mark.slow),
+    pytest.param(UV, id="uv", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("command", BUILDERS)
+def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_path):
+    """Whatever builds it: a profile or a scenario that stays behind would only be missed by a user."""
     if "uv" in command:
         pytest.importorskip("uv", reason="uv is not installed here")
     source = shutil.copytree(
-        ROOT, tmp_path / "of-the-builder", ignore=shutil.ignore_patterns(".git", ".venv", ".real", "tests")
+        ROOT, tmp_path / "of-the-builder", ignore=shutil.ignore_patterns(".git", ".venv*", ".real", "tests")
     )
     (source / "tests").mkdir()
-    with zipfile.ZipFile(built(source, tmp_path / "dist", *command)) as archive:
-        about = archive.read(next(n for n in archive.namelist() if n.endswith("METADATA"))).decode()
-        texts = {name: archive.read(name) for name in archive.namelist()}
+    suite, about = contents(built(source, tmp_path / "dist", *command))
+    lab, about_lab = contents(built(source / "lab", tmp_path / "lab", *command))
+    assert not [name for name, text in {**suite, **lab}.items() if b"of-the-builder" in text]
+    assert "of-the-builder" not in about + about_lab
+    moved = {"checks/__main__.py", "cli/__main__.py"}
+    ours = {f"seatrial/{name}" for name in files("checks", "cli", "jobs", "reports") - moved}
+    assert set(suite) == ours | {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"}
+    assert set(lab) == {f"seatrial_{name}" for name in files("lab") - {"lab/pyproject.toml"}}
     versions = {tomllib.loads((ROOT / at / "pyproject.toml").read_text())["project"]["version"] for at in (".", "lab")}
     assert [f"Requires-Dist: seatrial-lab=={version}; extra == 'lab'" in about for version in versions] == [True]
-    assert not [name for name, text in texts.items() if b"of-the-builder" in text]
+    assert {"seatrial", "kubectl-seatrial"} == set(
+        re.findall("^([a-z-]+) = seatrial.__main__:main$", about, re.MULTILINE)
+    )
+
+
+def test_the_plugin_for_krew_runs_the_wheel_that_it_carries(wheel, tmp_path):
+    """The manifest names the archive's digest; what krew links to runs the wheel by uv, by pipx, or says what it needs."""
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    shutil.copy(wheel, dist)
+    subprocess.run([ROOT / "deploy/krew/pack.sh", dist, "https://example.com/v1"], check=True)
+    manifest = yaml.safe_load((dist / "seatrial-krew.yaml").read_text())
+    archive = dist / "seatrial-krew.tar.gz"
+    (platform,) = manifest["spec"]["platforms"]
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert platform["uri"] == f"https://example.com/v1/{archive.name}"
+    assert f"seatrial-{manifest['spec']['version'].removeprefix('v')}-py3-none-any.whl" == wheel.name
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "store", filter="data")
+    programs, plugin = tmp_path / "programs", tmp_path / "krew" / platform["bin"]
+    plugin.parent.mkdir()
+    plugin.symlink_to(tmp_path / "store" / platform["bin"])
+    programs.mkdir()
+    for name in ("sh", "dirname", "readlink", "ls"):
+        (programs / name).symlink_to(shutil.which(name))
+
+    def run():
+        argv, env = [plugin, "faults", "a b"], {"PATH": str(programs)}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+    assert (run().returncode, run().stdout) == (4, "")
+    assert "install uv" in run().stderr
+    carried = str(tmp_path / "store" / wheel.name)
+    for name, words in ("pipx", ["run", "--quiet", "--spec", carried]), ("uvx", ["--quiet", "--from", carried]):
+        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        (programs / name).chmod(0o755)
+        assert run().stdout.splitlines() == [str(programs / name), *words, "seatrial", "faults", "a b"]
 
 
 def test_without_the_lab_a_simulated_run_says_what_it_needs(installed, tmp_path):

@@ -28,7 +28,14 @@ NAMED = re.compile(rf"(?<![\w./-])((?:{'|'.join((*PACKAGES, 'docs', 'tests'))})/
 
 def test_files_that_are_named_are_there():
     """Paths from the root in pages, docstrings and comments; in place of a placeholder anything may stand."""
-    texts = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "docs").glob("*.md")]
+    texts = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        ROOT / "Makefile",
+        ROOT / "pyproject.toml",
+        *(ROOT / "docs").glob("*.md"),
+    ]
     texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     named = {(path, name) for path in texts for name in NAMED.findall(path.read_text(encoding="utf-8"))}
     missing = {

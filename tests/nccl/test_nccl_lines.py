@@ -19,9 +19,16 @@ from jobs.pod.nccl_reader.lines.patterns import needed
 from jobs.trial import payload
 from tests.nccl.samples import samples
 from tests.nccl.symptom_rows import STARTED, failing
+from tests.table import table
 
 LINES = in_order(read_lines())
-lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
+
+
+def name_of(at: int) -> str:
+    return f"{LINES[at].fault}-{LINES[at].pattern[0]}"
+
+
+lines = table("at", range(len(LINES)), ids=name_of)
 WORDS = {
     "stage": ("start", "store", "connect", "running"),
     "blame": ("own", "kernel", "peer", "last", "warning"),
@@ -94,7 +101,7 @@ def first(order: list[Line], text: str) -> Line:
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
 
 
-@pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")])
+@table("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")], ids=name_of)
 def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
     """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
     line = LINES[at]

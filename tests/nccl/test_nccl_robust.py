@@ -111,6 +111,7 @@ def test_the_interfaces_of_a_job_are_looked_at_once(monkeypatch):
     assert len(asked) == Maker().ranks
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
     """Ten times the log, the same memory; and a line without an end is not kept."""
 

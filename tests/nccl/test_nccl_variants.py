@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from jobs.faults.catalogue import fault_catalogue, formed
 from jobs.faults.variants import Variant
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
 from tests.nccl.test_nccl_causes import judged
+from tests.table import table
 
 ALL = [(fault, each) for fault, entry in fault_catalogue().items() for each in entry.variants]
-variants = pytest.mark.parametrize(
-    ("fault", "variant"), ALL, ids=[f"{fault}-{(each.pattern or each.words)[0]}" for fault, each in ALL]
-)
+variants = table("fault, variant", ALL, ids=lambda row: f"{row[0]}-{(row[1].pattern or row[1].words)[0]}")
 
 
 def told(fault: str, text: str) -> Variant | None:

@@ -27,7 +27,7 @@ class Order:
         asked = Barrier.through
 
         def through(barrier: Barrier, topic: str, limit_s: float) -> bool:
-            if not getattr(self._held, "here", False):
+            if not self.here:
                 self._leaves.set()
             return asked(barrier, topic, limit_s)
 
@@ -53,9 +53,14 @@ class Order:
 
         return run
 
+    @property
+    def here(self) -> bool:
+        """Whether this is the late rank."""
+        return getattr(self._held, "here", False)
+
     def hold(self) -> None:
         """Keep the late rank here."""
-        if getattr(self._held, "here", False):
+        if self.here:
             assert self._leaves.wait(HANG_S)
 
 
@@ -162,6 +167,9 @@ def test_files_stay_while_a_slower_peer_reads_them(sides, order: Order, monkeypa
 
     def held(*asked):
         order.hold()
+        if late == 0 and order.here:  # rank 1 took its yes back, and that has arrived
+            heard = stages[0].barrier._messages
+            until(lambda: any(word["objection"] for word in [*heard.values()]), "rank 1's last word")
         return awaited(*asked)
 
     monkeypatch.setattr(storage, "awaited", held)

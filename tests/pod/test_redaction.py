@@ -18,7 +18,7 @@ from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
 from jobs.pod.redact import MASK, environment, redact, secret_name
 from jobs.trial import payload
-from tests.nccl.test_nccl_secrets import LINES, VALUES, WRITTEN, shown
+from tests.secretforms import LINES, VALUES, WRITTEN, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 WITH_SECRETS = {"test_nccl_secrets.py", "test_nccl_robust.py", "test_redact.py", "test_redaction.py"}

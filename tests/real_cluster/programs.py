@@ -95,9 +95,11 @@ def folder_of(module: str, required: str) -> Path:
 
 
 def on_path(built: Path = BUILT) -> None:
-    """Let helm and kubectl that were built here be found before those that the machine has."""
+    """Let helm, kubectl and actionlint that were built here be found before those that the machine has."""
     places = [
-        str(built / module) for module in (f"kubernetes-{MINORS[-1]}", "helm") if (built / module / ".built").exists()
+        str(built / module)
+        for module in (f"kubernetes-{MINORS[-1]}", "helm", "actionlint")
+        if (built / module / ".built").exists()
     ]
     before = os.environ.get("PATH", os.defpath).split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*places, *(each for each in before if each not in places)])

@@ -41,8 +41,11 @@ def test_error(evidence):
     evidence.unknown({HOSTILE!r})
 
 @pytest.mark.parametrize("x", ["<script>alert(2)</script>"])
-def test_plain(x):
+def test_plain(x, request):
     import os
+    if request.config.getoption("--out"):
+        scratch = request.config.pluginmanager.get_plugin("seatrial-renderers")._scratch
+        print("drafts at", scratch, "now:", scratch.exists())
     if "SPOIL" in os.environ:  # somebody puts a folder where the report belongs
         os.makedirs("out/report.json/x")
 """
@@ -145,6 +148,13 @@ def test_no_draft_is_left_and_no_draft_is_named(reported):
     ]
     assert "seatrial-report-" not in result.stdout.str()
     assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
+
+
+def test_a_run_that_is_killed_leaves_no_folder_of_drafts(reported):
+    """While checks run there is none; nor when the run has ended."""
+    _, result = reported("--out", "out", "-s")
+    folder, there = re.search(r"drafts at (\S+) now: (\w+)", result.stdout.str()).groups()
+    assert there == "False" and not Path(folder).exists()
 
 
 def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):

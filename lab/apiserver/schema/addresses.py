@@ -12,7 +12,7 @@ from .values import clone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .rules import Objects
+    from .seams import Objects
     from .values import Object
 
 RANGE = ipaddress.ip_network("10.96.0.0/16")  # kubeadm's default is 10.96.0.0/12

@@ -13,7 +13,7 @@ from .values import clone, rfc3339
 if TYPE_CHECKING:
     from .kinds import Kind
     from .requests import Request
-    from .rules import Objects
+    from .seams import Objects
     from .values import Object
 
 UID, NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+ISSUER = "https://kubernetes.default.svc.cluster.local"  # of service account tokens, and their audience here
+
 
 @dataclass(slots=True)
 class Request:

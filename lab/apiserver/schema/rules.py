@@ -6,7 +6,7 @@ then the admission that only says yes or no (PodSecurity, quota).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from . import admission, advice, base, customs, defaults, fieldsets, prepare, validation
 from .admission import lifecycle
@@ -16,41 +16,10 @@ from .validation import events, pods
 from .values import clone, rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .kinds import Kind, Kinds
+    from .kinds import Kind
     from .requests import Request
+    from .seams import Objects
     from .values import Object
-
-
-class Webhook(Protocol):
-    """What an operator has to say about a write: it may change a new object, and refuse by raising ApiError."""
-
-    def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Look at an object that is to be created (old is None), or changed but for its status."""
-
-
-class Objects(Protocol):
-    """What the rules ask of the store."""
-
-    kinds: Kinds
-    clock: Callable[[], float]
-    webhooks: list[Webhook]
-
-    def get(self, key: str, ns: str | None, name: str) -> Object | None:
-        """Return an object or None."""
-
-    def list(self, key: str, ns: str | None = None, selector: Any = "") -> list[Object]:
-        """Return the objects of a namespace."""
-
-    def create(self, key: str, obj: Object, ns: str | None = None) -> Object:
-        """Create an object."""
-
-    def mutate(self, key: str, ns: str | None, name: str, change: Callable[[Object], object]) -> Object | None:
-        """Edit an object."""
-
-    def delete(self, key: str, ns: str | None, name: str) -> Object:
-        """Delete an object."""
 
 
 BASE_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -244,8 +213,6 @@ def removed(store: Objects, kind: Kind, last: Object) -> None:
 
 
 __all__ = [
-    "Objects",
-    "Webhook",
     "bootstrap",
     "committed",
     "create",

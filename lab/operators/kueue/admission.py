@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ...apiserver.schema import selectors
 from ...apiserver.schema.values import epoch, rfc3339
 from ..conditions import find, holds, put
 from . import queues, workloads
+from .fit import Fit
 from .preemption import Preemption
-from .quota import Assignment, Quotas, Share, assign, cohort_of
+from .quota import Assignment, cohort_of
 from .workloads import KEY
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Admission:
         self._ends: list[Callable[[], None]] = []
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
-        self._arrivals: dict[str, int] = {}
+        self.fit = Fit(store)
 
     def start(self) -> None:
         """Watch Workloads, queues and flavors."""
         self._ends = [self._store.subscribe(key, self._soon) for key in WATCHED]
-        self._ends.append(self._store.subscribe(KEY, self._arrived))
+        self._ends.append(self._store.subscribe(KEY, self.fit.arrived))
         self._soon()
 
     def close(self) -> None:
@@ -54,9 +54,6 @@ class Admission:
             self._timer.cancel()
         for end in self._ends:
             end()
-
-    def _arrived(self, _: str, workload: Object, __: Object | None) -> None:
-        self._arrivals.setdefault(workload["metadata"]["uid"], len(self._arrivals))
 
     def _soon(self, *_: object) -> None:
         if not self._due:
@@ -80,21 +77,8 @@ class Admission:
             if workloads.is_reserved(workload):
                 self._check(workload)
         for queue in sorted(lines):
-            self._line(queue, sorted(lines[queue], key=self.order))
+            self._line(queue, sorted(lines[queue], key=self.fit.order))
         queues.show_counts(store)
-
-    def order(self, workload: Object) -> tuple[int, float, int]:
-        """Kueue's order: priority, then how long it has waited (from its eviction, if there was one), then arrival."""
-        since = epoch(workload["metadata"]["creationTimestamp"])
-        if holds(workload, "Evicted"):
-            since = max(since, self.since(workload, "Evicted"))
-        arrival = self._arrivals.setdefault(workload["metadata"]["uid"], len(self._arrivals))
-        return -int(workload["spec"].get("priority") or 0), since, arrival
-
-    def since(self, workload: Object, kind: str) -> float:
-        """When a condition came to its present state."""
-        condition = find(workload, kind)
-        return epoch(condition["lastTransitionTime"]) if condition else self._store.clock()
 
     # -- where a workload waits
 
@@ -182,11 +166,11 @@ class Admission:
         if selector is None or not selectors.labels(selector)(labels.get("labels") or {}):
             self._refuse(workload, "Pending", "Workload namespace doesn't match ClusterQueue selector")
             return False
-        assignment = self.assign(queue, workload)
+        assignment = self.fit.assign(queue, workload)
         if assignment.fits:
             self._reserve(workload, queue, assignment)
             return True
-        victims = Preemption(self._store, self).victims(queue, workload) if assignment.preempting else []
+        victims = Preemption(store, self.fit).victims(queue, workload) if assignment.preempting else []
         message = assignment.message
         if victims:
             message += f". Pending the preemption of {len(victims)} workload(s)"
@@ -195,38 +179,6 @@ class Admission:
             if not holds(victim, "Evicted"):
                 self._preempt(queue, workload, victim)
         return False
-
-    def assign(self, queue: Object, workload: Object, without: frozenset[str] = frozenset()) -> Assignment:
-        """Look for flavors for a workload, as if some others were gone."""
-        share, peers = self._shares(queue, without)
-        flavors = {each["metadata"]["name"]: each for each in self._store.list(queues.FLAVORS)}
-        return assign(workload["spec"]["podSets"], queue, share, peers, flavors)
-
-    def _shares(self, queue: Object, without: frozenset[str] = frozenset()) -> tuple[Share, list[Share]]:
-        """What the queue has, and what the others of its cohort have; some workloads counted as gone."""
-        cohort, used = cohort_of(queue), self.usage(without)
-        peers = [
-            Share.of(each, used.get(each["metadata"]["name"], {}))
-            for each in self._store.list(queues.CLUSTER)
-            if cohort and cohort_of(each) == cohort and each["metadata"]["uid"] != queue["metadata"]["uid"]
-        ]
-        return Share.of(queue, used.get(queue["metadata"]["name"], {})), peers
-
-    def usage(self, without: frozenset[str] = frozenset()) -> dict[str, Quotas]:
-        """What each ClusterQueue has given away."""
-        by_queue: dict[str, Quotas] = {}
-        for workload in self._store.list(KEY):
-            if (
-                not workloads.is_reserved(workload)
-                or workloads.is_finished(workload)
-                or (workload["metadata"]["uid"] in without)
-            ):
-                continue
-            admission = workload["status"]["admission"]
-            for place, amount in queues.usage_of(workload).items():
-                quotas = by_queue.setdefault(admission["clusterQueue"], {})
-                quotas[place] = quotas.get(place, Fraction(0)) + amount
-        return by_queue
 
     def _reserve(self, workload: Object, queue: Object, assignment: Assignment) -> None:
         name, store = queue["metadata"]["name"], self._store

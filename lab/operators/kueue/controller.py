@@ -238,7 +238,7 @@ class KueueController:
         self.change(workload, lambda w: put(w, "PodsReady", ready, reason, message, self.store.now()), "status")
         if ready:
             return None
-        left = self._admission.since(workload, "Admitted") + self.wait_for_pods_s - now
+        left = self._admission.fit.since(workload, "Admitted") + self.wait_for_pods_s - now
         if left > 0:
             return left
         where = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"

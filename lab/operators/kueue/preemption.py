@@ -13,7 +13,7 @@ from .workloads import KEY
 
 if TYPE_CHECKING:
     from ...apiserver.store import Store
-    from .admission import Admission
+    from .fit import Fit
 
 Object = dict[str, Any]
 
@@ -21,8 +21,8 @@ Object = dict[str, Any]
 class Preemption:
     """One question about one workload."""
 
-    def __init__(self, store: Store, admission: Admission) -> None:
-        self._store, self._admission = store, admission
+    def __init__(self, store: Store, fit: Fit) -> None:
+        self._store, self._fit = store, fit
 
     def victims(self, queue: Object, workload: Object) -> list[Object]:
         """The fewest workloads, least important first, without which it would fit; none if that does not help."""
@@ -31,19 +31,19 @@ class Preemption:
             key=lambda w: (
                 w["status"]["admission"]["clusterQueue"] == queue["metadata"]["name"],
                 int(w["spec"].get("priority") or 0),
-                -self._admission.since(w, "QuotaReserved"),
+                -self._fit.since(w, "QuotaReserved"),
             ),
         )
         gone: list[Object] = []
         for candidate in candidates:
             gone.append(candidate)
-            if self._admission.assign(queue, workload, self._uids(gone)).fits:
+            if self._fit.assign(queue, workload, self._uids(gone)).fits:
                 break
         else:
             return []
         for candidate in list(gone):
             fewer = [w for w in gone if w is not candidate]
-            if fewer and self._admission.assign(queue, workload, self._uids(fewer)).fits:
+            if fewer and self._fit.assign(queue, workload, self._uids(fewer)).fits:
                 gone = fewer
         return gone
 
@@ -55,7 +55,7 @@ class Preemption:
         policy = queue["spec"].get("preemption") or {}
         within, reclaim = policy.get("withinClusterQueue", "Never"), policy.get("reclaimWithinCohort", "Never")
         mine, cohort = int(workload["spec"].get("priority") or 0), cohort_of(queue)
-        used = self._admission.usage()
+        used = self._fit.usage()
         candidates = []
         for other in self._store.list(KEY):
             if not workloads.is_reserved(other) or workloads.is_finished(other):
@@ -65,7 +65,7 @@ class Preemption:
                 newer = (
                     theirs == mine
                     and within == "LowerOrNewerEqualPriority"
-                    and (self._admission.order(other) > self._admission.order(workload))
+                    and (self._fit.order(other) > self._fit.order(workload))
                 )
                 if (within != "Never" and theirs < mine) or newer:
                     candidates.append(other)

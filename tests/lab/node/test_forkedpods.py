@@ -1,5 +1,6 @@
 """What tests/forkedpods.py forks, a pod's program and what that starts, finds what it finds as an interpreter started."""
 
+import importlib
 import json
 import os
 import re
@@ -12,7 +13,16 @@ import pytest
 
 from jobs.trial import payload
 from lab.hardware.files import ENVIRONMENT
-from tests import forkedpods, forkedscripts, interpreter, podmodules
+
+forkedpods = forkedscripts = interpreter = podmodules = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Import what is tested once a test needs it: it reads the pods' modules, and every worker imports this file."""
+    for name in ("forkedpods", "forkedscripts", "interpreter", "podmodules"):
+        globals()[name] = importlib.import_module(f"tests.{name}")
+
 
 TELLS = """
 import faulthandler, json, os, signal, sys, tempfile, threading, warnings

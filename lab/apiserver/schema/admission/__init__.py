@@ -13,7 +13,7 @@ from . import accounts, lifecycle, limits, placement, quota, security, storage, 
 if TYPE_CHECKING:
     from ..kinds import Kind
     from ..requests import Request
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 

@@ -8,7 +8,7 @@ from ..errors import forbidden
 from ..values import clone, suffix
 
 if TYPE_CHECKING:
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -9,7 +9,7 @@ from ..errors import forbidden, not_found
 if TYPE_CHECKING:
     from ..kinds import Kind
     from ..requests import Request
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 UNDELETABLE = ("default", "kube-public", "kube-system")

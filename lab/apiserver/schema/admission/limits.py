@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..kinds import Kind
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 ANNOTATION = "kubernetes.io/limit-ranger"

@@ -8,7 +8,7 @@ from ..errors import forbidden
 from ..values import clone
 
 if TYPE_CHECKING:
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 CLASSES = "priorityclasses.scheduling.k8s.io"

@@ -14,7 +14,7 @@ from .limits import total
 
 if TYPE_CHECKING:
     from ..kinds import Kind
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 COMPUTE = ("cpu", "memory", "ephemeral-storage")

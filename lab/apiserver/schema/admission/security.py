@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..kinds import Kind
     from ..requests import Request
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
     Finding = tuple[str, str] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 DEFAULT = "storageclass.kubernetes.io/is-default-class"

@@ -21,7 +21,7 @@ from ..errors import ApiError
 if TYPE_CHECKING:
     from ..kinds import Kind
     from ..requests import Request
-    from ..rules import Objects
+    from ..seams import Objects
     from ..values import Object
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"

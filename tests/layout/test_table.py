@@ -1,0 +1,27 @@
+"""A table of cases is one test that tries each row and names all that fail."""
+
+import pytest
+
+from tests.table import table
+
+
+def test_each_row_is_tried_and_each_failure_named():
+    tried = []
+
+    @table("number, word", [(1, "one"), (2, "three"), (3, "three"), (4, "five")], ids=lambda row: row[1])
+    def case(number, word):
+        """What holds."""
+        tried.append(number)
+        assert number == ["one", "two", "three", "four"].index(word) + 1
+
+    with pytest.raises(AssertionError) as raised:
+        case()
+    assert tried == [1, 2, 3, 4]
+    assert "2 of 4 rows failed" in str(raised.value)
+    assert all(word in str(raised.value) for word in ("three:\n", "five:\n", "ValueError: 'five' is not in list"))
+    assert (case.__name__, case.__doc__) == ("case", "What holds.")
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(AssertionError, match="without rows"):
+        table("number", [])
