@@ -72,6 +72,7 @@ def suite() -> Path:
 
 def run_checks(arguments: Sequence[str]) -> int:
     """Run pytest on the checks of this installation, whatever the working directory holds."""
+    _begin(arguments)
     import pytest  # noqa: PLC0415 -- --help does not wait for it
 
     root = suite()
@@ -99,10 +100,28 @@ def run_checks(arguments: Sequence[str]) -> int:
             code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()
+        if text and sys.stdout.isatty():
+            print("\x1b[K", end="", flush=True)
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
     return code
+
+
+def _begin(arguments: Sequence[str]) -> None:
+    """Say at once what is done: the imports of a run take seconds where a machine is busy.
+
+    A terminal gets no new line: what comes next takes its place.
+    """
+    from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--cluster", nargs="?", default="")
+    cluster = parser.parse_known_args(list(arguments))[0].cluster or ""
+    alone = {"-q", "--quiet", "-qq", "--co", "--collect-only", "--print-manifests", "--version"}
+    if cluster.partition(":")[0] == "sim" and not alone & set(arguments):
+        text = f"  · {begins(cluster.partition(':')[2] or 'healthy')} ..."
+        print(text, end="\r" if sys.stdout.isatty() else "\n", flush=True)
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:

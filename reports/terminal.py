@@ -83,8 +83,9 @@ def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
         terminal.write_line(text)
     if why and result.outcome is not Outcome.PASSED and result.reason:
         rows = _wrap(result.reason, _width() - 9)
-        for text in rows[:2]:
-            terminal.write_line(f"         {text}{' …' * (text is rows[1:2] and len(rows) > 2)}")
+        cut = [*rows[:1], f"{rows[1]} …"] if len(rows) > 2 else rows
+        for text in cut:
+            terminal.write_line(f"         {text}")
 
 
 def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
@@ -346,15 +347,8 @@ def _too_little(terminal: Any, run: Run) -> None:
         _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
 
 
-def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
-    """Write the verdict, then who is at fault, what was observed and what was expected, each on lines of its own."""
-    head = f"VERDICT: {run.verdict}"
-    terminal.write(head, bold=True, **COLOUR[run.verdict])
-    first, *rest = _wrap(f"VERDICT: {summary.short}", _width(), "  ")
-    terminal.write_line(first.removeprefix(head))
-    for row in rest:
-        terminal.write_line(row)
-    decided, width = summary.deciding, _width()
+def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
+    """Write who is at fault, what was observed, what was expected, and which other checks ended so."""
     if decided.name:
         for row in _wrap(decided.name, width - 4):
             terminal.write_line(f"  {row}", bold=True)
@@ -364,7 +358,18 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
         more = f" and {len(decided.further) - NAMED} more" if len(decided.further) > NAMED else ""
         said = "failed" if run.verdict is Verdict.NO_GO else "could not tell"
         _paragraph(terminal, "", f"also {said}: {', '.join(decided.further[:NAMED])}{more}", width)
-    _paragraph(terminal, "", summary.counted, width)
+
+
+def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
+    """Write the verdict, then who is at fault, what was observed and what was expected, each on lines of its own."""
+    head = f"VERDICT: {run.verdict}"
+    terminal.write(head, bold=True, **COLOUR[run.verdict])
+    first, *rest = _wrap(f"VERDICT: {summary.short}", _width(), "  ")
+    terminal.write_line(first.removeprefix(head))
+    for row in rest:
+        terminal.write_line(row)
+    _culprit(terminal, run, summary.deciding, _width())
+    _paragraph(terminal, "", summary.counted, _width())
     if summary.attempts:
         _paragraph(terminal, "", f"{summary.attempts}.", _width())
     if run.goes_on:  # what is not judged yet is neither missing nor too little

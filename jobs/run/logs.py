@@ -28,7 +28,9 @@ from .evidence import EvidenceReader, MultiplexedReader
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 _STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
-_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
+_WAITS = re.compile(
+    rb"seatrial rank \d+: (?:\w+: waits for |sweep: )|seatrial rank 0: collective\.[\w.-]{1,80}: \d"
+)  # what a person who waits is to be told
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
