@@ -67,7 +67,7 @@ class Progress:
             name, number, unit, rate = measured.groups()
             floor = self._floors.get(name, {}).get(int(number) * UNITS.get(unit, 0))
             said = f", floor {floor:g}" if floor else ""
-            self._measured.append(redact(f"{name} {number} {unit} {rate} GB/s{said}"))
+            self._measured.append(redact(f"{name} {number} {unit} {_figure(rate)} GB/s{said}"))
         else:
             self._set(self._step(text))
         if self._live:
@@ -84,7 +84,7 @@ class Progress:
         name = collective[1]
         self._begun.setdefault(name, time.monotonic())
         place = f" ({self._planned.index(name) + 1} of {len(self._planned)})" if name in self._planned else ""
-        return f"collective {name}{place}{collective['late'] or ''}"
+        return f"{name}{place}{collective['late'] or ''}"
 
     def _left(self) -> str:
         """Say about how long the collectives still take: as long each as those did that have ended; '' before."""
@@ -142,13 +142,12 @@ class Progress:
         with self._lock, self._written():
             if self._closed.is_set():
                 return
-            width = shutil.get_terminal_size().columns - 1
-            rest = [f"{time.monotonic() - self._began:.0f} s", self._left(), *self._measured[-1:]]
-            tail = "".join(f" · {part}" for part in rest if part)
-            text = textwrap.shorten(
-                self._last, max(20, width - len(tail) - 4), placeholder=" …", break_on_hyphens=False
+            line = _fitting(
+                shutil.get_terminal_size().columns - 5,
+                self._last,
+                [f"{time.monotonic() - self._began:.0f} s", self._left(), *self._measured[-1:]],
             )
-            self._terminal.rewrite(f"  · {text}{tail}"[:width], erase=True, light=True)
+            self._terminal.rewrite(f"  · {line}", erase=True, light=True)
             self._flush()
             self._drawn = True
 
@@ -166,3 +165,19 @@ class Progress:
 
     def _written(self) -> contextlib.AbstractContextManager[object]:
         return self._capture.global_and_fixture_disabled() if self._capture else contextlib.nullcontext()
+
+
+def _figure(rate: str) -> str:
+    """Write a rate with three digits at most before the point, and one behind it where it is below 100."""
+    return rate.partition(".")[0] if len(rate.partition(".")[0]) > 2 else rate
+
+
+def _fitting(width: int, text: str, rest: Sequence[str]) -> str:
+    """Join a text and what else there is to say, as far as the width has room: whole words, the time goes first."""
+    elapsed, left, *measured = rest
+    for more in ((elapsed, left, *measured), (left, *measured), (elapsed, *measured), (elapsed, left), (elapsed,)):
+        line = " · ".join(filter(None, (text, *more)))
+        if len(line) <= width:
+            return line
+    room = max(1, width - len(elapsed) - 3)
+    return f"{textwrap.shorten(text, room, placeholder=' …', break_on_hyphens=False)} · {elapsed}"
