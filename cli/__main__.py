@@ -52,7 +52,8 @@ the fabric that was paid for, or what stops it, where, and what to do?
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
             4 usage error · 5 nothing was selected
 
-seatrial COMMAND --help shows its options, with examples. To begin with:
+seatrial COMMAND --help shows its options, with examples; seatrial --version
+shows which one this is. To begin with:
 
   seatrial accept --cluster sim:healthy --out report
 """
@@ -260,10 +261,10 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0
-    if command in ("preflight", "accept") and {"-h", "--help"} & set(arguments):
+    if command in ("preflight", "accept") and {"-h", "--help", "--help-all"} & set(arguments):
         from cli.usage import run_parser  # noqa: PLC0415 -- found only now
 
-        run_parser(command).print_help()
+        run_parser(command, whole="--help-all" in arguments).print_help()
         return 0
     if not command:
         from cli.start import main as start  # noqa: PLC0415

@@ -221,6 +221,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         scenario = opened.options.scenario
         with progress.doing(begins(scenario) if scenario else "asking the API server"):
             opened.open(config.invocation_params.dir)
+        if opened.simulation and (lacks := opened.simulation.lacks(config.invocation_params.args)):
+            progress.note(lacks)
         _narrow(opened.run, config)
         if opened.options.attach:
             session.items[:] = attaching.take_up(opened, session.items)

@@ -73,6 +73,14 @@ class Progress:
         if self._live:
             self._draw()
 
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        if self._reminder is not None:
+            with self._lock, self._written():
+                self._clear()
+                for row in textwrap.wrap(text, shutil.get_terminal_size((100, 24)).columns - 2, break_on_hyphens=False):
+                    self._terminal.write_line(row)
+
     def _set(self, text: str) -> None:
         self._last, self._since = redact(text), time.monotonic()
 
