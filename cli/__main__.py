@@ -110,10 +110,12 @@ def run_checks(arguments: Sequence[str]) -> int:
 
 
 def _begin(arguments: Sequence[str]) -> None:
-    """Say at once what is done: the imports of a run take seconds where a machine is busy.
+    """Tell a terminal at once what is done: the imports of a run take seconds where a machine is busy.
 
-    A terminal gets no new line: what comes next takes its place.
+    What comes next takes the line's place.
     """
+    if not sys.stdout.isatty():
+        return
     from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -121,8 +123,7 @@ def _begin(arguments: Sequence[str]) -> None:
     cluster = parser.parse_known_args(list(arguments))[0].cluster or ""
     alone = {"-q", "--quiet", "-qq", "--co", "--collect-only", "--print-manifests", "--version"}
     if cluster.partition(":")[0] == "sim" and not alone & set(arguments):
-        text = f"  · {begins(cluster.partition(':')[2] or 'healthy')} ..."
-        print(text, end="\r" if sys.stdout.isatty() else "\n", flush=True)
+        print(f"  · {begins(cluster.partition(':')[2] or 'healthy')} ...", end="\r", flush=True)
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:

@@ -114,9 +114,7 @@ RUNS = {
 """What the commands that pytest carries out are for, and examples."""
 
 
-FIRST = (
-    *("--cluster", "--profile", "--nodes", "--on", "--check", "--training", "--out", "--verbose", "--quiet"),
-)
+FIRST = (*("--cluster", "--profile", "--nodes", "--on", "--check", "--training", "--out", "--verbose", "--quiet"),)
 """The options that a screen has room for; --help-all shows all."""
 
 

@@ -39,6 +39,8 @@ NO_PROFILE = (
 EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
 """The family whose checks explain the failure of one above it: the ports that NCCL found, or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
+SUBJECTS = 6
+"""Subjects that one row names, where they are not numbered."""
 NAMED = 4
 """Checks of one kind that a line names."""
 PARAGRAPH_LINES = 8
@@ -82,7 +84,7 @@ def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
     for text in (first, *(" " * 8 + more for more in rest)):
         terminal.write_line(text)
     if why and result.outcome is not Outcome.PASSED and result.reason:
-        rows = _wrap(result.reason, _width() - 9)
+        rows = _wrap(result.reason, _width() - 11)
         cut = [*rows[:1], f"{rows[1]} …"] if len(rows) > 2 else rows
         for text in cut:
             terminal.write_line(f"         {text}")
@@ -244,7 +246,7 @@ def _failure(terminal: Any, run: Run, result: CheckResult, told: Deciding, width
     groups: dict[Finding, list[Finding]] = {}
     for each in rows:
         groups.setdefault(replace(each, subject=""), []).append(each)
-    equal = [replace(first, subject=grouped([f.subject for f in alike])) for first, alike in groups.items()]
+    equal = [replace(first, subject=grouped([f.subject for f in alike], SUBJECTS)) for first, alike in groups.items()]
     if equal:
         _findings(terminal, run, equal[:FINDINGS_SHOWN], width)
         left = [f for alike in list(groups.values())[FINDINGS_SHOWN:] for f in alike]

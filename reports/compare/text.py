@@ -175,6 +175,8 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     return (_table(title, heads, rows, style) if rows else []) + ([_lines(said, style)] if said else [])
 
 
+PADDING = "  "
+"""tabulate makes a column wider than its head by as much."""
 _RATE = re.compile(r"^([\d.e+-]+) GB/s (?:over|at) .*$")
 """A rate with its unit and the sizes, which stand in the table's title and in its row's name."""
 
@@ -205,9 +207,9 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], styl
 
 def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Break the cells so that the table fits: the widest column gives way first, and no word is broken."""
-    columns = list(zip(heads, *rows, strict=True))
+    columns = list(zip([head + PADDING for head in heads], *rows, strict=True))
     widths = [max(map(len, texts)) for texts in columns]
-    least = [max(len(word) for text in texts for word in (text.split() or [""])) for texts in columns]
+    least = [max(len(texts[0]), *(len(word) for text in texts for word in text.split())) for texts in columns]
     while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
         widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
         widths[widest] -= 1

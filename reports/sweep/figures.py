@@ -18,10 +18,10 @@ ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels
 def lines(sweep: RecordedSweep) -> Iterator[str]:
     """Yield the levels in GB/s and the worst and median pair; nothing of a sweep that measured nothing."""
     pairs, leaves = _pairs(sweep), _leaves(sweep)
-    alone = [rate for nodes, rate in _measured(sweep) if len(nodes) == 1]
+    alone = {nodes[0]: rate for nodes, rate in _measured(sweep) if len(nodes) == 1}
     if alone:
-        rate = level(sweep, ALONE) or median(alone)
-        yield f"alone: {rate:.1f} GB/s, the median of {_count(len(alone), 'test')}{_floor(sweep, 'node_floor')}"
+        rate = median(alone.values())
+        yield f"alone: {rate:.1f} GB/s, the median of {_count(len(alone), 'node')}{_floor(sweep, 'node_floor')}"
     inside: dict[str, list[float]] = {}
     for nodes, rate in pairs:
         ways = {leaves.get(node, "") for node in nodes}
@@ -32,7 +32,7 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
         more = f" and {len(named) - LEAVES} more" if len(named) > LEAVES else ""
         yield f"pairs in a leaf: {', '.join(named[:LEAVES])}{more} GB/s (medians)"
     if across:
-        yield f"pairs across leaves: {median(across):.1f} GB/s, the median of {len(across)}"
+        yield f"pairs across leaves: {median(across):.1f} GB/s, the median of {_count(len(across), 'test')}"
     if pairs:
         worst, slowest = min(pairs, key=lambda pair: pair[1])
         middle = median(rate for _, rate in pairs)
@@ -69,25 +69,26 @@ def _in_figures(sweep: RecordedSweep, finding: RecordedAccusation) -> tuple[str,
     leaves = _leaves(sweep)
     rail = finding["rails"][0] if len(finding["rails"]) == 1 else None
     names = set(finding["names"])
+    size = 1 if finding["why"].startswith(f"{ALONE}:") else PAIR
     rates: list[float] = []
     kinds: set[str] = set()
     for test in sweep.get("tests", []):
         ways = {leaves.get(node, "") for node in test["nodes"]}
         touched = names <= set(test["nodes"]) if finding["kind"] != "uplink" else len(ways) > 1 and bool(names & ways)
         rate = _rate(test.get("rails_gbps") or [], rail) if rail is not None else test.get("busbw_gbps")
-        if len(test["nodes"]) == PAIR and touched and rate:
+        if len(test["nodes"]) == size and touched and rate:
             rates.append(rate)
-            kinds.add(ACROSS if len(ways) > 1 else INSIDE)
+            kinds.add(ALONE if size == 1 else ACROSS if len(ways) > 1 else INSIDE)
     if not rates:
         return None
     name = element(finding)
     cards = [card.removeprefix(f"{device}: ") for card in finding.get("cards") or [] for device in _devices(finding)]
     if cards:
         name += f" ({'; '.join(dict.fromkeys(cards))})"
-    kind = INSIDE if INSIDE in kinds and finding["kind"] != "uplink" else ACROSS
-    fleet = level(sweep, kind, rail) or level(sweep, INSIDE if kind == ACROSS else ACROSS, rail)
+    kind = next(each for each in (ALONE, INSIDE, ACROSS) if each in kinds)
+    fleet = level(sweep, kind, rail)
     expected = f"{fleet:.1f} GB/s, the median of the fleet" if fleet else ""
-    floor = _floor(sweep, "pair_floor").removeprefix(", ") if rail is None else ""
+    floor = _floor(sweep, "node_floor" if size == 1 else "pair_floor").removeprefix(", ") if rail is None else ""
     spread = (
         f"{min(rates):.1f} to {max(rates):.1f}" if f"{min(rates):.1f}" != f"{max(rates):.1f}" else f"{rates[0]:.1f}"
     )
