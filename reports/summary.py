@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
-from .plain import plain
+from .plain import plain, with_unit
 from .record import ALONE, Coverage, coverage_of, references, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
 from .sweep import figures
@@ -159,7 +159,8 @@ def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     said = f"{first['subject']}{more}: {plain(first['observed'], OBSERVED)}{unit}"
     if first["expected"]:
         said += f", expected {plain(first['expected'], EXPECTED)}{unit}"
-    return said + _took_part(check, covered, said)
+    nodes = _took_part(check, covered, said)
+    return f"{said} ({nodes})" if nodes else said
 
 
 def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
@@ -178,7 +179,7 @@ def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
     known = {*(covered.pool or ()), *covered.tried}
     together = check["id"].startswith("nccl.")
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
-        return f" ({', '.join(covered.tried)})"
+        return ", ".join(covered.tried)
     return ""
 
 
@@ -193,13 +194,12 @@ def deciding(record: Record) -> Deciding:
     first, alike = _first(check)
     if first is None:
         return Deciding(check["id"], check["reason"] or check["title"], "", check["id"], further)
-    unit = f" {first['unit']}" if first["unit"] else ""
-    fact = f"{first['observed']}{unit}"
-    expected = f"{first['expected']}{unit}" if first["expected"] else ""
+    fact, expected = (with_unit(text, first["unit"]) for text in (first["observed"], first["expected"]))
     equal = [f["subject"] for f in check["findings"] if row_of(f) == row_of(first)]
     name = grouped(equal) + (f" (and {len(alike) - len(equal)} more)" if len(alike) > len(equal) else "")
     name, fact, expected = figures.of_finding(record["sweep"], first["subject"]) or (name, fact, expected)
-    name += _took_part(check, coverage_of(record), f"{name} {fact}")
+    if nodes := _took_part(check, coverage_of(record), f"{name} {fact}"):
+        name = f"{nodes} · {name}"
     return Deciding(name, fact, expected, check["id"], further, equal)
 
 

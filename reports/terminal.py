@@ -12,7 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from .plain import plain
+from .plain import plain, with_unit
 from .record import CheckResult, Finding, Run, counted
 from .schema import Outcome, Verdict
 from .summary import COUNTED, LAYERS, Deciding, Summary, blocked_roots, grouped, summarize
@@ -36,6 +36,8 @@ NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
+NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
+"""Of a cluster that is busy, say, or of a trial that was interrupted."""
 EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
 """The family whose checks explain the failure of one above it: the ports that NCCL found, or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
@@ -282,8 +284,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
     """A table where its cells are short; else one block for each finding, so that nothing that matters is cut."""
     cells = []
     for each in rows:
-        expected = f"{each.expected} {each.unit}".strip() if each.expected else ""
-        seen = (each.subject, f"{each.observed} {each.unit}".strip(), expected)
+        seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
         cells.append((*(figures.of_finding(run.sweep, each.subject) or seen), each.fault))
     room = (width // 4, width // 3, width // 4, width)
     wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
@@ -384,6 +385,8 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.failure_class:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
+    elif run.verdict is Verdict.INCONCLUSIVE and run.faults:
+        _paragraph(terminal, "", NOBODY, _width())
     if run.interrupted:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
     if not run.profile:

@@ -88,7 +88,7 @@ class Progress:
         """Write a collective as which of how many it is."""
         collective = _COLLECTIVE.fullmatch(text)
         if collective is None:
-            return text
+            return text.removeprefix("rank 0: ") if text.startswith("rank 0: sweep: ") else text
         name = collective[1]
         self._begun.setdefault(name, time.monotonic())
         place = f" ({self._planned.index(name) + 1} of {len(self._planned)})" if name in self._planned else ""
