@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="A Kubernetes cluster with GPUs in a box.",
         epilog="Examples:\n\n  seatrial sim --list\n  seatrial sim --list rdma\n"
         "  seatrial sim healthy --write-kubeconfig sim.kubeconfig\n"
-        "  seatrial sim gpu-missing --api-faults stale:7 --write-kubeconfig sim.kubeconfig",
+        "  seatrial sim gpu-missing --api-faults stale:7 --write-kubeconfig FILE",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
     )
     parser.add_argument(

@@ -59,7 +59,7 @@ something failed for the first time that only counts when it fails again."""
 
 EXAMPLES = (
     "seatrial cron --profile h100-ib --every 168 --out /results",
-    "seatrial cron --profile h100-ib --sweep 16 --keep 50 --label-nodes --node-condition",
+    "seatrial cron --profile h100-ib --sweep 16 --keep 50 --label-nodes",
 )
 
 
