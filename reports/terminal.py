@@ -340,14 +340,15 @@ def _plain(text: str) -> str:
     return plain(text).replace("##[", "## [")  # GitHub's old command form
 
 
-def _too_little(terminal: Any, run: Run) -> None:
-    """Say which nodes were not tried, and what is missing for a go."""
+def _too_little(terminal: Any, run: Run, told: str) -> None:
+    """Say which nodes were not tried, and what is missing for a go where that was not ``told`` before."""
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
-    if run.too_few_tried and run.verdict is not Verdict.NO_GO:
+    if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried not in told:
         _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
-    if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
-        _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
+    unseen = ", ".join(run.required_but_unseen)
+    if unseen and run.verdict is not Verdict.NO_GO and unseen not in told:
+        _paragraph(terminal, "", f"Required but not judged: {unseen}", _width())
 
 
 def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
@@ -380,14 +381,14 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
             _paragraph(terminal, "", run.goes_on, _width())
         terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
     else:
-        _too_little(terminal, run)
+        _too_little(terminal, run, summary.deciding.fact)
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.failure_class:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
     elif run.verdict is Verdict.INCONCLUSIVE and run.faults:
         _paragraph(terminal, "", NOBODY, _width())
-    if run.interrupted:
+    if run.interrupted and run.interrupted not in summary.deciding.fact:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
     if not run.profile:
         _paragraph(terminal, "", NO_PROFILE, _width())

@@ -27,6 +27,8 @@ EVERY_S = 15.0
 
 TICK_S = 1.0
 """Seconds after which a terminal shows the time anew."""
+_NOTHING = re.compile(r", 0 (?:at fault|suspects)|(?<= pairs) tested")
+"""What a sweep's progress (jobs/pod/stages/planner.py) can do without where there is one line for all of it."""
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COLLECTIVE = re.compile(r"rank 0: collective\.([\w.-]+)(?P<late>;.*)?", re.DOTALL)
 _MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1,12}) GB/s")
@@ -152,7 +154,7 @@ class Progress:
                 return
             line = _fitting(
                 shutil.get_terminal_size().columns - 5,
-                self._last,
+                _NOTHING.sub("", self._last).replace("of about ", "of ~"),
                 [f"{time.monotonic() - self._began:.0f} s", self._left(), *self._measured[-1:]],
             )
             self._terminal.rewrite(f"  · {line}", erase=True, light=True)

@@ -6,6 +6,7 @@ import pytest
 
 from checks.framework import progress as progress_module
 from checks.framework.progress import Progress
+from jobs.pod.stages.planner import PROGRESS
 from tests.waiting import HANG_S
 
 
@@ -136,6 +137,15 @@ def test_the_line_is_as_wide_as_the_terminal_and_breaks_no_word(progress, monkey
     kept = reporter.drawn[-1].removeprefix("  · ").partition(" ·")[0].removesuffix(" …")
     assert kept
     assert (words + " ").startswith(kept + " ")
+
+
+def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatch):
+    """At 80 columns; what is nothing is left out."""
+    monkeypatch.setenv("COLUMNS", "80")
+    tell, reporter = progress(isatty=True)
+    figures = {"number": 12, "rounds": 14, "pairs": 512, "of_pairs": 640, "suspects": 0, "left_s": 120, "at_fault": 1}
+    tell("rank 0: sweep: " + PROGRESS % figures)
+    assert reporter.drawn[-1] == "  · sweep: round 12 of ~14, 512 of ~640 pairs, 1 at fault, about 120 s left"
 
 
 def test_a_log_has_each_bandwidth_once(progress):
