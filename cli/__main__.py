@@ -53,7 +53,8 @@ the fabric that was paid for, or what stops it, where, and what to do?
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
             4 usage error · 5 nothing was selected
 
-seatrial COMMAND --help shows its options, with examples. To begin with:
+seatrial COMMAND --help shows its options, with examples; seatrial --version
+shows which one this is. To begin with:
 
   seatrial accept --cluster sim:healthy --out report
 """
@@ -73,6 +74,7 @@ def suite() -> Path:
 
 def run_checks(arguments: Sequence[str]) -> int:
     """Run pytest on the checks of this installation, whatever the working directory holds."""
+    _begin(arguments)
     import pytest  # noqa: PLC0415 -- --help does not wait for it
 
     root = suite()
@@ -100,10 +102,29 @@ def run_checks(arguments: Sequence[str]) -> int:
             code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()
+        if text and sys.stdout.isatty():
+            print("\x1b[K", end="", flush=True)
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
     return code
+
+
+def _begin(arguments: Sequence[str]) -> None:
+    """Tell a terminal at once what is done: the imports of a run take seconds where a machine is busy.
+
+    What comes next takes the line's place.
+    """
+    if not sys.stdout.isatty():
+        return
+    from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--cluster", nargs="?", default="")
+    cluster = parser.parse_known_args(list(arguments))[0].cluster or ""
+    alone = {"-q", "--quiet", "-qq", "--co", "--collect-only", "--print-manifests", "--version"}
+    if cluster.partition(":")[0] == "sim" and not alone & set(arguments):
+        print(f"  · {begins(cluster.partition(':')[2] or 'healthy')} ...", end="\r", flush=True)
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
@@ -253,10 +274,10 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0
-    if command in ("preflight", "accept") and {"-h", "--help"} & set(arguments):
+    if command in ("preflight", "accept") and {"-h", "--help", "--help-all"} & set(arguments):
         from cli.usage import run_parser  # noqa: PLC0415 -- found only now
 
-        run_parser(command).print_help()
+        run_parser(command, whole="--help-all" in arguments).print_help()
         return 0
     if not command:
         from cli.start import main as start  # noqa: PLC0415

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
 
-EXAMPLES = ("seatrial cleanup --namespace team-a",)
+EXAMPLES = ("seatrial cleanup --namespace team-a", "seatrial cleanup -n team-a --run k3v9x2m7pq --all")
 
 
 def parser() -> Parser:

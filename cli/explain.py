@@ -39,6 +39,7 @@ EXAMPLES = (
     "seatrial explain --format html logs/ > job.html",
     "seatrial explain -n team-a job/train",
     "kubectl logs train-0 | seatrial explain -",
+    "seatrial explain --gpu 2x8xH100 --nics 8x400 --full logs/",
 )
 
 

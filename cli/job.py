@@ -24,6 +24,15 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """RFC 1123: what the API server takes as a name."""
 
 
+OF_ACTION = {
+    "status": ("seatrial job status -n team-a --json train",),
+    "logs": ("seatrial job logs -n team-a --lines 200 train",),
+    "attach": ("seatrial job attach --profile my.yaml --out report seatrial-k3v9x2m7pq",),
+    "cancel": ("seatrial job cancel -n team-a seatrial-k3v9x2m7pq",),
+}
+"""Examples of the rarer options of each action."""
+
+
 def parser() -> Parser:
     """The options of ``seatrial job``."""
     made = Parser(
@@ -49,7 +58,7 @@ def parser() -> Parser:
         ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
     ):
-        one = kinds.add_parser(action, help=text, description=text)
+        one = kinds.add_parser(action, help=text, description=text, examples=OF_ACTION[action])
         one.add_argument("name", metavar="NAME")
         one.add_cluster_options()
         if action in ("status", "logs"):

@@ -22,7 +22,10 @@ DESCRIPTION = """\
 Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): in one namespace, a pod that takes all
 GPUs of a node must also ask for what the trial's pods needed to train across nodes (NIC, network annotation,
 IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... | kubectl apply -f -"""
-EXAMPLES = ("seatrial policy --profile h100-ib --warn | kubectl apply -f -",)
+EXAMPLES = (
+    "seatrial policy --profile h100-ib --warn | kubectl apply -f -",
+    "seatrial policy --record report --namespace team-a",
+)
 
 SWITCH_ON = """\
 # Not enforced, only advised: what training pods should set so that the next hang explains itself (docs/hang.md):

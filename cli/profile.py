@@ -29,6 +29,10 @@ MOST_SHOWN = 50
 """Objections to one profile that lint prints."""
 
 
+DETECT = ("seatrial profile detect --cluster sim:healthy", "seatrial profile detect --nodes pool=h100 > my.yaml")
+CAPTURE = ("seatrial profile capture report --slack 5 --extends my.yaml > baseline.yaml",)
+
+
 def parser() -> Parser:
     """The options of ``seatrial profile``."""
     made = Parser(
@@ -44,12 +48,12 @@ def parser() -> Parser:
     kinds = made.add_subparsers(dest="action", required=True, metavar="lint|detect|capture")
     lint = kinds.add_parser("lint", help="is it sound, possible, and would it notice anything?")
     lint.add_argument("profiles", nargs="*", metavar="NAME|FILE", help="default: all shipped ones")
-    detect = kinds.add_parser("detect", help="propose a profile from what the cluster says")
+    detect = kinds.add_parser("detect", help="propose a profile from what the cluster says", examples=DETECT)
     detect.add_argument("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig or sim[:SCENARIO]")
     detect.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     detect.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
     detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to look at")
-    capture = kinds.add_parser("capture", help="turn an accepted run into a baseline")
+    capture = kinds.add_parser("capture", help="turn an accepted run into a baseline", examples=CAPTURE)
     capture.add_argument("record", metavar="DIR|report.json", type=Path, help="what --out of an accepted run wrote")
     capture.add_argument(
         "--slack", metavar="PERCENT", type=float, default=10.0, help="how much worse later runs may be (default: 10)"

@@ -30,6 +30,7 @@ LABELS = {"app.kubernetes.io/name": "seatrial"}
 EXAMPLES = (
     "seatrial rbac --tenant --namespace team-a | kubectl apply -f -",
     "seatrial rbac --cluster --cron --profile h100-ib",
+    "seatrial rbac --tenant --namespace team-a --queue kueue:trials --hang",
 )
 
 

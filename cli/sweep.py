@@ -22,6 +22,7 @@ EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",
     "seatrial sweep --profile h100-ib --resume sweep --out again",
+    "seatrial sweep --profile h100-ib --nodes rack=r7 --at-once 4 --no-scale",
 )
 
 ROUND_S = 40

@@ -95,32 +95,43 @@ def own_program() -> tuple[list[str], dict[str, str]]:
 RUNS = {
     "preflight": (
         "Judge what the API server says of the cluster; starts no pod, takes seconds.",
-        ("seatrial preflight --profile h100-ib", "seatrial preflight --tenant --namespace team-a -v"),
+        (
+            "seatrial preflight --profile h100-ib",
+            "seatrial preflight --tenant --namespace team-a -v",
+            "seatrial preflight --nodes pool=h100 --check gpu.free --github",
+        ),
     ),
     "accept": (
         "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes what it created.",
         (
             "seatrial accept --cluster sim:healthy --out report",
             "seatrial accept --profile h100-ib --out report",
-            "seatrial accept --profile my.yaml --on gpu-3,gpu-7 --check nccl.busbw",
+            "seatrial accept --profile my.yaml --on gpu-3,gpu-7 --check nccl.gdr",
+            "seatrial accept --queue kueue:trials --launcher mpijob --checkpoint",
         ),
     ),
 }
 """What the commands that pytest carries out are for, and examples."""
 
 
-def run_parser(command: str) -> Parser:
-    """The options of ``preflight`` or ``accept`` for its help; pytest reads them."""
+FIRST = (*("--cluster", "--profile", "--nodes", "--on", "--check", "--training", "--out", "--verbose", "--quiet"),)
+"""The options that a screen has room for; --help-all shows all."""
+
+
+def run_parser(command: str, *, whole: bool = True) -> Parser:
+    """The options of ``preflight`` or ``accept`` for its help, ``whole`` or on one screen; pytest reads them."""
     from checks.framework.options import OF_TRIAL, add_options  # noqa: PLC0415 -- loads pytest
 
     said, examples = RUNS[command]
+    more = "" if whole else "--help-all shows all options. "
     made = Parser(
         prog=f"seatrial {command}",
         usage=f"seatrial {command} [options]",
         description=said,
-        epilog="Every option of pytest is one, too (-k, -m, -x, ...).",
+        epilog=f"{more}Those of pytest work, too (-k, -m, -x).",
         examples=examples,
     )
+    made.add_argument("--help-all", action="store_true", help="show all options")
 
     def option(name: str, **settings: Any) -> object:
         return None if command == "preflight" and name in OF_TRIAL else made.add_argument(name, **settings)
@@ -130,4 +141,7 @@ def run_parser(command: str) -> Parser:
         made.add_argument("--partner", metavar="SELECTOR", help="known-good nodes to try those of --nodes with")
     made.add_argument("-v", "--verbose", action="store_true", help="a line for each check, and why it was skipped")
     made.add_argument("-q", "--quiet", action="store_true", help="one line")
+    for each in made.arguments() if not whole else ():
+        if not set(FIRST).intersection(each.option_strings):
+            each.help = argparse.SUPPRESS
     return made

@@ -21,7 +21,7 @@ from .chaos.api_faults import KINDS, ApiFaults
 from .scenario import Scenario, ScenarioError, load, names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .cluster import Cluster
 
@@ -41,11 +41,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="seatrial sim",
         description="A Kubernetes cluster with GPUs in a box.",
-        epilog="Examples:\n\n  seatrial sim --list\n  seatrial sim healthy --write-kubeconfig sim.kubeconfig",
+        epilog="Examples:\n\n  seatrial sim --list\n  seatrial sim --list rdma\n"
+        "  seatrial sim healthy --write-kubeconfig sim.kubeconfig\n"
+        "  seatrial sim gpu-missing --api-faults stale:7 --write-kubeconfig FILE",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
     )
-    parser.add_argument("scenario", nargs="?", help="a shipped one (default: healthy), the path of one, or replay=FILE")
-    parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
+    parser.add_argument(
+        "scenario",
+        nargs="?",
+        help="a shipped one (default: healthy), the path of one, or replay=FILE; with --list a word",
+    )
+    parser.add_argument("--list", action="store_true", help="show the scenarios, or those in which a word occurs")
     parser.add_argument(
         "--api-faults", "--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}"
     )
@@ -87,17 +93,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def listing(scenario: str | None = None, *, as_json: bool) -> str:
-    """Return the shipped scenarios, or that one."""
-    known = [load(name) for name in ([scenario] if scenario else names())]
+def listing(word: str | None = None, *, as_json: bool) -> str:
+    """Return the shipped scenarios by family, those in which a word occurs, or the one of that name.
+
+    Raises ScenarioError where there is none.
+    """
+    known = [load(name) for name in names()] if word is None or not _is_one(word) else [load(word)]
+    if word is not None and not _is_one(word):
+        known = [each for each in known if word.lower() in _searched(each)]
+        if not known or as_json:
+            known = [load(word)]  # which raises, with the nearest name
     if as_json:
         return json.dumps([scenario.summary() for scenario in known], indent=1)
     width = max(len(scenario.name) for scenario in known)
-    lines = [f"{each.name:<{width}}  {each.title}{' *' if each.run else ''}" for each in known]
-    if scenario:
-        return "\n".join(lines)
-    lines.append(f"{'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log")
-    return "\n".join([*lines, "", "* shows with a profile or options of its own: seatrial rehearse gives it these"])
+    families: dict[str, list[str]] = {}
+    for each in known:
+        row = f"  {each.name:<{width}}  {each.title}{' *' if each.run else ''}"
+        families.setdefault(_family(each), []).append(row)
+    if word is None:
+        families[HEALTHY].append(f"  {'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log")
+    lines = [
+        line for name in sorted(families, key=lambda name: (name != HEALTHY, name)) for line in _block(name, families)
+    ]
+    if any(each.run for each in known):
+        lines += ["* shows with a profile or options of its own: seatrial rehearse gives it these"]
+    return "\n".join(lines).rstrip()
+
+
+HEALTHY = "nothing is broken"
+
+
+def _block(name: str, families: Mapping[str, list[str]]) -> list[str]:
+    return [f"{name} ({len(families[name])})", *families[name], ""]
+
+
+def _is_one(word: str) -> bool:
+    """Tell whether a word is a scenario, and not one to look for."""
+    return word in names() or "/" in word or word.endswith((".yaml", ".yml")) or "=" in word
+
+
+def _family(scenario: Scenario) -> str:
+    """Return the family of the first fault that must be found."""
+    return scenario.faults[0].partition(".")[0] if scenario.faults else HEALTHY
+
+
+def _searched(scenario: Scenario) -> str:
+    return " ".join((scenario.name, scenario.title, scenario.breaks, *scenario.faults)).lower()
 
 
 async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
@@ -153,10 +194,14 @@ def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
                 "network": cluster.network,
                 "lost": list(cluster.lost),
                 "api_faults": str(scenario.api_faults) if scenario.api_faults else None,
+                "run": {"profile": "profile" in scenario.run, "options": scenario.run.get("options", [])},
             }
         )
     lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
     under = f" under API faults {scenario.api_faults}" if scenario.api_faults else ""
+    own = ["a profile of its own"] * ("profile" in scenario.run) + list(scenario.run.get("options", []))
+    if own:
+        lost += f"\n  is meant to run with {' '.join(own)}: seatrial rehearse {scenario.name}"
     return (
         f"{scenario.name} ({scenario.title}){under} is ready at {cluster.server}{lost}\n"
         f"  export KUBECONFIG={options.write_kubeconfig.absolute()}\n  Ctrl-C stops it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def plain(text: object, longest: int | None = None) -> str:
     """Return a text as one line that steers no terminal and turns no direction of reading; cut to ``longest``."""
@@ -9,6 +11,14 @@ def plain(text: object, longest: int | None = None) -> str:
     if not line.isprintable():
         line = "".join(character if character.isprintable() else " " for character in line)
     return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a value with its unit, which follows the number and not what explains it: ``125 GB/s (median of 3)``."""
+    if not unit or not text:
+        return text
+    number = re.match(r"[\d.]+(?= \()", text)
+    return f"{number[0]} {unit}{text[number.end() :]}" if number else f"{text} {unit}"
 
 
 def format_size(size: int) -> str:

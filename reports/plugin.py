@@ -17,6 +17,7 @@ from .record import CheckResult, Run, write_atomically, write_json
 from .schema import Outcome
 from .stash import RUN
 
+LOUD = (Outcome.FAILED, Outcome.ERROR)
 QUIET, EACH = -2, 0
 """Verbosity of test cases (pytest's own): up to QUIET one line at the end, between them a line for each family."""
 
@@ -58,6 +59,7 @@ class Renderers:
         self._header_shown = False
         self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
         self._planned: Counter[str] = Counter()  # checks by family
+        self._layers: list[str] = []  # the families whose line is still to come, in the order of their layers
         self.verbosity = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES)
         config.option.self_contained_html = True
         if folder is not None:
@@ -170,6 +172,7 @@ class Renderers:
         """Count the checks of each family: its line is written when the last has ended."""
         markers = (item.get_closest_marker("check") for item in session.items)
         self._planned = Counter(_family(marker.args[0]) for marker in markers if marker is not None)
+        self._layers = terminal.by_layer(self._planned)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -197,12 +200,21 @@ class Renderers:
         if self.verbosity == EACH:
             terminal.line(self._terminal, result)
             return
-        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            terminal.line(self._terminal, result)
         family = self._families.setdefault(_family(result.id), [])
         family[:] = [*(r for r in family if r.id != result.id), result]
-        if len(family) == self._planned[_family(result.id)]:
-            terminal.family(self._terminal, _family(result.id), family)
+        if result.outcome in LOUD and result.stage == "preflight":
+            terminal.line(self._terminal, result, why=False)  # at once: the trial may take minutes
+        while self._layers and len(self._families.get(self._layers[0], ())) >= self._planned[self._layers[0]]:
+            self._write_family(self._layers.pop(0))
+
+    def _write_family(self, name: str) -> None:
+        """Write the line of a family, and of what did not pass in it that was not written before."""
+        results = self._families.get(name, [])
+        if results:
+            terminal.family(self._terminal, name, results)
+        for result in results:
+            if result.outcome in LOUD and result.stage != "preflight":
+                terminal.line(self._terminal, result, why=False)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep what could not even be read: without pytest's tracebacks nothing else would say why."""
@@ -218,6 +230,9 @@ class Renderers:
             if self.verbosity <= QUIET:
                 terminal.one_line(terminalreporter, self.run, self.folder)
             else:
+                for name in self._layers if self.verbosity < EACH else ():  # of a run that ended early
+                    self._write_family(name)
+                self._layers.clear()
                 terminal.summary(terminalreporter, self.run, self.folder, detailed=self.verbosity >= EACH)
 
     # -------------------------------------------------------------------------------------------------- HTML

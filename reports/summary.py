@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
-from .plain import plain
+from .plain import plain, with_unit
 from .record import ALONE, Coverage, coverage_of, goes_on, references, run_of
 from .schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
+from .sweep import figures
 
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
@@ -35,7 +36,27 @@ BANDWIDTH = {
 """The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
 NOTED = ("nodes.gpu", "stack.upgrade")
 """Checks whose notes belong with the number of nodes: which were left out, and which will change."""
+COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
+"""The order in which checks are counted."""
+LAYERS = (
+    *("api", "rights", "namespace", "admission", "nodes", "gpu", "stack", "runtime", "rendezvous", "network"),
+    *("rdma", "topology", "nccl", "sweep", "queue", "job", "training", "storage", "checkpoint", "images", "bom"),
+    "observability",
+)
+"""The families of checks by layer, as README's table lists them; those of a user come last."""
 SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside every node"}
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What decided a verdict, in parts that a terminal and a page set apart; of a go all are empty."""
+
+    name: str = ""  # of the subject at fault; equal ones are grouped
+    fact: str = ""  # observed of it, or what ended the run
+    expected: str = ""
+    check: str = ""  # the id of the check that found it
+    further: Sequence[str] = ()  # the ids of the other checks that ended so
+    subjects: Sequence[str] = ()  # of the findings that are named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +65,10 @@ class Summary:
 
     verdict: Verdict
     culprit: str  # subject and observation that decided; '' for go
+    deciding: Deciding  # the same in its parts
     attempts: str  # which attempt this is and what interrupted those before; '' for the first
     coverage: Coverage
-    counts: Mapping[str, int]  # checks by outcome, worst first
+    counts: Mapping[str, int]  # checks by outcome, those that passed first
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
     untried: str  # what a trial leaves out unless it is told where to look; '' where it was
@@ -59,9 +81,16 @@ class Summary:
     @property
     def headline(self) -> str:
         """The first line of every form: verdict, culprit, coverage and exit code."""
+        return self._joined([self.culprit] if self.culprit else [])
+
+    @property
+    def short(self) -> str:
+        """The headline without its culprit, for a form that gives it lines of its own."""
+        return self._joined([])
+
+    def _joined(self, culprit: list[str]) -> str:
         head = str(self.verdict) + "".join(f" ({mark})" for mark in self.marks)
-        said = [head, *([self.culprit] if self.culprit else []), str(self.coverage), f"exit code {self.exit_code}"]
-        return " · ".join(said)
+        return " · ".join([head, *culprit, str(self.coverage), f"exit code {self.exit_code}"])
 
     @property
     def marks(self) -> list[str]:
@@ -83,9 +112,10 @@ def summarize(record: Record) -> Summary:
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
+        deciding=Deciding() if verdict is Verdict.GO else deciding(record),
         attempts=plain(_attempts(record["trial"].get("interrupted") or ()), REASON),
         coverage=coverage_of(record),
-        counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
+        counts={str(outcome): ended[outcome] for outcome in COUNTED if ended[outcome]},
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
         not_judged=_not_judged(checks),
         untried="" if goes_on(record["trial"]) or ended_as.get(PATHS) != Outcome.SKIPPED else EPHEMERAL,
@@ -104,8 +134,7 @@ def _attempts(interrupted: Sequence[str]) -> str:
 
 def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:
     """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
-    decisive = Outcome.FAILED if verdict is Verdict.NO_GO else Outcome.ERROR
-    decisive_checks = [check for check in checks if check["outcome"] == decisive]
+    decisive_checks = _decisive(record, checks)
     if record["interrupted"] and verdict is not Verdict.NO_GO:
         return f"ended early: {record['interrupted']}"
     if decisive_checks:
@@ -115,6 +144,16 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
             else ""
         )
         return _deciding(decisive_checks[0], coverage_of(record)) + more
+    return _without_check(record)
+
+
+def _decisive(record: Record, checks: Iterable[RecordedCheck]) -> list[RecordedCheck]:
+    decisive = Outcome.FAILED if record["verdict"] is Verdict.NO_GO else Outcome.ERROR
+    return [check for check in checks if check["outcome"] == decisive]
+
+
+def _without_check(record: Record) -> str:
+    """Name what keeps a run from a go that no single check shows."""
     run = run_of(record)
     if run.goes_on:
         return run.goes_on
@@ -127,21 +166,76 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
 
 def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     """Say of one check whom it accuses, and of what."""
-    findings = [f for f in check["findings"] if f["ok"] is not True]
-    if not findings:
+    first, alike = _first(check)
+    if first is None:
         return f"{check['id']}: {check['reason'] or check['title']}"
-    first = next((f for f in findings if f["ok"] is False), findings[0])
-    alike = {f["subject"] for f in findings if f["ok"] is first["ok"] and f["fault"] == first["fault"]}
     more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
     unit = f" {first['unit']}" if first["unit"] else ""
     said = f"{first['subject']}{more}: {plain(first['observed'], OBSERVED)}{unit}"
     if first["expected"]:
         said += f", expected {plain(first['expected'], EXPECTED)}{unit}"
+    nodes = _took_part(check, covered, said)
+    return f"{said} ({nodes})" if nodes else said
+
+
+def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
+    """Return the first finding that decides a check, and the subjects of all with the same fault."""
+    findings = [f for f in check["findings"] if f["ok"] is not True]
+    if not findings:
+        return None, []
+    first = next((f for f in findings if f["ok"] is False), findings[0])
+    return first, list(
+        dict.fromkeys(f["subject"] for f in findings if f["ok"] is first["ok"] and f["fault"] == first["fault"])
+    )
+
+
+def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
+    """Name the nodes of a collective, of which a finding names none; '' of anything else."""
     known = {*(covered.pool or ()), *covered.tried}
-    together = check["id"].startswith("nccl.")  # of a collective: of all that took part
+    together = check["id"].startswith("nccl.")
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
-        said += f" ({', '.join(covered.tried)})"
-    return said
+        return ", ".join(covered.tried)
+    return ""
+
+
+def deciding(record: Record) -> Deciding:
+    """Return what decided the verdict of a record that is no go, whole: a form that has less room cuts it."""
+    checks = _decisive(record, record["checks"])
+    if record["interrupted"] and record["verdict"] is not Verdict.NO_GO:
+        return Deciding(fact=f"ended early: {record['interrupted']}")
+    if not checks:
+        return Deciding(fact=_without_check(record))
+    check, further = checks[0], [each["id"] for each in checks[1:]]
+    first, alike = _first(check)
+    if first is None:
+        return Deciding(check["id"], check["reason"] or check["title"], "", check["id"], further)
+    fact, expected = (with_unit(text, first["unit"]) for text in (first["observed"], first["expected"]))
+    equal = [f["subject"] for f in check["findings"] if row_of(f) == row_of(first)]
+    name = grouped(equal) + (f" (and {len(alike) - len(equal)} more)" if len(alike) > len(equal) else "")
+    name, fact, expected = figures.of_finding(record["sweep"], first["subject"]) or (name, fact, expected)
+    if nodes := _took_part(check, coverage_of(record), f"{name} {fact}"):
+        name = f"{nodes} · {name}"
+    return Deciding(name, fact, expected, check["id"], further, equal)
+
+
+def row_of(finding: RecordedFinding) -> tuple[object, ...]:
+    """Return all of a finding but its subject: findings that are equal in it are one row."""
+    return (finding["ok"], finding["observed"], finding["expected"], finding["unit"], finding["fault"])
+
+
+def grouped(names: Sequence[str], most: int = 3) -> str:
+    """Write equal subjects in a few words: ``rdma-0 ... rdma-7 (8)``, or the first of them and how many more."""
+    if len(names) <= most:
+        return ", ".join(names)
+    numbered = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
+    parts = [(each[1], int(each[2]), each[3]) for each in numbered if each]
+    numbers = sorted(number for _, number, _ in parts)
+    same = len({(before, after) for before, _, after in parts}) == 1 and len(parts) == len(names)
+    if same and numbers == list(range(numbers[0], numbers[0] + len(names))):
+        inorder = sorted(parts)
+        first, last = ("".join(map(str, part)) for part in (inorder[0], inorder[-1]))
+        return f"{first} ... {last} ({len(names)})"
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[str, str]]:

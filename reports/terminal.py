@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from .plain import plain
+from .plain import plain, with_unit
 from .record import CheckResult, Finding, Run, counted
 from .schema import Outcome, Verdict
-from .summary import Summary, blocked_roots, summarize
+from .summary import COUNTED, LAYERS, Deciding, Summary, blocked_roots, grouped, summarize
+from .sweep import figures
 from .sweep.text import lines
 
 MARKUP: dict[Outcome, dict[str, bool]] = {
@@ -34,6 +36,15 @@ NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
+NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
+"""Of a cluster that is busy, say, or of a trial that was interrupted."""
+EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
+"""The family whose checks explain the failure of one above it: the ports that NCCL found, or did not find."""
+UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
+SUBJECTS = 6
+"""Subjects that one row names, where they are not numbered."""
+NAMED = 4
+"""Checks of one kind that a line names."""
 PARAGRAPH_LINES = 8
 """Lines of one text on the terminal, enough for every entry of the catalogue."""
 
@@ -57,8 +68,13 @@ def header(terminal: Any, run: Run) -> None:
     terminal.write_line("")
 
 
-def line(terminal: Any, result: CheckResult) -> None:
-    """Write the line of one finished check: outcome, id, title, and why where it did not pass.
+def by_layer(families: Iterable[str]) -> list[str]:
+    """Return families of checks in the order of their layers; those of a user come last, as they were given."""
+    return sorted(families, key=lambda name: LAYERS.index(name) if name in LAYERS else len(LAYERS))
+
+
+def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
+    """Write the line of one finished check: outcome, id, title, and (``why``) its reason where it did not pass.
 
     A blocked or skipped check observed nothing: the summary names it once, with what blocked it or its reason.
     """
@@ -68,12 +84,14 @@ def line(terminal: Any, result: CheckResult) -> None:
     terminal.write(f"{result.outcome.upper():<8}", **MARKUP[result.outcome])
     seconds = f"  {result.seconds:.1f}s" if result.seconds >= 0.1 else ""
     title = _plain(f" {result.id:<22} {result.title}{seconds}")
-    first, *rest = textwrap.wrap(title, _width() - 8, subsequent_indent=" " * 24)
+    first, *rest = _wrap(title, _width() - 8, " " * 24)
     for text in (first, *(" " * 8 + more for more in rest)):
         terminal.write_line(text)
-    if result.outcome is not Outcome.PASSED and result.reason:
-        for text in textwrap.wrap(_plain(result.reason), _width() - 9, max_lines=2, placeholder=" …"):
-            terminal.write_line(uncommanded(f"         {text}"))
+    if why and result.outcome is not Outcome.PASSED and result.reason:
+        rows = _wrap(result.reason, _width() - 11)
+        cut = [*rows[:1], f"{rows[1]} …"] if len(rows) > 2 else rows
+        for text in cut:
+            terminal.write_line(f"         {text}")
 
 
 def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
@@ -82,7 +100,7 @@ def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
     if set(ended) == {Outcome.SKIPPED}:
         return
     worst = max((o for o in ended if o is not Outcome.SKIPPED), key=list(Outcome).index)
-    counted = ", ".join(f"{ended.count(o)} {o}" for o in Outcome if o in ended)
+    counted = ", ".join(f"{ended.count(o)} {o}" for o in COUNTED if o in ended)
     seconds = sum(r.seconds for r in results)
     terminal.ensure_newline()
     terminal.write(f"{worst.upper():<8}", **MARKUP[worst])
@@ -102,12 +120,15 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
     _proven(terminal, summarized, width)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            _failure(terminal, run, result, width)
+            told = summarized.deciding if summarized.deciding.check == result.id else Deciding()
+            _failure(terminal, run, result, told, width)
     _not_judged(terminal, run, summarized, width, detailed=detailed)
     if run.sweep:
         terminal.write_line("")
         terminal.write_line("The sweep:", bold=True)
-        for text in lines(run.sweep):
+        over_all = [f for r in run.results if r.id == "sweep.scale" for f in r.findings]
+        said = [f"job over all: {f.observed}{f' {f.unit}' if f.unit else ''} ({f.subject})" for f in over_all if f.ok]
+        for text in (*lines(run.sweep, findings=False), *said):
             _paragraph(terminal, "", text, width)
     _list(terminal, "Deleted first, left by runs that were killed:", run.cleaned, width)
     _list(
@@ -146,7 +167,7 @@ def _proven(terminal: Any, summary: Summary, width: int) -> None:
         return
     terminal.write_line(f"Proven, in {summary.seconds:.0f} s:", bold=True)
     for what, text in summary.proven:
-        terminal.write_line(f"  {what:<14} {textwrap.shorten(_plain(text), width - 17, placeholder=' …')}")
+        terminal.write_line(f"  {what:<14} {_shortened(text, width - 17)}")
 
 
 def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detailed: bool) -> None:
@@ -185,8 +206,7 @@ def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
     terminal.write("SKIPPED ", **MARKUP[Outcome.SKIPPED])
     terminal.write_line("each for its reason:", bold=True)
     for result in skipped:
-        reason = textwrap.shorten(_plain(result.reason), width - 26, placeholder=" …")
-        terminal.write_line(f"  {result.id:<23} {reason}")
+        terminal.write_line(f"  {result.id:<23} {_shortened(result.reason, width - 26)}")
 
 
 def not_collected(terminal: Any, report: Any) -> None:
@@ -219,16 +239,27 @@ def _where(result: CheckResult) -> str:
     return f" ({left[0] if len(left) == 1 else f'{len(left)} subjects'})"
 
 
-def _failure(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
+def _failure(terminal: Any, run: Run, result: CheckResult, told: Deciding, width: int) -> None:
+    """Write what a check found, but for what was ``told`` of it with the verdict; what it means, and what to do."""
     terminal.write_line("")
     terminal.write(f"{result.outcome.upper()} ", **MARKUP[result.outcome])
-    terminal.write_line(_plain(f"{result.id}: {result.title}"), bold=True)
-    if rows := [f for f in result.findings if f.ok is not True]:
-        _findings(terminal, rows[:FINDINGS_SHOWN], width)
-        if left := counted((f.ok, f.observed) for f in rows[FINDINGS_SHOWN:]):
-            terminal.write_line(f"  … and {left}, in {REST}")
-    else:
+    title, *rest = _wrap(f"{result.id}: {result.title}", width - len(result.outcome) - 1)
+    for text in (title, *(f"  {more}" for more in rest)):
+        terminal.write_line(text, bold=True)
+    rows = [f for f in result.findings if f.ok is not True and f.subject not in told.subjects]
+    groups: dict[Finding, list[Finding]] = {}
+    for each in rows:
+        groups.setdefault(replace(each, subject=""), []).append(each)
+    equal = [replace(first, subject=grouped([f.subject for f in alike], SUBJECTS)) for first, alike in groups.items()]
+    if equal:
+        _findings(terminal, run, equal[:FINDINGS_SHOWN], width)
+        left = [f for alike in list(groups.values())[FINDINGS_SHOWN:] for f in alike]
+        if said := counted((f.ok, f.observed) for f in left):
+            terminal.write_line(f"  … and {said}, in {REST}")
+    elif not told.check:
         _paragraph(terminal, "", result.reason, width)
+    for text in _explaining(run.results, result):
+        _paragraph(terminal, "see also", text, width)
     for note in result.notes[:LISTED]:
         _paragraph(terminal, "note", note, width)
     for fault in result.faults:
@@ -239,12 +270,24 @@ def _failure(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
                 _paragraph(terminal, TITLES.get(key, key), entry[key], width)
 
 
-def _findings(terminal: Any, rows: Sequence[Finding], width: int) -> None:
+def _explaining(results: Sequence[CheckResult], failed: CheckResult) -> Iterator[str]:
+    """Yield how the checks of the layer ended that explains a failure; what preflight passed says nothing of a pod."""
+    family = EXPLAINED_BY.get(failed.id)
+    for result in results if failed.outcome is Outcome.FAILED else ():
+        if result.id.partition(".")[0] != family or (result.stage == "preflight" and result.outcome in UNEVENTFUL):
+            continue
+        said = result.reason
+        if result.outcome is Outcome.PASSED and result.findings:
+            said = f"{grouped([f.subject for f in result.findings])}: {result.findings[0].observed}"
+        yield f"{result.id} {result.outcome}{f': {said}' if said else ''}"
+
+
+def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> None:
     """A table where its cells are short; else one block for each finding, so that nothing that matters is cut."""
-    cells = [
-        (f.subject, f"{f.observed} {f.unit}".strip(), f"{f.expected} {f.unit}".strip() if f.expected else "", f.fault)
-        for f in rows
-    ]
+    cells = []
+    for each in rows:
+        seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
+        cells.append((*(figures.of_finding(run.sweep, each.subject) or seen), each.fault))
     room = (width // 4, width // 3, width // 4, width)
     wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
     if all(len(cell) <= 2 for row in wrapped for cell in row):
@@ -253,8 +296,9 @@ def _findings(terminal: Any, rows: Sequence[Finding], width: int) -> None:
             headers=["subject", "observed", "expected", "fault"],
             disable_numparse=True,
         )
-        terminal.write_line(textwrap.indent(text, "  "))
-        return
+        if max(map(len, text.splitlines())) <= width - 2:
+            terminal.write_line(textwrap.indent(text, "  "))
+            return
     for subject, observed, expected, fault in cells:
         _paragraph(terminal, "subject", subject + (f" ({fault})" if fault else ""), width)
         _paragraph(terminal, "observed", observed, width)
@@ -276,10 +320,16 @@ def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
         terminal.write_line(f"{head if index == 0 else ' ' * len(head)}{row}")
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Break at spaces only: names, paths and commands stay whole for whoever copies them."""
-    rows = textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False)
+    rows = textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
     return [uncommanded(row) for row in rows]
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return as much of a text as one row holds, cut at a space."""
+    rows = _wrap(text, width - 2)
+    return f"{rows[0]} …" if len(rows) > 1 else "".join(_wrap(text, width)[:1])
 
 
 def uncommanded(row: str) -> str:
@@ -292,23 +342,39 @@ def _plain(text: str) -> str:
     return plain(text).replace("##[", "## [")  # GitHub's old command form
 
 
-def _too_little(terminal: Any, run: Run) -> None:
-    """Say which nodes were not tried, and what is missing for a go."""
+def _too_little(terminal: Any, run: Run, told: str) -> None:
+    """Say which nodes were not tried, and what is missing for a go where that was not ``told`` before."""
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
-    if run.too_few_tried and run.verdict is not Verdict.NO_GO:
+    if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried not in told:
         _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
-    if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
-        _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
+    unseen = ", ".join(run.required_but_unseen)
+    if unseen and run.verdict is not Verdict.NO_GO and unseen not in told:
+        _paragraph(terminal, "", f"Required but not judged: {unseen}", _width())
+
+
+def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
+    """Write who is at fault, what was observed, what was expected, and which other checks ended so."""
+    if decided.name:
+        for row in _wrap(decided.name, width - 4):
+            terminal.write_line(f"  {row}", bold=True)
+    for text in filter(None, (decided.fact, f"expected {decided.expected}" if decided.expected else "")):
+        _paragraph(terminal, "", text, width)
+    if decided.further:
+        more = f" and {len(decided.further) - NAMED} more" if len(decided.further) > NAMED else ""
+        said = "failed" if run.verdict is Verdict.NO_GO else "could not tell"
+        _paragraph(terminal, "", f"also {said}: {', '.join(decided.further[:NAMED])}{more}", width)
 
 
 def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
-    terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
+    """Write the verdict, then who is at fault, what was observed and what was expected, each on lines of its own."""
     head = f"VERDICT: {run.verdict}"
-    first, *rest = textwrap.wrap(_plain(f"VERDICT: {summary.headline}"), _width(), subsequent_indent="  ")
+    terminal.write(head, bold=True, **COLOUR[run.verdict])
+    first, *rest = _wrap(f"VERDICT: {summary.short}", _width(), "  ")
     terminal.write_line(first.removeprefix(head))
     for row in rest:
         terminal.write_line(row)
+    _culprit(terminal, run, summary.deciding, _width())
     _paragraph(terminal, "", summary.counted, _width())
     if summary.attempts:
         _paragraph(terminal, "", f"{summary.attempts}.", _width())
@@ -317,12 +383,14 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
             _paragraph(terminal, "", run.goes_on, _width())
         terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
     else:
-        _too_little(terminal, run)
+        _too_little(terminal, run, summary.deciding.fact)
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.failure_class:
         _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
-    if run.interrupted:
+    elif run.verdict is Verdict.INCONCLUSIVE and run.faults:
+        _paragraph(terminal, "", NOBODY, _width())
+    if run.interrupted and run.interrupted not in summary.deciding.fact:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
     if summary.untried:
         _paragraph(terminal, "", summary.untried, _width())

@@ -266,6 +266,20 @@ def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
     pytest.skip(LEFT)
 
 
+def _expect(seatrial: Session, spec: TrialSpec) -> None:
+    """Let the progress know which collectives will run, and their floors."""
+    from checks.profiles.trial import DEFAULT  # noqa: PLC0415 -- collection stays light
+    from checks.rules.bandwidth import COLLECTIVE, floors_of  # noqa: PLC0415
+
+    profile = seatrial.profile
+    floors: dict[str, dict[int, float]] = {}
+    for each in spec.collectives:
+        alone = each.scope == "node"
+        known = profile.floor(COLLECTIVE, DEFAULT, 1) if alone else floors_of(profile, each.name, spec.nodes)
+        floors[each.name] = {int(floor.size): floor.busbw_gbps for floor in known}
+    seatrial.progress.expect([each.name for each in spec.collectives], floors)
+
+
 @pytest.fixture(scope="session")
 def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
     """The trial job, run on first use, on nodes that no check has found unfit."""
@@ -277,6 +291,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from jobs.run.result import timeline  # noqa: PLC0415
 
     seatrial.clear()
+    _expect(seatrial, spec)
     if seatrial.begun:
         if why := attaching.same_trial(seatrial, spec):
             raise CannotTell(why)

@@ -22,6 +22,7 @@ from checks.framework.failures import failure_class_of
 from checks.framework.progress import Progress
 from checks.framework.selection import CHECKS
 from checks.framework.session import SESSION, Session
+from checks.framework.streams import begins
 from checks.profiles.loader import without_gpus
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
@@ -220,12 +221,16 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None  # pytest refuses to go on after an error of collection: nothing is started for it
     progress = Progress(config)
     config.add_cleanup(progress.close)
+    config.pluginmanager.register(progress, "seatrial-progress")
     opened = Session(options.read_options(config), progress)
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
-        with progress.doing("asking the API server"):
+        scenario = opened.options.scenario
+        with progress.doing(begins(scenario) if scenario else "asking the API server"):
             opened.open(config.invocation_params.dir)
+        if opened.simulation and (lacks := opened.simulation.lacks(config.invocation_params.args)):
+            progress.note(lacks)
         _narrow(opened.run, config)
         if opened.options.attach:
             session.items[:] = attaching.take_up(opened, session.items)

@@ -1,15 +1,18 @@
-"""Progress of long work: each step on a terminal; in a log, where that would drown the rest, a line every 15 s.
+"""Progress of long work: one line that lives on a terminal; elsewhere, where that would drown the rest, one every 15 s.
 
-A step reports itself by a call. What goes on in silence, such as the reading of nodes, is named by ``doing``: only the
-line in a log says it.
+It says what is done now, for how long, about how long still, and the bandwidth of each collective as it is measured. A
+step reports itself by a call; what reports nothing, such as the reading of nodes, is named by ``doing``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -22,34 +25,91 @@ EVERY_S = 15.0
 """Seconds between two lines in a log: CI systems take a job that says nothing for minutes as hanging."""
 
 
+TICK_S = 1.0
+"""Seconds after which a terminal shows the time anew."""
+_NOTHING = re.compile(r", 0 (?:at fault|suspects)|(?<= pairs) tested")
+"""What a sweep's progress (jobs/pod/stages/planner.py) can do without where there is one line for all of it."""
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_COLLECTIVE = re.compile(r"rank 0: collective\.([\w.-]+)(?P<late>;.*)?", re.DOTALL)
+_MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1,12}) GB/s")
+"""What rank 0's probe prints of a collective that has ended (jobs/pod/stages/collective.py)."""
+
+
 class Progress:
     """Call it with what is done or waited for, from any thread; ``close`` it when the run is over."""
 
-    def __init__(self, config: pytest.Config, every_s: float = EVERY_S) -> None:
+    def __init__(self, config: pytest.Config, every_s: float = EVERY_S, tick_s: float = TICK_S) -> None:
         self._terminal: Any = config.pluginmanager.getplugin("terminalreporter")
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
-        self._lock = threading.Lock()  # the threads that follow logs tell of their progress, too
-        self._every_s = every_s
-        self._last, self._since = "starting", time.monotonic()
+        self._lock = threading.RLock()  # the threads that follow logs report their progress, too
+        self._began = time.monotonic()
+        self._last, self._since = "starting", self._began
+        self._planned: Sequence[str] = ()
+        self._floors: Mapping[str, Mapping[int, float]] = {}
+        self._begun: dict[str, float] = {}  # collective -> when it began
+        self._measured: list[str] = []  # since the last line
+        self._drawn = False
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
         quiet = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) <= QUIET
         quiet = quiet or config.getoption("--print-manifests")  # a stream of YAML and nothing else
-        if self._terminal is not None and not self._terminal.isatty and not quiet:
+        self._live = self._terminal is not None and bool(self._terminal.isatty) and not quiet
+        self._every_s = tick_s if self._live else every_s
+        if self._terminal is not None and not quiet:
             self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
             self._reminder.start()
 
+    def expect(self, collectives: Sequence[str], floors: Mapping[str, Mapping[int, float]]) -> None:
+        """Take in which collectives will run, in their order, and their floors in GB/s by size in bytes."""
+        self._planned, self._floors = tuple(collectives), floors
+
     def __call__(self, text: str) -> None:
-        """Tell what is done or waited for now."""
+        """Take in what is done or waited for now."""
+        if measured := _MEASURED.fullmatch(text):
+            name, number, unit, rate = measured.groups()
+            floor = self._floors.get(name, {}).get(int(number) * UNITS.get(unit, 0))
+            said = f", floor {floor:g}" if floor else ""
+            self._measured.append(redact(f"{name} {number} {unit} {_figure(rate)} GB/s{said}"))
+        else:
+            self._set(self._step(text))
+        if self._live:
+            self._draw()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        if self._reminder is not None:
+            with self._lock, self._written():
+                self._clear()
+                for row in textwrap.wrap(text, shutil.get_terminal_size((100, 24)).columns - 2, break_on_hyphens=False):
+                    self._terminal.write_line(row)
+
+    def _set(self, text: str) -> None:
         self._last, self._since = redact(text), time.monotonic()
-        if self._terminal is not None and self._terminal.isatty:
-            self._write(self._last)
+
+    def _step(self, text: str) -> str:
+        """Write a collective as which of how many it is."""
+        collective = _COLLECTIVE.fullmatch(text)
+        if collective is None:
+            return text.removeprefix("rank 0: ") if text.startswith("rank 0: sweep: ") else text
+        name = collective[1]
+        self._begun.setdefault(name, time.monotonic())
+        place = f" ({self._planned.index(name) + 1} of {len(self._planned)})" if name in self._planned else ""
+        return f"{name}{place}{collective['late'] or ''}"
+
+    def _left(self) -> str:
+        """Say about how long the collectives still take: as long each as those did that have ended; '' before."""
+        begun = [self._begun[name] for name in self._planned if name in self._begun]
+        if len(begun) < 2:  # none has ended: one has when the next begins
+            return ""
+        each = (begun[-1] - begun[0]) / (len(begun) - 1)
+        left = each * (len(self._planned) - len(begun) + 1) - (time.monotonic() - begun[-1])
+        return f"about {left:.0f} s still" if left >= 1 else ""
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """Name what is done inside of this block, which says nothing itself."""
         before = self._last, self._since
-        self._last, self._since = redact(what), time.monotonic()
+        self._set(what)
         try:
             yield
         finally:
@@ -60,11 +120,74 @@ class Progress:
         self._closed.set()
         if self._reminder is not None:
             self._reminder.join()
+        with self._lock:
+            self._clear()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self) -> Generator[None, Any, Any]:
+        """Keep the line that lives out of what is written of a check that begins."""
+        with self._lock:
+            self._clear()
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self) -> Generator[None, Any, Any]:
+        """Keep the line that lives out of what is written of a check that has ended."""
+        with self._lock:
+            self._clear()
+            return (yield)
 
     def _remind(self) -> None:
         while not self._closed.wait(self._every_s):
-            self._write(f"{self._last} (for {time.monotonic() - self._since:.0f} s)")
+            if self._live:
+                self._draw()
+                continue
+            said = [f"{self._last} (for {time.monotonic() - self._since:.0f} s)", self._left(), *self._measured]
+            self._measured.clear()
+            with self._lock, self._written():
+                self._terminal.write_line(f"  · {'; '.join(filter(None, said))}", light=True)
 
-    def _write(self, text: str) -> None:
-        with self._lock, self._capture.global_and_fixture_disabled() if self._capture else contextlib.nullcontext():
-            self._terminal.write_line(f"  · {text}", light=True)
+    def _draw(self) -> None:
+        """Write the line anew, within the terminal's width and with whole words."""
+        with self._lock, self._written():
+            if self._closed.is_set():
+                return
+            line = _fitting(
+                shutil.get_terminal_size().columns - 5,
+                _NOTHING.sub("", self._last).replace("of about ", "of ~"),
+                [f"{time.monotonic() - self._began:.0f} s", self._left(), *self._measured[-1:]],
+            )
+            self._terminal.rewrite(f"  · {line}", erase=True, light=True)
+            self._flush()
+            self._drawn = True
+
+    def _clear(self) -> None:
+        if self._drawn:
+            with self._written():
+                self._terminal.rewrite("", erase=True)
+                self._terminal.rewrite("")
+                self._flush()
+            self._drawn = False
+
+    def _flush(self) -> None:
+        """Show a line that does not end yet."""
+        self._terminal.flush()
+
+    def _written(self) -> contextlib.AbstractContextManager[object]:
+        return self._capture.global_and_fixture_disabled() if self._capture else contextlib.nullcontext()
+
+
+def _figure(rate: str) -> str:
+    """Write a rate with three digits at most before the point, and one behind it where it is below 100."""
+    return rate.partition(".")[0] if len(rate.partition(".")[0]) > 2 else rate
+
+
+def _fitting(width: int, text: str, rest: Sequence[str]) -> str:
+    """Join a text and what else there is to say, as far as the width has room: whole words, the time goes first."""
+    elapsed, left, *measured = rest
+    for more in ((elapsed, left, *measured), (left, *measured), (elapsed, *measured), (elapsed, left), (elapsed,)):
+        line = " · ".join(filter(None, (text, *more)))
+        if len(line) <= width:
+            return line
+    room = max(1, width - len(elapsed) - 3)
+    return f"{textwrap.shorten(text, room, placeholder=' …', break_on_hyphens=False)} · {elapsed}"

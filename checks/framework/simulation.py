@@ -9,9 +9,10 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 
@@ -35,6 +36,13 @@ def lab_package() -> tuple[str, Path]:
     if package is None or package.origin is None:
         raise pytest.UsageError(MISSING)
     return "seatrial_lab", Path(package.origin).parents[1]
+
+
+class Asked(TypedDict):
+    """What a scenario asks of a run that is to show its fault."""
+
+    profile: bool  # one of its own
+    options: list[str]
 
 
 class Simulation:
@@ -78,13 +86,23 @@ class Simulation:
         if not select.select([self._process.stdout], [], [], START_DEADLINE_S)[0]:
             raise RuntimeError(f"the simulated cluster was not ready after {START_DEADLINE_S:.0f} s")
         if line := self._process.stdout.readline():
-            facts: Cluster = json.loads(line)
+            ready = json.loads(line)
+            self.asked: Asked = ready.pop("run", {"profile": False, "options": []})
+            facts: Cluster = ready
             return facts
         code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is ending
         said = self._process.stderr.read().strip().splitlines()
         if code == pytest.ExitCode.USAGE_ERROR and said:
             raise pytest.UsageError(said[-1].removeprefix("seatrial sim: "))
         raise RuntimeError(f"the simulated cluster ended with exit code {code}: {' | '.join(said[-3:])}")
+
+    def lacks(self, arguments: Sequence[str]) -> str:
+        """Say what the scenario asks of a run and these arguments lack; '' where they lack nothing."""
+        run = self.asked
+        lacking = ["a profile of its own"] * (run["profile"] and not any(a.startswith("--profile") for a in arguments))
+        lacking += [option for option in run["options"] if option not in arguments]
+        scenario = self.facts["scenario"]
+        return f"{scenario} is meant to run with {' '.join(lacking)}: seatrial rehearse {scenario}" if lacking else ""
 
     def close(self) -> None:
         """End the cluster and everything that runs in it."""

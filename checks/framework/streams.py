@@ -35,6 +35,11 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text), error.end
 
 
+def begins(scenario: str) -> str:
+    """Return what a run on the embedded cluster does first."""
+    return f"starting the embedded cluster ({scenario})"
+
+
 class Tolerant(io.FileIO):
     """A file descriptor that takes all that is written: after the first failure the rest goes nowhere."""
 

@@ -57,7 +57,10 @@ EPILOG = """\
 Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
 something failed for the first time that only counts when it fails again."""
 
-EXAMPLES = ("seatrial cron --profile h100-ib --every 168 --out /results",)
+EXAMPLES = (
+    "seatrial cron --profile h100-ib --every 168 --out /results",
+    "seatrial cron --profile h100-ib --sweep 16 --keep 50 --label-nodes",
+)
 
 
 def parser() -> Parser:

@@ -28,6 +28,7 @@ from .evidence import EvidenceReader, MultiplexedReader
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 _STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
+_MEASURED = re.compile(rb"seatrial (rank 0: collective\.[\w.-]{1,80}: \d{1,9} \w{1,3} [\d.]{1,12} GB/s)\s*$")
 _WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
@@ -202,6 +203,8 @@ class Follower:
         taken, stage = self.reader.feed(text), _STARTS.search(text)
         if stage and not taken:
             self._on_stage(stage[1].decode())
+        elif measured := _MEASURED.search(text):
+            self._waits(measured[1].decode())
         elif _WAITS.match(text):
             self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
         elif not (taken or text.startswith(b"seatrial ")):

@@ -45,6 +45,8 @@ _LINGER_S = 30.0
 # How long a log may lag behind its finished container before it is given up.
 _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
+COMPLETED = "PodCompleted"
+"""The Ready condition's reason of a pod whose containers have all ended, whatever phase it still shows."""
 # One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
 _EXPIRED_S = 10.0
 
@@ -373,16 +375,17 @@ class Watcher:
 
     def _say(self, outcome: WatchOutcome) -> None:
         by_phase: dict[str, list[str]] = {}
+        ended = {r.index for r in outcome.replicas if r.readiness_issue and r.readiness_issue.reason == COMPLETED}
         for replica in outcome.replicas:
-            by_phase.setdefault(replica.phase, []).append(
-                replica.node or ("no node yet" if replica.pod else "no pod yet")
-            )
+            phase = "ended" if replica.index in ended or replica.phase == "Succeeded" else replica.phase.lower()
+            by_phase.setdefault(phase, []).append(replica.node or ("no node yet" if replica.pod else "no pod yet"))
         text = ", ".join(
             f"{len(on)} {phase} ({first_of(sorted(set(on)), 4)})" for phase, on in sorted(by_phase.items())
         )
         text = text or "no pods yet"
-        late = [replica for replica in outcome.replicas if replica.phase == "Pending" and "Running" in by_phase]
-        issue = next((r.readiness_issue for r in (*late, *outcome.replicas) if r.readiness_issue), None)
+        late = [replica for replica in outcome.replicas if replica.phase == "Pending" and "running" in by_phase]
+        issues = (r.readiness_issue for r in (*late, *outcome.replicas) if r.index not in ended)
+        issue = next(filter(None, issues), None)
         why = f" ({_cut(str(issue))})" if issue else ""
         ranks = first_of((str(replica.index) for replica in late), 4)
         self._late = f"; it waits for rank {ranks}, which is Pending{why}" if late else ""

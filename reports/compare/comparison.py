@@ -70,6 +70,7 @@ class Comparison:
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
     no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
+    commands: tuple[str, str] = ("trial", "trial")  # what the runs of each side are: trials or sweeps
 
     @property
     def verdict(self) -> str:
@@ -112,6 +113,7 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     comparison.unclear += unfit(before, after)
     (comparison.unclear if all_nodes else comparison.notes).extend(partial(before, after))
     comparison.no_longer_proven = lost_checks(before, after)
+    comparison.commands = (_command(before), _command(after))
     comparison.changes += _outcomes(before, after)
     comparison.changes += _lost(before, after)
     comparison.changes += _faults(before, after)
@@ -148,6 +150,10 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
             )
     comparison.versions = list(_versions(before, after))
     return comparison
+
+
+def _command(side: Sequence[Record]) -> str:
+    return "sweep" if sweeps(side) else "trial"
 
 
 def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -16,7 +18,8 @@ from tabulate import tabulate
 from .. import plot
 from ..html import style as stylesheet
 from ..schema import Record, RecordedFloor, RecordedTable
-from .comparison import Comparison
+from ..summary import grouped
+from .comparison import Change, Comparison
 from .regression import percent
 
 HEADLINE = {
@@ -28,6 +31,8 @@ HEADLINE = {
 ORDER = ("worse", "unclear", "better", "appeared", "vanished")
 SHOWN = 60
 """Rows of one table; JSON has all of them."""
+NAMED = 12
+"""Subjects of equal rows that one row names."""
 RUNS_SHOWN = 3
 """Runs of one side that are named, each in a line."""
 
@@ -37,7 +42,7 @@ def render(comparison: Comparison, style: str) -> str:
     if style == "json":
         return _printable(json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     parts = [_head(comparison, style)]
-    for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
+    for part in (_sides, _of_one_command, _no_longer_proven, _changes, _versions, _bandwidth):
         parts += part(comparison, style)
     if comparison.unclear:
         lines = [f"- {_clean(t, style)}" for t in comparison.unclear]
@@ -60,7 +65,7 @@ def _head(comparison: Comparison, style: str) -> str:
         sides = f"before: {escape(comparison.verdicts[0])}, after: {escape(comparison.verdicts[1])}"
         hero = f'<div class="hero {kind}" role="status"><div class="word">{word}</div>'
         return f'{hero}<div class="culprit">{rest}</div><div>{sides}</div></div>'
-    return f"## seatrial compare: {text}" if style == "markdown" else text
+    return f"## seatrial compare: {text}" if style == "markdown" else _lines([text], style)
 
 
 def _sides(comparison: Comparison, style: str) -> list[str]:
@@ -82,27 +87,61 @@ def _run(run: Mapping[str, str]) -> str:
     )
 
 
+def _only_one_runs(comparison: Comparison, change: Change) -> bool:
+    """Tell whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
+    return change.area == "check" and "not run" in (change.before, change.after) and len(set(comparison.commands)) > 1
+
+
+def _of_one_command(comparison: Comparison, style: str) -> list[str]:
+    """Count the checks that one of a trial and a sweep does not have."""
+    counts = Counter(c.after == "not run" for c in comparison.changes if _only_one_runs(comparison, c))
+    lines = []
+    for gone, count in sorted(counts.items(), reverse=True):
+        own, other = comparison.commands if gone else reversed(comparison.commands)
+        checks = f"{count} checks of the {own} are" if count > 1 else f"1 check of the {own} is"
+        lines.append(_clean(f"{checks} not part of a {other}", style))
+    return [_lines(lines, style)] if lines else []
+
+
 def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
-    names = comparison.no_longer_proven
+    apart = {change.subject for change in comparison.changes if _only_one_runs(comparison, change)}
+    names = [name for name in comparison.no_longer_proven if name not in apart]
     if not names:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
     text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
-    return [_lines([text] if style == "markdown" else textwrap.wrap(text, 100, break_on_hyphens=False), style)]
+    return [_lines([text] if style == "markdown" else _wrapped(text, _width()), style)]
+
+
+def _width() -> int:
+    """Columns to fill: the terminal's; 120 where the output is no terminal, for the table has six columns."""
+    return max(80, shutil.get_terminal_size((120, 24)).columns)
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Break at spaces only: names stay whole."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False, subsequent_indent=indent)
 
 
 def _changes(comparison: Comparison, style: str) -> list[str]:
     changes = sorted(comparison.changes, key=lambda c: ORDER.index(c.kind) if c.kind in ORDER else len(ORDER))
     blocked = [c.subject for c in changes if c.area == "check" and c.after == "blocked"]
-    rows = [
-        [c.kind, c.area, c.subject, c.before, c.after, c.note]
+    told = set(comparison.no_longer_proven)
+    shown = [
+        c
         for c in changes
-        if c.area != "check" or c.after != "blocked"
+        if (c.area != "check" or c.after != "blocked")
+        and not _only_one_runs(comparison, c)
+        and not (c.area == "check" and c.after == "not run" and c.subject in told)
     ]
+    equal: dict[tuple[str, ...], list[str]] = {}
+    for c in shown:
+        equal.setdefault((c.kind, c.area, c.before, c.after, c.note), []).append(c.subject)
+    rows = [[kind, area, grouped(names, NAMED), *rest] for (kind, area, *rest), names in equal.items()]
     title = "What changed in behaviour"
-    parts = _table(title, ["", "what", "subject", "before", "after", "note"], rows, style) if rows else []
+    parts = _table(title, ["result", "what", "subject", "before", "after", "note"], rows, style) if rows else []
     if blocked:
-        lines = textwrap.wrap(f"Blocked after, so not compared: {', '.join(blocked)}", 100, break_on_hyphens=False)
+        lines = _wrapped(f"Blocked after, so not compared: {', '.join(blocked)}", _width())
         parts.append(_lines([_clean(line, style) for line in lines], style))
     return parts
 
@@ -119,7 +158,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     rows = [
         [
             r.group.where,
-            f"{r.group.collective} {r.group.run} {r.sizes}".strip(),
+            " ".join(dict.fromkeys((r.group.collective, r.group.run))) + (f" {r.sizes}" if r.sizes else ""),
             r.told_before,
             r.told_after,
             "-" if r.change is None else percent(r.change),
@@ -128,10 +167,18 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
         ]
         for r in comparison.rows
     ]
-    heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
+    heads = ["nodes", "collective", "before", "after", "change", "std. error", "result"]
     title = "Bus bandwidth (GB/s), the mean over the rows of 1 GiB and more, where no other sizes are named"
     said = [f"- {_clean(text, style)}" for text in comparison.references]
+    if style == "text":
+        rows = [[*row[:2], _RATE.sub(r"\1", row[2]), _RATE.sub(r"\1", row[3]), *row[4:]] for row in rows]
     return (_table(title, heads, rows, style) if rows else []) + ([_lines(said, style)] if said else [])
+
+
+PADDING = "  "
+"""tabulate makes a column wider than its head by as much."""
+_RATE = re.compile(r"^([\d.e+-]+) GB/s (?:over|at) .*$")
+"""A rate with its unit and the sizes, which stand in the table's title and in its row's name."""
 
 
 def _title(text: str, style: str) -> str:
@@ -139,6 +186,8 @@ def _title(text: str, style: str) -> str:
 
 
 def _lines(lines: Sequence[str], style: str) -> str:
+    if style == "text":
+        lines = [row for line in lines for row in _wrapped(line, _width(), "  ")]
     text = "\n".join(lines)
     return f"<pre>{text}</pre>" if style == "html" else text
 
@@ -146,12 +195,25 @@ def _lines(lines: Sequence[str], style: str) -> str:
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> list[str]:
     kind = {"markdown": "pipe", "html": "unsafehtml"}.get(style, "simple")  # the cells are escaped
     cells = [[_clean(cell, style) for cell in row] for row in rows[:SHOWN]]
-    widths = [34] * len(heads) if style == "text" else None
+    if style == "text":
+        cells = _fitted(heads, cells, _width())
     more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
-    table = tabulate(cells, heads, kind, disable_numparse=True, maxcolwidths=widths)
+    table = tabulate(cells, heads, kind, disable_numparse=True)
     if style == "html":
         table = f'<div class="wide" tabindex="0" role="region" aria-label="{title}">{table}</div>'
-    return [f"{_title(title, style)}\n\n{table}{more}"]
+    heading = "\n".join(_wrapped(_title(title, style), _width())) if style == "text" else _title(title, style)
+    return [f"{heading}\n\n{table}{more}"]
+
+
+def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Break the cells so that the table fits: the widest column gives way first, and no word is broken."""
+    columns = list(zip([head + PADDING for head in heads], *rows, strict=True))
+    widths = [max(map(len, texts)) for texts in columns]
+    least = [max(len(texts[0]), *(len(word) for text in texts for word in text.split())) for texts in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+    return [["\n".join(_wrapped(cell, most)) for cell, most in zip(row, widths, strict=True)] for row in rows]
 
 
 def _clean(text: object, style: str) -> str:

@@ -6,17 +6,21 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from ..schema import RecordedAccusation, RecordedSweep, elements
+from . import figures
 
 FINDINGS, NAMES = 20, 8
 """Lines and names that a terminal shows; the record has all of them."""
 
 
-def lines(sweep: RecordedSweep) -> Iterator[str]:
-    """Yield what a person is told at the end of a sweep; plain text, to be escaped or wrapped by who shows it."""
-    findings = sweep.get("findings", [])
-    yield from (finding_line(finding) for finding in findings[:FINDINGS])
-    if len(findings) > FINDINGS:
-        yield f"… and {len(findings) - FINDINGS} more, in report.json"
+def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
+    """Yield what a person reads at the end of a sweep; plain text, to be escaped or wrapped by who shows it.
+
+    Without ``findings``: for a form that shows those of the checks.
+    """
+    at_fault = sweep.get("findings", []) if findings else []
+    yield from (finding_line(finding) for finding in at_fault[:FINDINGS])
+    if len(at_fault) > FINDINGS:
+        yield f"… and {len(at_fault) - FINDINGS} more, in report.json"
     proven, flaky = sweep.get("proven", []), sweep.get("flaky", [])
     suspects, not_tested = sweep.get("suspects", {}), sweep.get("not_tested", {})
     total = len(elements(sweep)["nodes"])
@@ -24,6 +28,7 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
     rounds = _count(len(sweep.get("rounds", [])), "round")
     untested = f"; no round tested {sweep['untested']}" if sweep.get("untested") else ""
     yield f"{len(proven)} of {total} nodes proven, in {_count(len(pairs), 'pair')} and {rounds}{untested}"
+    yield from figures.lines(sweep)
     yield from (f"No single element at fault, and no go: {each['why']}" for each in sweep.get("apart", [])[:NAMES])
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"

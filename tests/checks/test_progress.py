@@ -1,10 +1,12 @@
-"""Progress of long work: every step on a terminal, a line now and then in a log."""
+"""Progress of long work: one line that lives on a terminal, a line now and then in a log."""
 
 import threading
 
 import pytest
 
+from checks.framework import progress as progress_module
 from checks.framework.progress import Progress
+from jobs.pod.stages.planner import PROGRESS
 from tests.waiting import HANG_S
 
 
@@ -14,12 +16,21 @@ class Reporter:
     def __init__(self, isatty):
         self.isatty = isatty
         self.lines = []
-        self.enough = threading.Event()
+        self.drawn = []
+        self.enough, self.again = threading.Event(), threading.Event()
 
     def write_line(self, text, **_):
         self.lines.append(text)
         if len(self.lines) >= 3:
             self.enough.set()
+
+    def rewrite(self, text, **_):
+        self.drawn.append(text)
+        if len(self.drawn) >= 3:
+            self.again.set()
+
+    def flush(self):
+        """It keeps what it is given."""
 
 
 class Config:
@@ -41,9 +52,9 @@ class Config:
 def progress():
     made = []
 
-    def make(*, isatty, every_s=0.01, **more):
+    def make(*, isatty, every_s=0.01, tick_s=600, **more):
         config = Config(isatty, **more)
-        made.append(Progress(config, every_s))
+        made.append(Progress(config, every_s, tick_s))
         return made[-1], config.reporter
 
     yield make
@@ -51,12 +62,99 @@ def progress():
         each.close()
 
 
-def test_a_terminal_shows_each_step(progress):
-    """At once, and nothing in between."""
+def test_a_terminal_has_one_line_that_lives(progress):
+    """Each step takes the place of the one before; nothing stays."""
     tell, reporter = progress(isatty=True)
     tell("creating job a")
     tell("rank 0: dns")
-    assert reporter.lines == ["  · creating job a", "  · rank 0: dns"]
+    assert reporter.drawn == ["  · creating job a · 0 s", "  · rank 0: dns · 0 s"]
+    assert reporter.lines == []
+
+
+def test_the_line_goes_on_while_nothing_is_reported(progress):
+    """Its time counts, also of what reports nothing."""
+    tell, reporter = progress(isatty=True, tick_s=0.01)
+    with tell.doing("reading nodes and pods"):
+        assert reporter.again.wait(HANG_S)
+    assert "  · reading nodes and pods · 0 s" in reporter.drawn
+
+
+def test_the_line_makes_room_for_what_stays(progress):
+    """A check's line is not written behind the one that lives."""
+    tell, reporter = progress(isatty=True)
+    tell("creating job a")
+    hook = tell.pytest_runtest_logreport()
+    next(hook)
+    assert reporter.drawn[-2:] == ["", ""]
+    tell.close()
+    assert len(reporter.drawn) == 3
+
+
+RING = "rank 0: collective.ring: 8 GiB 383.4 GB/s"
+
+
+def test_a_collective_is_shown_with_its_bandwidth_and_floor(progress):
+    """Which of how many it is, what it measured, and what it is to reach at that size."""
+    tell, reporter = progress(isatty=True)
+    tell.expect(["node", "ring"], {"ring": {8 << 30: 350.0, 1 << 30: 325.0}})
+    tell("rank 0: collective.ring")
+    tell(RING)
+    tell("rank 0: collective.node: 512 MiB 47.3 GB/s")
+    assert [line.partition(" · ")[2] for line in reporter.drawn] == [
+        "ring (2 of 2) · 0 s",
+        "ring (2 of 2) · 0 s · ring 8 GiB 383 GB/s, floor 350",
+        "ring (2 of 2) · 0 s · node 512 MiB 47.3 GB/s",
+    ]
+
+
+def test_what_is_still_to_come_takes_as_long_as_what_was(progress, monkeypatch):
+    """Nothing is foretold before one has ended."""
+    now = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    tell, reporter = progress(isatty=True)
+    tell.expect(["node", "ring", "default", "sendrecv"], {})
+    for name, seconds in (("node", 10), ("ring", 20), ("default", 0)):
+        tell(f"rank 0: collective.{name}")
+        now[0] += seconds
+    assert [line.partition(" · ")[2] for line in reporter.drawn] == [
+        "node (1 of 4) · 0 s",
+        "ring (2 of 4) · 10 s · about 30 s still",
+        "default (3 of 4) · 30 s · about 30 s still",
+    ]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_the_line_is_as_wide_as_the_terminal_and_breaks_no_word(progress, monkeypatch, columns):
+    """The time goes first, then what is measured; a word is left out whole."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    tell, reporter = progress(isatty=True)
+    tell.expect(["sendrecv"], {"sendrecv": {1 << 30: 35.0}})
+    words = "seatrial-k3v9x2m7pq Running: 1 ended (gpu-node-0), 1 running (gpu-node-1) and more"
+    tell("rank 0: collective.sendrecv: 1 GiB 47.3 GB/s")
+    tell(words)
+    for line in reporter.drawn:
+        assert len(line) < columns
+    kept = reporter.drawn[-1].removeprefix("  · ").partition(" ·")[0].removesuffix(" …")
+    assert kept
+    assert (words + " ").startswith(kept + " ")
+
+
+def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatch):
+    """At 80 columns; what is nothing is left out."""
+    monkeypatch.setenv("COLUMNS", "80")
+    tell, reporter = progress(isatty=True)
+    figures = {"number": 12, "rounds": 14, "pairs": 512, "of_pairs": 640, "suspects": 0, "left_s": 120, "at_fault": 1}
+    tell("rank 0: sweep: " + PROGRESS % figures)
+    assert reporter.drawn[-1] == "  · sweep: round 12 of ~14, 512 of ~640 pairs, 1 at fault, about 120 s left"
+
+
+def test_a_log_has_each_bandwidth_once(progress):
+    """With the next line, and not with those that follow."""
+    tell, reporter = progress(isatty=False)
+    tell(RING)
+    assert reporter.enough.wait(HANG_S)
+    said = [line for line in reporter.lines if "383 GB/s" in line]
+    assert len(said) == 1
 
 
 def test_a_log_is_told_what_is_waited_for(progress):
@@ -88,14 +186,6 @@ def test_a_log_names_what_goes_on_in_silence(progress):
     assert line() == "  · starting"
 
 
-def test_a_terminal_is_not_told_what_goes_on_in_silence(progress):
-    """It has a line for each family of checks."""
-    tell, reporter = progress(isatty=True)
-    with tell.doing("judging gpu.free"):
-        tell("creating job a")
-    assert reporter.lines == ["  · creating job a"]
-
-
 def test_a_log_is_not_filled_with_steps(progress):
     """A hundred steps within the interval are no line."""
     tell, reporter = progress(isatty=False, every_s=600)
@@ -118,7 +208,8 @@ def test_a_secret_is_not_told(progress):
     """What a cluster says may carry one."""
     tell, reporter = progress(isatty=True)
     tell("pulling with token=ghp_" + "a" * 36)
-    assert "ghp_a" not in reporter.lines[0]
+    tell(f"rank 0: collective.{'ghp_' + 'a' * 36}: 8 GiB 383.4 GB/s")
+    assert not [line for line in reporter.drawn if "ghp_a" in line]
 
 
 @pytest.mark.parametrize("more", [{"verbosity": -2}, {"prints": True}])

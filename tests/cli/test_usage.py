@@ -2,6 +2,8 @@
 
 import functools
 import json
+import os
+import pty
 import re
 import shlex
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
+from cli.usage import run_parser
 from jobs.faults.advice import FAULTS
 from tests import program
 from tests.waiting import HANG_S
@@ -369,6 +372,92 @@ def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, 
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 50
     assert [line for line in lines if line.startswith((f"  seatrial {command}", '  eval "$(seatrial completion'))]
+
+
+@pytest.mark.parametrize("command", ["accept", "preflight"])
+def test_help_of_a_run_fits_a_terminal_and_help_all_shows_the_rest(command, monkeypatch, capsys):
+    """24 lines of 80 columns; no option is lost to who asks for all."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 24
+    assert main([command, "--help-all"]) == 0
+    whole = capsys.readouterr().out
+    hidden = ("--trial-on", "--attach", "--sweep", "--budget", "--no-scale", "--take-in", "--at-once", "--resume")
+    for option in (text for each in run_parser(command).arguments() for text in each.option_strings):
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", whole) or option in hidden, option
+    assert "--help-all" in short
+    assert "--queue " in whole
+    assert "  --queue" not in short
+
+
+def _examples():
+    """Return the words of each example that a help text shows, its subcommands' too."""
+    for command in COMMANDS:
+        for action in ((), *((name,) for name in ACTIONS.get(command, ()))):
+            done = program.seatrial(command, *action, "--help")
+            for line in re.findall(r"^  (?:.*\| )?seatrial (.*)$", done.stdout, re.MULTILINE):
+                yield shlex.split(re.split(r" [|>] ?", line)[0])
+
+
+ACTIONS = {"job": ("status", "logs", "attach", "cancel"), "profile": ("detect", "capture")}
+HELPED = {"preflight": "--help-all", "accept": "--help-all"}
+
+
+def test_every_example_of_a_help_text_has_options_and_ids_that_exist():
+    """An example that is refused teaches nothing."""
+    helps = functools.cache(lambda *words: program.seatrial(*words).stdout)
+    ids = set(listing.all_checks())
+    examples = [words for words in _examples() if words and words[0] in COMMANDS]
+    assert len(examples) > 40
+    assert {words[0] for words in examples} >= set(COMMANDS) - {"completion"}
+    for command, *words in examples:
+        action = [words[0]] if words and words[0] in ACTIONS.get(command, ()) else []
+        known = helps(command, *action, HELPED.get(command, "--help"))
+        if command == "sweep":
+            known += helps("accept", "--help-all") + "--resume --take-in"
+        for option in (
+            (word for word in words[: words.index("--")] if word.startswith("-"))
+            if "--" in words
+            else (word for word in words if word.startswith("-") and word != "-")
+        ):
+            if command != "job" or action:
+                assert re.search(rf"(?<![\w-]){option}(?![\w-])", known), (command, option)
+        if "--check" in words:
+            assert words[words.index("--check") + 1] in ids
+
+
+def on_a_terminal(*arguments):
+    """Run a command on a terminal of its own; returns all that it showed."""
+    screen, terminal = pty.openpty()
+    started = subprocess.Popen(
+        [sys.executable, "-m", "checks", *arguments], cwd=ROOT, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            read = os.read(screen, 65536)
+        except OSError:  # Linux says so of a terminal that nobody holds any more
+            read = b""
+        if not read:
+            break
+        shown += read
+    os.close(screen)
+    started.wait(HANG_S)
+    return shown.decode()
+
+
+def test_a_terminal_is_told_at_once_what_begins():
+    """Before anything is imported that takes time; what comes next takes the place of the line."""
+    shown = on_a_terminal("accept", "--cluster", "sim:no-such-scenario")
+    first, rest = shown.split("\r", 1)
+    assert first == "  · starting the embedded cluster (no-such-scenario) ..."
+    assert "unknown scenario 'no-such-scenario'" in rest
+    assert rest.count("starting the embedded cluster") == rest.count("\r  · starting the embedded cluster")
+    quiet = on_a_terminal("accept", "--cluster", "sim:no-such-scenario", "-q")
+    assert "starting" not in quiet
+    assert "starting" not in seatrial("accept", "--cluster", "sim:no-such-scenario").stdout
 
 
 BASH = """

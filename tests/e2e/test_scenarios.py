@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 
 from cli import rehearse
+from reports import terminal
+from reports.plain import plain
 from reports.schema import completed
 from reports.summary import summarize
 from reports.sweep.text import lines
@@ -45,7 +47,16 @@ def conforms(record):
 def rehearsed(tmp_path, monkeypatch):
     """Rehearse a scenario by its name; returns what was recognised, the record and the folder of the report."""
     asked = asked_of_all()
-    monkeypatch.setattr(rehearse.subprocess, "Popen", Program)
+
+    class Kept(Program):
+        """A program whose output stays beside its report."""
+
+        def communicate(self, *arguments, **options):
+            printed, said = super().communicate(*arguments, **options)
+            (tmp_path / "printed").write_text(printed, encoding="utf-8")
+            return printed, said
+
+    monkeypatch.setattr(rehearse.subprocess, "Popen", Kept)
 
     def run(name):
         out = tmp_path / "out"
@@ -133,6 +144,31 @@ def in_every_form(out, record):
     metrics = (out / "metrics.prom").read_text()
     assert f'seatrial_run_verdict{{verdict="{summary.verdict}"}} 1.0' in metrics
     assert metrics.count('outcome="failed"} 1.0') == summary.counts.get("failed", 0)
+    assert all(html.escape(text) in (out / "report.html").read_text() for _, text in summary.proven)
+    on_the_terminal((out.parent / "printed").read_text(encoding="utf-8"), summary)
+
+
+WIDTH = 100
+"""Columns that the terminal's text fills where the output is no terminal."""
+
+
+def on_the_terminal(printed, summary):
+    """The terminal has the record's verdict, culprit, counts and numbers, layers in their order, and no broken word."""
+    said = " ".join(printed.split())
+    assert said.count("VERDICT: ") == 1
+    assert f"VERDICT: {' '.join(summary.short.split())} " in said
+    assert f" {summary.counted} " in said
+    decided = summary.deciding
+    assert bool(decided.fact) == (summary.verdict != "go")
+    for text in (decided.name, decided.fact, f"expected {decided.expected}" if decided.expected else ""):
+        assert " ".join(plain(text).split())[:200] in said
+    for what, text in summary.proven if summary.verdict == "go" else ():
+        assert f" {what} {text[:24]}" in said
+    families = re.findall(r"^(?:PASSED|FAILED|ERROR|BLOCKED) +([\w-]+)  ", printed, re.MULTILINE)
+    assert families == terminal.by_layer(families)
+    lines = [line for line in printed.splitlines() if not line.startswith("  · ")]  # of progress: one, however long
+    long = [line for line in lines if len(line) > WIDTH and len(line.split()) > 1]
+    assert not [line for line in long if not any(len(word) > WIDTH - 30 for word in line.split())], long
 
 
 def test_the_schema_refuses_a_damaged_record(rehearsed):

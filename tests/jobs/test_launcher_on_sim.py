@@ -55,6 +55,8 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
     for file in result.logs.values():
         assert "hf_abc" not in file.read_text() and "HF_TOKEN=[REDACTED]" in file.read_text()
     assert any("creating job" in line for line in lines) and any("rank 0: start" in line for line in lines)
+    assert not [line for line in lines if "PodCompleted" in line]
+    assert any(re.search(r": (?:1 ended .*|2 ended) \(", line) for line in lines), lines
     assert len(ledger.open) == 3
     assert ledger.unwind() == [] and left_over(cluster) == []
 

@@ -66,6 +66,21 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
     assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
 
 
+def test_what_rank_0_measured_is_told_as_it_is_printed(kube, api, tmp_path):
+    """Behind mpirun's tag, too; what other ranks print, and what only looks like it, is not."""
+    told = [
+        b"seatrial rank 0: collective.ring: 8 GiB 383.4 GB/s",
+        b"[1,0]<stdout>:seatrial rank 0: collective.sendrecv: 1 GiB 47.3 GB/s",
+        b"seatrial rank 1: collective.node: 8 GiB 480.1 GB/s",
+        b"seatrial rank 0: collective.ring: 8 GiB 383.4 GB/s and more",
+    ]
+    log = Log([(1.0 + number / 2, line) for number, line in enumerate([*told, evidence(1, "end")])])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
+    heard = []
+    assert follow(kube, tmp_path, waits=heard.append).join(HANG_S)
+    assert heard == ["rank 0: collective.ring: 8 GiB 383.4 GB/s", "rank 0: collective.sendrecv: 1 GiB 47.3 GB/s"]
+
+
 def test_breaks_lose_and_double_nothing(kube, api, tmp_path, drop):
     """The connection breaks anywhere, also within a line; many lines share a second, some even a timestamp."""
     rng = random.Random(3)

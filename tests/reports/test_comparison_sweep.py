@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+from reports.compare.text import render
 from tests.reports.records import compare, record
 
 
@@ -47,6 +49,42 @@ def fast(_a: str, _b: str) -> float:
 
 def slow_of(*bad: str) -> Callable[[str, str], float]:
     return lambda a, b: 230.0 if {a, b} & set(bad) else 380.0
+
+
+def test_what_only_a_trial_or_a_sweep_has_is_one_line() -> None:
+    """Twenty rows of checks that the other never runs drown what changed; JSON has them all."""
+    checks = [{"id": f"nccl.c{n}", "outcome": "passed", "findings": []} for n in range(20)]
+    trial, swept = record(checks=checks), sweep_record("b", fast)
+    for sides, lines in (
+        ([trial, swept], ("20 checks of the trial are not part of a sweep", "1 check of the sweep is not part of a")),
+        ([swept, trial], ("1 check of the sweep is not part of a trial", "20 checks of the trial are not part of a")),
+    ):
+        comparison = compare(sides[:1], sides[1:])
+        text = render(comparison, "text")
+        assert [line for line in text.splitlines() if line.startswith(lines)] == [
+            line for start in lines for line in text.splitlines() if line.startswith(start)
+        ]
+        assert sum(line.startswith(lines) for line in text.splitlines()) == 2
+        assert "nccl.c7" not in text
+        assert "nccl.c7" in render(comparison, "json")
+        assert comparison.verdict == "unclear"
+    same = render(compare([trial], [record(checks=checks[:1])]), "text")
+    assert "not part of" not in same
+    assert "nccl.c7" in same
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_tables_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word is broken, every column has a head, and equal rows are one."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = render(compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")]), "text")
+    assert max(map(len, text.splitlines())) <= columns
+    rules = [number for number, line in enumerate(text.splitlines()) if line.startswith("---")]
+    for number in rules:
+        head, rule = text.splitlines()[number - 1 : number + 1]
+        starts = [match.start() for match in re.finditer(r"-+", rule)]
+        assert all(head[start : start + 1].strip() for start in starts)
+    assert len(rules) >= 2
 
 
 def test_two_healthy_sweeps_are_the_same() -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from statistics import median
 from xml.etree import ElementTree
 
 import pytest
@@ -14,6 +15,7 @@ from jobs.pod.sweep.plan import next_round
 from jobs.pod.sweep.section import section
 from reports import html, metrics
 from reports.record import Run
+from reports.sweep import figures
 from reports.sweep.page import page
 from reports.sweep.text import cordon, lines
 
@@ -37,6 +39,90 @@ def swept(size, leaf, faults, rails=8, names=None):
 def pictures(text):
     """The pictures of a page, read as XML."""
     return [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+
+
+def test_a_sweep_is_told_in_gigabytes_a_second():
+    """Alone, in each leaf, across them, the worst pair and the median one, with the floors."""
+    sweep = swept(16, 4, lambda n: {(n[1], 2): 0.6})
+    said = dict(line.split(": ", 1) for line in figures.lines(sweep))
+    rates = [(test["nodes"], test["busbw_gbps"]) for test in sweep["tests"] if len(test["nodes"]) == 2]
+    leaves = {row["name"]: row["leaf"] for row in sweep["elements"]["nodes"]}
+    inside = {}
+    for (one, other), rate in rates:
+        inside.setdefault(leaves[one] if leaves[one] == leaves[other] else "", []).append(rate)
+    across = inside.pop("")
+    worst, slowest = min(rates, key=lambda pair: pair[1])
+    assert said["alone"].endswith(" GB/s, the median of 16 nodes, floor 10")
+    assert said["pairs in a leaf"] == ", ".join(f"{leaf} {median(inside[leaf]):.1f}" for leaf in sorted(inside)) + (
+        " GB/s (medians)"
+    )
+    assert said["pairs across leaves"] == f"{median(across):.1f} GB/s, the median of {len(across)} tests"
+    assert said["worst pair"] == (
+        f"{slowest:.1f} GB/s ({' - '.join(worst)}); median pair: {median(rate for _, rate in rates):.1f} GB/s, floor 80"
+    )
+    assert list(figures.lines({})) == []
+    assert set(said.items()) <= {tuple(line.split(": ", 1)) for line in lines(sweep) if ": " in line}
+
+
+CULPRITS = [
+    {"kind": "rail", "names": ["a"], "rails": [1], "devices": ["mlx5_1"], "cards": ["mlx5_1: GUID 1:2, PCI 3"]},
+    {"kind": "node", "names": ["a"], "rails": []},
+    {"kind": "uplink", "names": ["x"], "rails": []},
+    {"kind": "pair", "names": ["a", "b"], "rails": []},
+]
+TESTED = {
+    "rules": {"pair_floor": 325.0, "node_floor": 430.0},
+    "elements": {
+        "nodes": [{"name": name, "leaf": leaf} for name, leaf in (("a", "x"), ("b", "x"), ("c", "y"))],
+        "uplinks": [],
+        "pairs": [],
+    },
+    "levels": [
+        {"kind": "alone", "rail": None, "busbw_gbps": 480.0},
+        {"kind": "in a leaf", "rail": None, "busbw_gbps": 370.0},
+        {"kind": "in a leaf", "rail": 1, "busbw_gbps": 46.0},
+        {"kind": "across leaves", "rail": None, "busbw_gbps": 360.0},
+    ],
+    "tests": [
+        {"round": 1, "nodes": ["a"], "outcome": "measured", "busbw_gbps": 240.0},
+        {"round": 2, "nodes": ["a", "b"], "outcome": "measured", "busbw_gbps": 190.0, "rails_gbps": [46.0, 23.0]},
+        {"round": 3, "nodes": ["a", "c"], "outcome": "measured", "busbw_gbps": 180.0, "rails_gbps": [46.0, 22.5]},
+        {"round": 4, "nodes": ["b", "c"], "outcome": "measured", "busbw_gbps": 361.0, "rails_gbps": [46.0, None]},
+        {"round": 5, "nodes": ["a", "b"], "outcome": "hung"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("finding", "subject", "name", "fact", "expected"),
+    [
+        (CULPRITS[0], "a rail mlx5_1", "a rail mlx5_1 (GUID 1:2, PCI 3)", "22.5 to 23.0", "46.0 GB/s, the median of"),
+        (CULPRITS[1], "a", "a", "180.0 to 190.0", "370.0 GB/s, the median of the fleet; floor 325"),
+        (CULPRITS[2], "uplink of x", "uplink of x", "180.0 to 361.0", "360.0 GB/s, the median of the fleet; floor 325"),
+        (CULPRITS[3], "a - b", "a - b", "190.0", "370.0 GB/s, the median of the fleet; floor 325"),
+    ],
+    ids=["rail", "node", "uplink", "pair"],
+)
+def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subject, name, fact, expected):
+    """Of a rail those of that rail, of an uplink those of pairs across leaves; of a hang or a wrong sum there are none."""
+    why = "2 of 2 pairs: 0.50 of the median"
+    said = figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, subject)
+    assert said[:2] == (name, f"{fact} GB/s: {why}")
+    assert said[2].startswith(expected)
+    wrong = {**TESTED, "findings": [{**finding, "why": "wrong sums in 2 of 2 pairs"}]}
+    assert figures.of_finding(wrong, subject) is None
+    assert figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, "another") is None
+    assert figures.of_finding(None, subject) is None
+
+
+def test_a_node_that_is_slow_alone_has_its_rate_alone():
+    """Its pairs say nothing of why it is at fault."""
+    finding = {**CULPRITS[1], "why": "alone: 0.50 of the median"}
+    assert figures.of_finding({**TESTED, "findings": [finding]}, "a") == (
+        "a",
+        "240.0 GB/s: alone: 0.50 of the median",
+        "480.0 GB/s, the median of the fleet; floor 430",
+    )
 
 
 @pytest.mark.parametrize(("size", "leaf"), [(2, 0), (16, 4), (100, 25), (101, 0), (1000, 32)])

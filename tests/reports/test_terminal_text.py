@@ -1,12 +1,15 @@
 """What a person at a terminal reads: whole where it matters, short where it does not, never wider than the terminal."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
 from reports import html, markdown, terminal
 from reports.record import NOT_JUDGED, CheckResult, Finding, Run
 from reports.schema import Outcome, completed
+from reports.summary import LAYERS, grouped
 
 
 class Terminal:
@@ -66,7 +69,10 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch):
 
 def test_a_long_observation_is_shown_whole(monkeypatch):
     """The reason of the scheduler stands at the end of its sentence: a table that cut it would hide the cause."""
-    said = " ".join(printed(Run(results=[FAILED]), monkeypatch).split())
+    text = printed(Run(results=[FAILED]), monkeypatch)
+    assert f" {LONG} " in " ".join(text.split())
+    second = check("nodes.gpu", Outcome.FAILED, findings=FAILED.findings)
+    said = " ".join(printed(Run(results=[check("a.b", Outcome.FAILED, reason="x"), second]), monkeypatch).split())
     assert f"observed {LONG}" in said
     assert "seatrial-abc-1-xyz (job.unschedulable)" in said
 
@@ -74,11 +80,90 @@ def test_a_long_observation_is_shown_whole(monkeypatch):
 def test_short_findings_stand_in_a_table(monkeypatch):
     """Two nodes side by side are read faster than two blocks."""
     rows = tuple(
-        Finding(subject=f"gpu-node-{n}", ok=False, observed="7", expected="8", unit="GPUs", fault="gpu.missing")
-        for n in range(2)
+        Finding(subject=f"gpu-node-{n}", ok=False, observed=f"{7 - n}", expected="8", unit="GPUs", fault="gpu.missing")
+        for n in range(3)
     )
     said = printed(Run(results=[check("gpu.allocatable", Outcome.FAILED, reason="x", findings=rows)]), monkeypatch)
-    assert "  gpu-node-1  7 GPUs      8 GPUs      gpu.missing" in said
+    assert "  gpu-node-1  6 GPUs      8 GPUs      gpu.missing\n  gpu-node-2  5 GPUs " in said
+
+
+CULPRIT = Finding(subject="gpu-5 - gpu-6", ok=False, observed="24.6", expected="at least 35", unit="GB/s", fault="x.y")
+
+
+def test_the_culprit_the_fact_and_the_expectation_are_lines_of_their_own(monkeypatch):
+    """And they are told once: the check's own part below goes on with what it means."""
+    results = [
+        check("nccl.bandwidth-ring", Outcome.FAILED, findings=(CULPRIT,)),
+        check("a.b"),
+        check("c.d", Outcome.FAILED, reason="another"),
+        check("e.f", Outcome.SKIPPED, reason="not asked for"),
+    ]
+    said = printed(Run(results=results), monkeypatch).partition("VERDICT")[2]
+    assert said.splitlines()[1:6] == [
+        "  gpu-5 - gpu-6",
+        "  24.6 GB/s",
+        "  expected at least 35 GB/s",
+        "  also failed: c.d",
+        "  1 passed, 2 failed, 1 skipped",
+    ]
+    assert said.count("24.6") == said.count("gpu-5") == said.count("at least 35") == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([f"rdma-{n}" for n in range(8)], "rdma-0 ... rdma-7 (8)"),
+        ([f"rdma-{n}" for n in (7, 1, 0, 3, 2, 5, 4, 6)], "rdma-0 ... rdma-7 (8)"),
+        ([f"node-{n}/eth0" for n in range(9, 13)], "node-9/eth0, node-10/eth0, node-11/eth0 and 1 more"),
+        ([f"gpu-{n}" for n in (0, 1, 2, 9)], "gpu-0, gpu-1, gpu-2 and 1 more"),
+        (["a-0", "a-1", "b-2", "a-3"], "a-0, a-1, b-2 and 1 more"),
+        (["a-0", "a-1"], "a-0, a-1"),
+        (["b", "a", "d", "c"], "b, a, d and 1 more"),
+    ],
+)
+def test_equal_subjects_are_one_row(names, said):
+    """Only what is numbered without a gap is written as a range: it names each of them."""
+    assert grouped(names) == said
+
+
+def test_equal_findings_are_one_row(monkeypatch):
+    """Eight networks that lack the same thing are one line, and another value is another."""
+    first = Finding(subject="a", ok=False, observed="x", expected="y", fault="f.g")
+    rows = [replace(first, subject=f"rdma-{n}", observed="no route") for n in range(8)]
+    other = replace(first, subject="rdma-8", observed="no address")
+    said = printed(Run(results=[check("a.b", Outcome.FAILED, findings=(first, *rows, other))]), monkeypatch)
+    assert said.count("no route") == said.count("no address") == 1
+    assert " rdma-0 ... rdma-7 no route " in " ".join(said.split())
+
+
+def test_a_failed_transport_shows_what_the_rdma_checks_saw(monkeypatch):
+    """`2 passed` beside "no ACTIVE port" explains nothing; of what preflight passed or skipped nothing is repeated."""
+    socket = Finding(subject="a - b", ok=False, observed="socket", fault="nccl.socket-fallback")
+    port = Finding(subject="a", ok=True, observed="8 ports ACTIVE")
+    results = [
+        check("rdma.allocatable", stage="preflight"),
+        check("rdma.networks", Outcome.SKIPPED, stage="preflight", reason="none is asked for"),
+        check("rdma.devices", stage="acceptance", findings=(port, replace(port, subject="b"))),
+        check("rdma.counters", Outcome.SKIPPED, stage="acceptance", reason="nothing was sent"),
+        check("network.mtu", Outcome.SKIPPED, stage="acceptance", reason="elsewhere"),
+        check("nccl.transport", Outcome.FAILED, stage="acceptance", findings=(socket,)),
+    ]
+    said = printed(Run(results=results), monkeypatch)
+    assert [row.strip() for row in said.splitlines() if "see also" in row] == [
+        "see also  rdma.devices passed: a, b: 8 ports ACTIVE",
+        "see also  rdma.counters skipped: nothing was sent",
+    ]
+    held = [*results[:-1], check("nccl.transport", stage="acceptance")]
+    assert "see also" not in printed(Run(results=held), monkeypatch)
+
+
+def test_layers_come_in_the_order_of_readme(root):
+    """README says in which order to look, and the terminal shows them so; a user's families come last."""
+    table = re.findall(r"^\| [\d\N{EN DASH}]+ \| (.*?) \|", (root / "README.md").read_text(), re.MULTILINE)
+    families = [name for row in table for name in re.findall(r"`([\w]+)`", row)]
+    assert len(families) > 15
+    assert [name for name in LAYERS if name != "sweep"] == families
+    assert terminal.by_layer(["ours", "nccl", "api", "gpu", "theirs"]) == ["api", "gpu", "nccl", "ours", "theirs"]
 
 
 def test_a_reason_that_is_cut_says_so(monkeypatch):
@@ -195,11 +280,16 @@ def test_what_was_not_judged_is_counted_apart(monkeypatch):
     bad = [Finding(subject=f"n-{i}", ok=False, observed="driver 570", fault="nodes.drift") for i in range(205)]
     down = [Finding(subject=f"m-{i}", ok=None, observed=f"{NOT_JUDGED}nodes.gpu") for i in range(295)]
     run = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad, *down))])
-    assert "… and 193 more, 295 not judged, in report.json (--out)" in printed(run, monkeypatch)
+    said = printed(run, monkeypatch)
+    assert "  n-0 ... n-204 (205)\n  driver 570\n" in said
+    assert "  m-0 ... m-294 (295)  not judged: " in said
+    each = [replace(row, observed=f"driver {n}") for n, row in enumerate(bad)]
+    many = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*each, *down))])
+    assert "… and 192 more, 295 not judged, in report.json (--out)" in printed(many, monkeypatch)
     assert "… and 185 more, 295 not judged, in report.json" in markdown.markdown(run.to_dict())
     page = "".join(html.overview(run))
     assert "… and 155 more, 295 not judged, in report.json" in page
     few = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad[:12], *down[:3]))])
-    assert "… and 3 not judged, in report.json (--out)" in printed(few, monkeypatch)
+    assert "  m-0, m-1, m-2  not judged: " in printed(few, monkeypatch)
     assert '<td class="unclear">not judged</td>' in "".join(html.overview(few))
     assert "… and" not in printed(Run(results=[check("a.b", Outcome.FAILED, findings=bad[:12])]), monkeypatch)

@@ -289,6 +289,8 @@ class BenchRun:
             data["error"] = data["error"] or "the log analyzer was not shipped"
             return
         data["nccl"] = self.analyze(sources)
+        if largest := _largest(data["nccl"]):
+            self.say("collective.%s: %s" % (name, largest))
         for path in sources:  # the next collective needs the room
             os.unlink(path)
 
@@ -299,6 +301,26 @@ def _append(path: str, line: str) -> None:
             file.write("\n%s\n" % line)
     except OSError:  # a full disk: the evidence says it too
         return
+
+
+def _largest(analysis: Any) -> str:
+    """Return the largest message that was measured and its bus bandwidth, for a person who waits; '' of none."""
+    sources = analysis.get("sources", ()) if isinstance(analysis, dict) else ()
+    rows = [row for source in sources for table in source.get("tables", ()) for row in table["rows"]]
+    rates: Dict[int, float] = {}
+    for row in rows:
+        for side in (row["out_of_place"], row["in_place"]):
+            if side and side["busbw_gbps"]:
+                rates[row["size_bytes"]] = max(rates.get(row["size_bytes"], 0.0), side["busbw_gbps"])
+    if not rates:
+        return ""
+    size, unit = max(rates), "B"
+    rate = rates[size]
+    for larger in ("KiB", "MiB", "GiB"):
+        if size % 1024:
+            break
+        size, unit = size // 1024, larger
+    return "%d %s %.1f GB/s" % (size, unit, rate)
 
 
 def _silent(_text: str) -> None:

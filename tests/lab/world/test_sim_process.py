@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -187,6 +188,30 @@ def test_the_list_is_for_people_and_for_programs(root):
     listed = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
     assert listed["gpu-missing"]["faults"] == ["gpu.missing"]
     assert listed["healthy"]["outcomes"] == ["go"]
+
+
+def test_the_list_is_by_family_and_may_be_narrowed_by_a_word(root):
+    """The family is that of the fault that must be found; a word is looked for in names, titles and faults."""
+    whole = run(root, "--list").stdout
+    assert whole.startswith("nothing is broken (")
+    heads = [line for line in whole.splitlines() if line and not line.startswith((" ", "*"))]
+    assert heads[1:] == sorted(heads[1:])
+    counts = [int(re.search(r"\((\d+)\)$", head)[1]) for head in heads]
+    assert sum(counts) == len(json.loads(run(root, "--list", "--json").stdout))
+    words = run(root, "--list", "socket-fall").stdout
+    assert re.match(r"nccl \(\d+\)\n  ", words)
+    assert "  socket-fallback " in words
+    assert run(root, "--list", "gpu-missing").stdout == "gpu (1)\n  gpu-missing  One node offers 7 of its 8 GPUs\n"
+    none = run(root, "--list", "sokcet-fallback")
+    assert none.returncode == 4
+    assert "socket-fallback" in none.stderr
+
+
+def test_a_scenario_says_what_it_is_to_be_run_with(root, tmp_path):
+    """Served without its profile it shows nothing; of the fault it says no more than before."""
+    sim = Sim(root, tmp_path, "acs-on")
+    assert sim.ready["run"] == {"profile": True, "options": []}
+    assert sim.end() == 0
 
 
 def test_a_cluster_is_served_under_api_faults(root, tmp_path):
