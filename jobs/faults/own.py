@@ -3,7 +3,7 @@
 The file has the catalogue's form: `faults:`, each with title, meaning, confirm and remedy, and `lines:` by which a log
 shows it (jobs.faults.lines), each with an example. What says nothing is fatal, the infrastructure's, of layer 11.
 
-`explain --faults` names such files, and a profile does (`faults:`); the pods of a trial get the lines with their reader.
+`explain --faults` names such files, and a profile (`faults:`); the pods of a trial get the lines with their reader.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _READABLE = 0o100644 << 16
 
 
 def files() -> Mapping[str, str]:
-    """Return every file: path in the archive -> source; the pods' reader knows the lines of a user's own faults, too."""
+    """Return every file: path in the archive -> source. The pods' reader knows a user's own faults, too."""
     shipped = _shipped()
     if not LINES:
         return shipped
