@@ -314,6 +314,18 @@ def test_the_rank_that_died_comes_first_also_where_its_peers_were_quicker():
     assert first(late) == "nccl.cuda-memory"
 
 
+def test_an_address_of_an_earlier_attempt_is_a_cause_where_torchrun_started_the_ranks_again():
+    """pytorch/pytorch#135712: the store that torchrun's agents share may hold NCCL's id of the attempt before."""
+    again = "[default] Worker group FAILED. 2/2 attempts left; will restart worker group\n"
+    first_of_all, *others = judged(again + REFUSED + TORCHRUN)["causes"]
+    assert first_of_all["fault"] == "nccl.connect-refused"
+    assert "the address of an attempt before" in others[0]["cause"]
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in others[0]["cause"]
+    without = judged(again.replace("will restart", "stopping") + REFUSED + TORCHRUN)["causes"]
+    assert "peer's process ended first" in without[1]["cause"]
+    assert judged(again + HEALTHY)["verdict"] != "no-go"
+
+
 def test_an_engine_that_waited_in_vain_hangs():
     """vLLM's executor and SGLang's watchdog give up on a worker, as torch's watchdog does."""
     for said in ("TimeoutError: RPC call to execute_model timed out.", "Watchdog timeout (self.watchdog_timeout=300)"):
