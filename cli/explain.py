@@ -69,11 +69,12 @@ def main(arguments: Sequence[str]) -> int:
     """Print what the logs say; the exit code is that of the worst job."""
     options = parser().parse_args(list(arguments))
     try:
-        if options.faults:
+        profile = _profile(options.profile) if options.profile else None
+        if own := [Path(place) for place in (options.faults, profile and profile.faults) if place]:
             from jobs.faults.own import use  # noqa: PLC0415 -- few have some
 
-            use(Path(options.faults))
-        jobs = _judged(options)
+            use(*own)
+        jobs = _judged(options, profile)
     except (OwnFaultsError, nccl.NcclLogError, ConfigError, NotFound, ProfileError, UnknownHardwareError) as error:
         return refuse("explain", error)
     except ClusterError as error:
@@ -90,11 +91,11 @@ def main(arguments: Sequence[str]) -> int:
     return EXIT_CODES[worst(job["verdict"] for job in jobs)]
 
 
-def _judged(options: argparse.Namespace) -> list[JobDocument]:
+def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDocument]:
     """Return what the logs say, job by job. Raises what main names."""
     trials = TrialLogs()
     known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
-    profile, expect = _expected(options.profile) if options.profile else (None, NOTHING)
+    expect = _expected(profile) if profile is not None else NOTHING
     from jobs.nccl.unread_files import unread_below  # noqa: PLC0415 -- it brings the reader: faults of one's own first
 
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
@@ -137,13 +138,17 @@ def _judged(options: argparse.Namespace) -> list[JobDocument]:
     return jobs
 
 
-def _expected(name: str) -> tuple[Profile, Expected]:
-    """Return a profile, and what it expects of a job's log. Raises ProfileError."""
+def _profile(name: str) -> Profile:
     from checks.profiles.loader import load_profile  # noqa: PLC0415 -- most logs are read without a profile
-    from checks.rules.collectives import expectation  # noqa: PLC0415
 
-    profile = load_profile(name)
-    return profile, expectation(profile)
+    return load_profile(name)
+
+
+def _expected(profile: Profile) -> Expected:
+    """Return what a profile expects of a job's log."""
+    from checks.rules.collectives import expectation  # noqa: PLC0415 -- most logs are read without a profile
+
+    return expectation(profile)
 
 
 def _judge_bandwidth(jobs: list[JobDocument], known: Said, profile: Profile | None) -> None:

@@ -29,6 +29,7 @@ from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.redact import redact, safe
+from jobs.faults.catalogue import OwnFaultsError
 from jobs.run.begun import Begun
 from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.run.recorder import Recorder
@@ -97,6 +98,10 @@ class Session:
         try:
             if profile:
                 self.profile = load_profile(profile)
+            if self.profile.faults:
+                from jobs.faults.own import use  # noqa: PLC0415 -- few profiles have some
+
+                use(Path(self.profile.faults))
             if self.options.resume:
                 from checks.framework.sweep_run import resumed  # noqa: PLC0415 -- few runs go on with another
 
@@ -113,7 +118,7 @@ class Session:
                 context=None if self.simulation else self.options.context,
                 namespace=self.options.namespace,
             )
-        except (ProfileError, ConfigError) as error:
+        except (ProfileError, OwnFaultsError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
         gc.freeze()  # what was imported stays: no collection, of which pytest makes two at its end, looks at it again
         if self.options.on and not self.options.attach:  # whoever attaches named them before

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jobs.faults.catalogue import OwnFaultsError
+from jobs.faults.own import read
 from jobs.listing import nearest
 from jobs.trial.names import SpecError
 
@@ -82,8 +84,13 @@ def _read(path: Path) -> Profile:
 
 
 def _found(profile: Profile) -> Iterator[Objection]:
-    """Yield what the linter objects to, then what Kubernetes would refuse."""
+    """Yield what the linter objects to, then what Kubernetes would refuse, and what is wrong with faults of its own."""
     yield from objections(profile)
+    if profile.faults:
+        try:
+            read(Path(profile.faults))
+        except OwnFaultsError as error:
+            yield from (Objection(path="faults", text=line, fatal=True) for line in str(error).splitlines())
     try:
         spec_of(profile, run_id="lint", namespace="lint")
     except SpecError as error:
@@ -112,6 +119,8 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
         circle = " -> ".join(p.name for p in (*trail, path))
         raise ProfileError(f"profiles extend each other: {circle}", "extends", trail[0].name)
     own = read_yaml(path)
+    if own.get("faults") and isinstance(own["faults"], str):
+        own["faults"] = str(path.parent / own["faults"])
     parent = own.pop("extends", None)
     if parent is None:
         return own

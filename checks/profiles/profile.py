@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+from jobs.faults.own import digest
 from jobs.trial.parts import Deadlines
 
 from .schema import (
@@ -71,6 +73,7 @@ class Profile:
     training: TrainingSection = field(default_factory=TrainingSection)
     deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
+    faults: str = ""  # a file or folder of faults of one's own (jobs.faults.own), as a path from the profile's file
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
@@ -95,6 +98,8 @@ class Profile:
         if not self.known:
             return ""
         asked = {key: value for key, value in _changed(self).items() if key not in ("name", "title")}
+        if self.faults:
+            asked["faults"] = digest(Path(self.faults))
         text = json.dumps(asked, sort_keys=True, default=str)
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

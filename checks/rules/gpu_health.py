@@ -7,9 +7,9 @@ Corrected errors, aggregate counters and what is normal under load are history o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeGuard
+from typing import Literal
 
-from jobs.faults.xid import xids
+from jobs.faults.xid import Xid, xids
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import GpuFacts, RuntimeStage
 from jobs.run.stages.programs import TrainingRun
@@ -171,29 +171,40 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
 
 
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
-    """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
+    """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
+
+    A reset or a reboot that NVIDIA's catalogue asks for is a fault. What its own flow decides, and a number that the
+    table lacks, are open. What a program brings about is another's as long as no step of ours ran.
+    """
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
         for entry in (data or {}).get("xid") or []:
             number = entry.get("xid")
-            if number is None:
-                observed = "the kernel's log holds an Xid whose number is not told"
-                yield unknown(f"{place(trial, rank)} GPU {entry.get('bus_id')}", observed)
-            elif _is_known(number):
-                known = xids()[number]
-                asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
-                observed = f"Xid {number}, {entry.get('count')} times: {known.meaning}{asks}"
-                yield failed(
-                    f"{place(trial, rank)} GPU {entry.get('bus_id')}",
-                    observed,
-                    "no such report in the kernel's log",
-                    "gpu.xid",
-                )
+            told, fault = _of_xid(number, when)
+            if not told:
+                continue
+            subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
+            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {told}"
+            yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed)
 
 
-def _is_known(number: object) -> TypeGuard[int]:
-    """Say whether this is the number of an Xid that is a fault; a pod may print anything."""
-    return isinstance(number, int) and number in xids() and bool(xids()[number].check)
+def _of_xid(number: object, when: When) -> tuple[str, str]:
+    """Return what an Xid tells and its fault, '' where it is open; nothing of one that is no matter here."""
+    known = _known(number)
+    if known is None:
+        return "its number is not told" if number is None else "none that is known here", ""
+    if known.check:
+        asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
+        return known.meaning + asks, known.check
+    if known.program:
+        return (known.meaning if when == "training" else ""), ""
+    flow = "; whether the GPU is at fault, the flow of NVIDIA's catalogue tells"
+    return (known.meaning + flow if known.action == "workflow" else ""), ""
+
+
+def _known(number: object) -> Xid | None:
+    """Return what is known of an Xid; a pod may print anything."""
+    return xids().get(number) if isinstance(number, int) else None
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
@@ -212,6 +223,7 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        unknown = [entry for entry in data.get("xid") or [] if not _is_known(entry.get("xid"))]
-        if unknown:
-            yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in unknown}))}"
+        others = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
+        if others:
+            said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(others))
+            yield f"{node}: other Xids in the kernel's log: {'; '.join(said)}"

@@ -56,7 +56,8 @@ def explain(
             "failure": "unknown",
         }
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
-    entry["confirm"] = _with_nodes(entry["confirm"], others)
+    if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log speaks of
+        entry["confirm"] = _with_nodes(entry["confirm"], others)
     for key in ("confirm", "remedy"):
         text = (advice or {}).get(key)  # names of a message are in it, quoted: of the rest the namespace alone is known
         entry[key] = fill(text, "", namespace) if text else fill(entry[key], subject, namespace)

@@ -2,10 +2,13 @@
 
 The file has the catalogue's form: `faults:`, each with title, meaning, confirm and remedy, and `lines:` by which a log
 shows it (jobs.faults.lines), each with an example. What says nothing is fatal, the infrastructure's, of layer 11.
+
+`explain --faults` names such files, and a profile (`faults:`); the pods of a trial get the lines with their reader.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -30,15 +33,22 @@ LAYER = "11 NCCL"
 ID = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 SEVERITIES = ("fatal", "degraded", "info")
 ROLES = ("cause", "why", "degraded")
+MOST_BYTES = 64 * 1024
+"""Of the lines that pods get: a ConfigMap holds 1 MiB, the probe 320 KB of it, and a resumed sweep's history 350 KB."""
+_MOST_OF_A_FILE = 1_000_000
+_NO_OPERATOR = re.compile(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_POSSESSIVE = re.compile(r"[*+?}]\+")
+"""Python 3.11 brought it, and images have older ones; the reader refuses atomic groups itself."""
 
 
-def use(place: Path) -> tuple[int, int]:
-    """Let logs be judged by the faults of a file, or of the *.yaml of a folder, too: before any log is read.
+def use(*places: Path) -> tuple[int, int]:
+    """Let logs be judged by the faults of files, or of the *.yaml of folders, too: before any log is read.
 
     Where a line of the catalogue fits a text as well, that one counts: nothing of a user's takes a fault away. Returns
     how many faults and lines there are. Raises OwnFaultsError.
     """
-    faults, lines = _read(place)
+    faults, lines = read(*places)
+    place = ", ".join(map(str, places))
     if any(name.endswith(".nccl_reader.events.symptoms") for name in sys.modules):
         raise RuntimeError("the symptoms are known already: own ones come before any log is read")
     LINES.extend(json.loads(line.compiled()) for line in lines)
@@ -69,17 +79,31 @@ def use(place: Path) -> tuple[int, int]:
     return len(faults), len(lines)
 
 
-def _read(place: Path) -> tuple[dict[str, Fault], list[Line]]:
-    """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError."""
+def digest(place: Path) -> str:
+    """Return a fingerprint of what the files say, wherever they lie."""
+    contents = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(place))
+    return "sha256:" + hashlib.sha256("\n".join(contents).encode()).hexdigest()
+
+
+def _files(place: Path) -> list[Path]:
     paths = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
     if not paths:
         raise OwnFaultsError(f"{place}: no *.yaml is in it")
+    return paths
+
+
+def read(*places: Path) -> tuple[dict[str, Fault], list[Line]]:
+    """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError.
+
+    That each example shows its fault is not known yet: the reader tells it (`use`).
+    """
+    paths = list(dict.fromkeys(path.resolve() for place in places for path in _files(place)))
     faults: dict[str, Fault] = {}
     lines: list[Line] = []
     wrong: list[str] = []
     for path in paths:
         try:
-            document = load(path.read_text(encoding="utf-8"))
+            document = load(_text(path))
             entries = dict(document["faults"])
         except Exception as error:  # noqa: BLE001 -- a user's file: it may hold anything
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -99,10 +123,21 @@ def _read(place: Path) -> tuple[dict[str, Fault], list[Line]]:
             lines += its
     if wrong:
         raise OwnFaultsError("\n".join(wrong))
+    size = sum(len(line.compiled()) for line in lines)
+    if size > MOST_BYTES:
+        raise OwnFaultsError(f"{paths[0]}: its lines are {size} bytes for each pod, more than {MOST_BYTES}")
     try:
         return faults, in_order(lines)
     except ValueError as error:
-        raise OwnFaultsError(f"{place}: {error}") from error
+        raise OwnFaultsError(f"{paths[0]}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        raw = file.read(_MOST_OF_A_FILE + 1)
+    if len(raw) > _MOST_OF_A_FILE:
+        raise ValueError(f"more than {_MOST_OF_A_FILE} bytes")
+    return raw.decode()
 
 
 def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fault, list[Line]]:
@@ -121,6 +156,8 @@ def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fa
     ):
         if value not in known:
             raise ValueError(f"{key} is {value!r}, not one of {', '.join(known)}")
+    if len({line.role == "why" for line in lines}) > 1:  # the reader knows a fault's role, and keeps its first line
+        raise ValueError("lines of role why explain a choice: they need a fault of their own")
     for line in lines:
         if not line.pattern or not line.example:
             raise ValueError("a line needs a pattern and an example")
@@ -129,4 +166,6 @@ def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fa
                 re.compile(pattern.encode())
             except re.error as error:
                 raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            if _POSSESSIVE.search(_NO_OPERATOR.sub("x", pattern)):
+                raise ValueError(f"{pattern!r}: the Python of an image may know no possessive *+, ++, ?+ or }}+")
     return fault, lines

@@ -1,9 +1,10 @@
 """NVIDIA's Xids, the error reports of its driver, as data: the one table of their numbers.
 
-xid.csv holds of each its meaning, the action that NVIDIA's catalogue asks for (none, restart app, reset GPU, reboot,
-or workflow: a flow of its own), whether a program usually brings it about itself, and the faults that a check and the
-log analyzer name it by. Source: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html ("Immediate
-Action", Ampere to Blackwell; as of November 2026).
+xid.csv holds of each its meaning, the action that NVIDIA's catalogue asks for at once (none; restart app; reset GPU;
+reboot, of a virtual machine, too; or workflow: a flow, a look at the board or an update of its own), whether a program
+usually brings it about itself, and the faults that a check and the log analyzer name it by. Its first line names the
+source. The check names those after which a GPU is reset or a node rebooted, and 48 and 74, of which the flow says so
+where they come again. The numbers that the catalogue calls unused are left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,6 @@ def xids() -> Mapping[int, Xid]:
     with Path(__file__).with_name("xid.csv").open(encoding="utf-8", newline="") as table:
         rows = [
             Xid(int(row["code"]), row["meaning"], row["action"], row["program"] == "yes", row["check"], row["log"])
-            for row in csv.DictReader(table)
+            for row in csv.DictReader(line for line in table if not line.startswith("#"))
         ]
     return {row.code: row for row in rows}

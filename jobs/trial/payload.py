@@ -7,12 +7,14 @@ same archive whatever the machine, its clock and its umask; compressors differ, 
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
+from ..pod.own_symptoms import LINES
 from ..pod.stages.payload import digest_of
 
 ARCHIVE = "probe.pyz"
@@ -21,13 +23,22 @@ PACKAGE = "seatrial_pod"
 """No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
 """What runs elsewhere, or is the runner's part of the sweep's planner: it writes the record and reads from it."""
+_SYMPTOMS = f"{PACKAGE}/nccl_reader/events/symptoms.json"
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 _READABLE = 0o100644 << 16
 
 
-@cache
 def files() -> Mapping[str, str]:
-    """Return every shipped file: path in the archive -> source."""
+    """Return every file: path in the archive -> source. The pods' reader knows a user's own faults, too."""
+    shipped = _shipped()
+    if not LINES:
+        return shipped
+    lines = [json.dumps(line) for line in (*json.loads(shipped[_SYMPTOMS]), *LINES)]
+    return MappingProxyType({**shipped, _SYMPTOMS: "[\n" + ",\n".join(lines) + "\n]\n"})
+
+
+@cache
+def _shipped() -> Mapping[str, str]:
     here = Path(__file__).resolve().parents[1] / "pod"
     kinds = (*here.rglob("*.py"), *here.rglob("*.json"))  # the symptoms of logs are data
     paths = {path.relative_to(here).as_posix(): path for path in sorted(kinds)}

@@ -225,7 +225,35 @@ def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad
         trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}]
     )
     assert bad(gpu_health.xid_findings(trial, spec)) == [("gpu-node-1 GPU 0000:1b:00", "gpu.xid")]
-    assert "gpu-node-1: other Xids in the kernel's log: 31" in list(gpu_health.notes(trial, spec))
+    (note,) = (each for each in gpu_health.notes(trial, spec) if "Xids" in each)
+    assert note.startswith("gpu-node-1: other Xids in the kernel's log: 31 (an MMU fault: ")
+
+
+@pytest.mark.parametrize(
+    ("ok", "numbers"),
+    [
+        (False, (46, 48, 74, 109, 143, 151, 158)),
+        (None, (54, 144, 154, 199, 1000)),
+        (True, (8, 13, 31, 39, 43, 45, 63, 92, 94)),
+    ],
+)
+def test_an_xid_is_judged_by_what_nvidias_catalogue_asks_for(trial, spec, ok, numbers):
+    """A reset or a reboot is a fault; what a flow of its own decides, and an unknown number, are open."""
+    for number in numbers:
+        runtime(trial, xid=[{"bus_id": "0000:1b:00", "xid": number, "count": 2}])
+        findings = [(f.ok, f.fault) for f in gpu_health.xid_findings(trial, spec)]
+        assert findings == {False: [(False, "gpu.xid")], None: [(None, "")], True: []}[ok], number
+        noted = [note for note in gpu_health.notes(trial, spec) if f"log: {number} (" in note]
+        assert len(noted) == (ok is not False and number not in (199, 1000)), number
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45])
+def test_an_xid_that_programs_bring_about_is_open_while_the_trial_itself_trains(trained_trial, training_spec, number):
+    """In the log of a node's earlier days it is somebody's program; while ours runs, nobody else's."""
+    trained_trial.evidence[1].stages["training"]["xid"] = [{"bus_id": "0000:41:00", "xid": number, "count": 1}]
+    (found,) = gpu_health.xid_findings(trained_trial, training_spec, "training")
+    assert (found.ok, found.subject) == (None, "gpu-node-1 GPU 0000:41:00")
+    assert f"Xid {number}, 1 times: " in found.observed
 
 
 def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad):

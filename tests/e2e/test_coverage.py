@@ -31,7 +31,7 @@ SHOWN_OTHERWISE = {
     "nccl.iommu": ("tests/nccl/test_nccl_libraries.py", "words of a library beside NCCL"),
     **{
         f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
-        for name in ("file-access", "not-all-came", "tensors-differ")
+        for name in ("file-access", "not-all-came")
     },
     "network.unreachable": (
         "tests/checks/test_judge_rendezvous.py",

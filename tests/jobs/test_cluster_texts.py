@@ -277,7 +277,21 @@ ROWS = [
         "UnexpectedAdmissionError: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, which is unexpected",
         "container.start",
         "infrastructure",
-        "device plugin",
+        "bring the port up",
+    ),
+    (
+        "admission",
+        "UnexpectedAdmissionError: Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = error getting list of preferred allocation devices: error creating nvml.Device 5: nvml: GPU is lost, which is unexpected",
+        "container.start",
+        "infrastructure",
+        "power it off and on",
+    ),
+    (
+        "admission",
+        "UnexpectedAdmissionError: Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unimplemented desc = unknown method, which is unexpected",
+        "container.start",
+        "infrastructure",
+        "restart the device plugin's pod",
     ),
 ]
 

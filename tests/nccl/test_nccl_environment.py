@@ -152,10 +152,6 @@ def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
             "key '0', but store->get('0') got error: Connection reset by peer",
             "nccl.store-gone",
         ),
-        (
-            "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 92 params, while rank 1 has 90 params.",
-            "nccl.collective-mismatch",
-        ),
         ("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms", "nccl.hang-late"),
         (
             "torch.distributed.elastic.multiprocessing.api.SignalException: Process 81 got signal: 15",

@@ -127,12 +127,7 @@ SAID = [
     ),
     # what the program asks for
     ("ValueError: Tensor parallel size (8) cannot be larger than the number of available GPUs (4)", "nccl.no-gpu"),
-    ("RuntimeError: world_size (8) is not divisible by 3", "nccl.parallel-sizes"),
-    (
-        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
-        "nccl.ddp-unused",
-    ),
-    ("RuntimeError: Unconvertible NCCL type Short", "nccl.invalid-usage"),
+    ("RuntimeError: world_size (8) is not divisible by 3", "nccl.program-failed"),
     ("ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory", "nccl.library"),
     (
         "./all_reduce_perf: /lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by ./all_reduce_perf)",
@@ -213,12 +208,8 @@ SAID = [
     ("Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'", "nccl.custom-all-reduce"),
     ("RuntimeError: CUDASymmetricMemory: device does not support multicasting", "nccl.nvls-failed"),
     (
-        "ValueError: Total number of attention heads (28) must be divisible by tensor parallel size (8).",
-        "nccl.parallel-sizes",
-    ),
-    (
         "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: mpiSize == tp * pp (worldConfig.cpp:80)",
-        "nccl.parallel-sizes",
+        "nccl.program-failed",
     ),
     (
         "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
@@ -258,7 +249,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault"), SAID)
 def test_what_ended_a_rank_is_named(said, fault):
-    """nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.parallel-sizes, nccl.ddp-unused, nccl.pcie-error, nccl.wrong-store and others."""
+    """nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.pcie-error, nccl.wrong-store and others."""
     line = died(said) if "Error: " in said and not said.startswith(("[", "pynvml")) else said + "\n"
     assert first(line + TORCHRUN) == fault
 
@@ -310,7 +301,7 @@ def test_what_is_like_it_names_no_cause(said):
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "nccl.cuda-memory"),
         ("OSError: [Errno 28] No space left on device: '/scratch/step_100'", "nccl.storage"),
         ("RuntimeError: CUDA error: device-side assert triggered", "nccl.kernel-fault"),
-        ("RuntimeError: world_size (8) is not divisible by 3", "nccl.parallel-sizes"),
+        ("RuntimeError: world_size (8) is not divisible by 3", "nccl.program-failed"),
     ],
 )
 def test_the_rank_that_died_comes_before_what_its_peers_saw(said, fault, peers):
@@ -321,6 +312,18 @@ def test_the_rank_that_died_comes_before_what_its_peers_saw(said, fault, peers):
 def test_the_rank_that_died_comes_first_also_where_its_peers_were_quicker():
     late = HEALTHY + REFUSED + died("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB") + TORCHRUN
     assert first(late) == "nccl.cuda-memory"
+
+
+def test_an_address_of_an_earlier_attempt_is_a_cause_where_torchrun_started_the_ranks_again():
+    """pytorch/pytorch#135712: the store that torchrun's agents share may hold NCCL's id of the attempt before."""
+    again = "[default] Worker group FAILED. 2/2 attempts left; will restart worker group\n"
+    first_of_all, *others = judged(again + REFUSED + TORCHRUN)["causes"]
+    assert first_of_all["fault"] == "nccl.connect-refused"
+    assert "the address of an attempt before" in others[0]["cause"]
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in others[0]["cause"]
+    without = judged(again.replace("will restart", "stopping") + REFUSED + TORCHRUN)["causes"]
+    assert "peer's process ended first" in without[1]["cause"]
+    assert judged(again + HEALTHY)["verdict"] != "no-go"
 
 
 def test_an_engine_that_waited_in_vain_hangs():

@@ -24,12 +24,6 @@ SAID = [
     ("_pickle.UnpicklingError: invalid load key, 'v'.", "nccl.file-broken", "was cut"),
     ("OSError: Unable to open file (truncated file: eof = 1, sblock->base_addr = 0)", "nccl.file-broken", "was cut"),
     ("pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer.", "nccl.file-broken", "was cut"),
-    (
-        "RuntimeError: Error(s) in loading state_dict for GPT: size mismatch",
-        "nccl.checkpoint-mismatch",
-        "another model",
-    ),
-    ("AssertionError: Loading a checkpoint for MP=1 but world size is 4", "nccl.checkpoint-mismatch", "another model"),
     # Ray's memory monitor; CUDA's errors by name; UCX by the syndrome of the completion; the IMEX daemon
     (
         "[2026-11-22 10:00:00,1 E 3 3] (raylet) node_manager.cc:1: 13 Workers (tasks / actors) killed due to memory pressure (OOM), 0",
@@ -257,8 +251,8 @@ SAID = [
     ("chroot: failed to run command 'nvidia-smi': No such file or directory", "nccl.no-gpu", "no driver"),
     (
         "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 212 params, while rank 0 has inconsistent 0",
-        "nccl.collective-mismatch",
-        "different models",
+        "nccl.program-failed",
+        "the first rank that failed said RuntimeError: DDP expects same model",
     ),
     ("what(): thread: Resource temporarily unavailable [system:11]", "nccl.process-limit", ""),
     # libraries of other networks

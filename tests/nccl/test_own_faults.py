@@ -1,10 +1,12 @@
 """Faults that a user brings for logs: what they tell, and what is said of a file that is wrong."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from checks.profiles.loader import load_profile
 from tests.waiting import HANG_S
 
 OURS = """
@@ -73,6 +75,11 @@ def test_a_file_that_is_right_is_said_to_be(seatrial):
         ("exceeded'", "exceeded('", "is no regular expression"),
         ("our-io: quota of project \\S+ exceeded", "\\d+", "no word stands in every match"),
         ("near_miss", "nearmiss", "nearmiss"),
+        (
+            "    lines:\n",
+            "    lines:\n      - {role: why, pattern: our-io asks, example: our-io asks}\n",
+            "need a fault of their own",
+        ),
         ("faults:", "fault:", "no catalogue: KeyError: 'faults'"),
         (OURS, "faults: {}", "no fault is in it"),
         (
@@ -110,3 +117,113 @@ def test_a_broad_pattern_hides_no_fault_of_the_catalogue(seatrial):
     done = seatrial("explain", "--faults", "ours.yaml", "t.log", ours=broad, log=log)
     assert done.returncode == alone.returncode == 1, done.stderr
     assert done.stdout == alone.stdout
+
+
+# ------------------------------------------------------------------------------------------- those that a profile names
+
+GUARD = """
+faults:
+  ours.rail-guard:
+    title: The rail guard closed a port
+    meaning: The guard of the fabric takes a port away whose errors rise
+    confirm: railctl status NODE
+    remedy: ask the fabric team to open the port again
+    lines:
+      - pattern: 'our-guard: port \\d+ of \\S+ is closed'
+        example: 'our-guard: port 3 of mlx5_1 is closed'
+"""
+CLOSED = """
+name: guard
+title: A guard of the organisation's closed a port
+breaks: one port
+faults: [ours.rail-guard]
+outcome: no-go
+world:
+  collective:
+    dies: {text: 'our-guard: port 3 of mlx5_1 is closed', ranks: [1]}
+"""
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Lay out a profile that extends one of a folder above it, which names faults beside it."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "guard.yaml").write_text(GUARD)
+    (tmp_path / "site.yaml").write_text("extends: h100-ib\nfaults: own\n")
+    (tmp_path / "pools").mkdir()
+    (tmp_path / "pools" / "new.yaml").write_text("extends: ../site.yaml\n")
+    (tmp_path / "closed.yaml").write_text(CLOSED)
+    return tmp_path
+
+
+def test_a_line_that_only_a_profiles_faults_know_has_their_remedy_in_a_trial(seatrial, site):
+    """The reader that knows it runs in the pods: the host gets what it found."""
+    cluster = ("--cluster", "sim:closed.yaml")
+    done = seatrial("accept", "--profile", "pools/new.yaml", *cluster, "--out", "own-run")
+    assert done.returncode == 1, done.stderr
+    record = json.loads((site / "own-run" / "report.json").read_text())
+    faults = {f["fault"] for check in record["checks"] for f in check["findings"] if f["fault"]}
+    assert faults == {"ours.rail-guard"}
+    assert record["faults"]["ours.rail-guard"]["remedy"] == "ask the fabric team to open the port again"
+    assert record["faults"]["ours.rail-guard"]["confirm"] == "railctl status NODE", "which node that is, the log says"
+    assert record["failure_class"] == "infrastructure"
+    seatrial("accept", "--profile", "h100-ib", *cluster, "--out", "plain-run")
+    without = json.loads((site / "plain-run" / "report.json").read_text())
+    assert set(without["faults"]) == {"nccl.crash"}
+    assert without["profile_digest"] != record["profile_digest"]
+    assert without["bom"]["trial"]["probe"].keys().isdisjoint(record["bom"]["trial"]["probe"]), (
+        "the pods ran other sources"
+    )
+
+
+def test_the_manifests_show_what_the_pods_are_given_of_them(seatrial, site):
+    asked = ("preflight", "--cluster", "sim:healthy", "--print-manifests", "--with-files", "--profile")
+    given = seatrial(*asked, "site.yaml").stdout.splitlines()
+    (shown,) = (number for number, line in enumerate(given) if "our-guard: port" in line)
+    assert given[shown].startswith('# {"fault": "ours.rail-guard"')
+    assert given[shown + 1] == "# ]", "it is tried after all of the catalogue's"
+    assert "our-guard" not in seatrial(*asked, "h100-ib").stdout
+
+
+def test_explain_judges_by_a_profiles_faults_and_by_those_of_a_file(seatrial, site):
+    log = "our-guard: port 1 of mlx5_0 is closed\n"
+    named = seatrial("explain", "--profile", "pools/new.yaml", "--faults", "ours.yaml", "t.log", log=log)
+    assert "FATAL  ours.rail-guard" in named.stdout, named.stderr
+    twice = seatrial("explain", "--profile", "site.yaml", "--faults", "own/guard.yaml", "t.log", log=log)
+    assert twice.stdout.count("FATAL") == 1, twice.stderr
+    assert "ours.rail-guard" not in seatrial("explain", "--profile", "h100-ib", "t.log", log=log).stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "lint"),
+    [
+        ("    title: ", "    titel: ", "own/guard.yaml: ours.rail-guard: title must be there", 1),
+        ("example: 'our-guard: port 3", "example: 'our-guard: port", "no line shows it in its example", 0),
+        ("closed'\n        example", "c?+losed'\n        example", "may know no possessive", 1),
+        ("closed'\n        example", "(?:closed|{})'\n        example", "for each pod, more than", 1),
+        (GUARD, "", "own: no *.yaml is in it", 1),
+    ],
+)
+def test_faults_that_are_wrong_are_refused_before_anything_is_created(seatrial, site, old, new, said, lint):
+    assert old in GUARD
+    text = GUARD.replace(old, new.replace("{}", "x" * 70_000), 1)
+    (site / "own" / "guard.yaml").write_text(text) if text else (site / "own" / "guard.yaml").unlink()
+    done = seatrial("accept", "--profile", "pools/new.yaml", "--cluster", "sim:healthy")
+    assert done.returncode == 4
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "run " not in done.stdout
+    assert seatrial("profile", "lint", "site.yaml").returncode == lint
+    assert seatrial("explain", "--profile", "site.yaml", "t.log").returncode == 4
+
+
+def test_a_profiles_digest_is_that_of_what_its_faults_say_and_not_of_where(tmp_path):
+    digests = []
+    for folder, text in (("a", GUARD), ("b", GUARD), ("c", GUARD.replace("open the port", "look"))):
+        place = tmp_path / folder
+        place.mkdir()
+        (place / "guard.yaml").write_text(text)
+        (place / "mine.yaml").write_text("extends: h100-ib\nfaults: guard.yaml\n")
+        digests.append(load_profile(str(place / "mine.yaml")).digest)
+    assert digests[0] == digests[1] != digests[2]
+    assert digests[0] != load_profile("h100-ib").digest

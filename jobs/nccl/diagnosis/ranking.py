@@ -124,6 +124,7 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
     "no-row": lambda judgement: _no_row(judgement) or None,
     "geforce": _geforce,
     "rails-crossed": _rails_crossed,
+    "restarted": lambda judgement: judgement.event("symptom nccl.restarted") is not None,
     "iommu": lambda judgement: "nccl.iommu" in judgement.job.noted,
 }
 """What the catalogue of faults may name with ``when``."""
