@@ -15,7 +15,7 @@ from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
 from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
 from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
-from jobs.pod.nccl_reader.lines.patterns import needed
+from jobs.pod.nccl_reader.lines.patterns import Patterns, needed
 from jobs.trial import payload
 from tests.nccl.samples import samples
 from tests.nccl.symptom_rows import STARTED, failing
@@ -62,6 +62,24 @@ def test_no_pattern_is_hidden_by_the_lines_before_it(at):
         assert any(classify(text) is SYMPTOMS[at] for text in (*texts, *samples(pattern.encode(), rng))), pattern
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n1:7:9 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 'invalid device ordinal'",
+        "n1:7:9 [0] transport/nvls.cc:12 NCCL WARN Cuda failure 2 'out of memory'",
+        "n1:7:9 [0] misc/socket.cc:50 NCCL WARN Call to connect to 10.0.0.2<4000> failed : No route to host",
+        "n1:7:9 [0] init.cc:12 NCCL WARN a text that no line knows",
+    ],
+)
+def test_a_warning_is_classified_once(line, monkeypatch):
+    asked = []
+    matches = Patterns.matches
+    monkeypatch.setattr(Patterns, "matches", lambda self, text: asked.append(text) or matches(self, text))
+    read([("a.log", [line.encode() + b"\n"])])
+    assert [text for text in asked if b"NCCL WARN" in text] == asked
+    assert len(asked) == 1
+
+
 @lines
 def test_a_near_miss_is_another(at):
     for text in LINES[at].near_miss:
@@ -74,7 +92,7 @@ def test_a_line_says_what_the_reader_understands(at):
     line = LINES[at]
     assert line.role in ROLES
     assert line.who in (OTHERS, NCCL)
-    assert not line.lasting or line.who == NCCL
+    assert not (line.lasting or line.last) or line.who == NCCL
     assert line.fault in fault_catalogue() or line.role in ("consequence", "benign")
     assert min(map(len, needed("|".join(line.pattern).encode()))) >= 3
 
