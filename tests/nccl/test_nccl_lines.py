@@ -24,7 +24,7 @@ LINES = in_order(read_lines())
 lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
 WORDS = {
     "stage": ("start", "store", "connect", "running"),
-    "blame": ("own", "kernel", "peer", "last", "warning"),
+    "blame": ("own", "kernel", "peer", "last", "warning", "suspect"),
     "scope": ("host", "hosts"),
 }
 ROLES = ("cause", "why", "degraded", "consequence", "benign")
@@ -43,6 +43,17 @@ def test_a_fault_is_weighed_in_words_that_the_analyzer_knows():
             assert getattr(fault, weight) in ("", *words), (fault.id, weight)
     for weight, words in WORDS.items():
         assert all(having(weight, word) for word in words)
+
+
+def test_a_defect_of_nccls_versions_names_them_in_order_and_gpus_and_lines_by_expressions():
+    defects = [each for fault in fault_catalogue().values() for each in fault.defects]
+    assert len(defects) >= 17
+    for each in defects:
+        since, before = (re.fullmatch(r"2\.(\d+)(?:\.(\d+))?", text) for text in (each.since, each.before or "2.99"))
+        assert [int(part or 0) for part in since.groups()] < [int(part or 0) for part in before.groups()]
+        assert each.cause
+        assert each.confirm
+        assert not [text for text in (each.says, each.gpus) if text and re.search(text, "")]
 
 
 @lines

@@ -23,7 +23,6 @@ _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 # Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
-_ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
@@ -96,7 +95,7 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
     """Return (why, cause) by the line's addresses and by the job's other lines; None where they do not tell."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
-    if fault in _ROUTED:
+    if fault.startswith("nccl.ib-") and fault in having("scope", "hosts"):
         return _gids(note.text, judgement.event("gids"), note)
     if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
