@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import subprocess
 import sys
@@ -17,8 +16,9 @@ from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import Patterns, needed
 from jobs.trial import payload
-from tests.nccl.samples import samples
-from tests.nccl.symptom_rows import STARTED, failing
+from tests.nccl.symptom_rows import HEALTHY, STARTED, WARN, A, failing
+from tests.nccl.test_nccl_causes import judged
+from tests.nccl.test_nccl_other_software import TORCHRUN, died
 
 LINES = in_order(read_lines())
 lines = pytest.mark.parametrize("at", range(len(LINES)), ids=[f"{each.fault}-{each.pattern[0]}" for each in LINES])
@@ -65,12 +65,10 @@ def test_a_line_fits_its_examples_and_none_before_it_does(at):
 
 
 @lines
-def test_no_pattern_is_hidden_by_the_lines_before_it(at):
-    """Of each, some text is known as this line: one of its examples, or one that is made of the pattern."""
-    rng, line = random.Random(5), LINES[at]
-    for pattern in line.pattern:
-        texts = [text.encode() for text in line.example if re.search(pattern, text)]
-        assert any(classify(text) is SYMPTOMS[at] for text in (*texts, *samples(pattern.encode(), rng))), pattern
+def test_every_pattern_of_a_line_has_an_example_of_its_own(at):
+    """So that none is there that the lines before it take from it."""
+    for pattern in LINES[at].pattern:
+        assert [text for text in LINES[at].example if re.search(pattern, text)], pattern
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,32 @@ def first(order: list[Line], text: str) -> Line:
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
 
 
-@pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")])
+def of_role(role: str, who: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if (line.role, line.who) == (role, who)])
+
+
+@of_role("cause", OTHERS)
+def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_nobody(at):
+    """Where a launcher tells only that a process failed, as torchrun does, and where the job came to its end."""
+    for example in LINES[at].example:
+        ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
+        job = judged(ended + TORCHRUN)
+        assert LINES[at].fault in (job["causes"][0]["fault"], job["faults"][0]["fault"]), (example, job["sentence"])
+        assert judged(example + "\n" + HEALTHY)["verdict"] != "no-go", example
+
+
+@of_role("cause", NCCL)
+def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_proven_healthy(at):
+    """But for a stranger's connection, which NCCL closes before it accepts the next one."""
+    for example in LINES[at].example:
+        job = judged(failing(example, 3))
+        assert LINES[at].fault in (job["causes"][0]["fault"], job["faults"][0]["fault"]), (example, job["sentence"])
+        assert job["causes"][0]["confirm"]
+        healthy = judged(HEALTHY + f"\n{A}{WARN}{example}\n")["verdict"] == "go"
+        assert not healthy or LINES[at].fault == "nccl.wrong-peer", example
+
+
+@pytest.mark.parametrize("at", [at for at, line in enumerate(LINES) if line.role == "degraded"])
 def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
     """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
     line = LINES[at]
