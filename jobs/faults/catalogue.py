@@ -25,11 +25,13 @@ class Alternative:
     """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
 
     ``when`` names what must not be known to be otherwise (jobs.nccl.diagnosis.ranking: roce, ib, running, ...).
+    ``said`` is a regular expression of a line without which the cause is none (jobs.nccl.diagnosis.usual_causes).
     """
 
     cause: str
     confirm: str
     when: str = ""
+    said: str = ""
 
 
 _UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip install -U nvidia-nccl-cu12)"

@@ -167,7 +167,8 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
 
 def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
     """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
-    left = [each for each in fault_catalogue()[name].alternatives if not each.when or signs.get(each.when) is not False]
+    listed = (each for each in fault_catalogue()[name].alternatives if not each.said)
+    left = [each for each in listed if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))
     return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left]
 
