@@ -1,7 +1,8 @@
-"""Counts our functions that a channel line of an NCCL log passes from its file to the report of `seatrial explain`.
+"""Counts our functions that a line of an NCCL log passes from its file to the report of `seatrial explain`.
 
-Two figures: all that a log of channel lines enters, and those of them that a log of one foreign line does not enter.
-Comprehensions and lambdas are their function's. With --list each function is named.
+Two figures: all that a log of channel lines enters, and those of them that a log of one foreign line does not enter;
+and two of a log that ends with a WARN line: all, and those that the channel lines do not enter. Comprehensions and
+lambdas are their function's. With --list each function is named.
 """
 
 import contextlib
@@ -49,9 +50,17 @@ CHANNELS = ORDER + "".join(
     for rank in range(16)
     for channel in range(4)
 )
-walk = entered(CHANNELS)
-own = walk - entered("hello\n")
-for name, functions in (("a log of channel lines", walk), ("of which its lines are the reason", own)):
+WARN = (
+    "gpu-0:1000:1050 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4000> with"
+    " status=12 opcode=0 len=0 vendor err 129 (Recv) localGid ::ffff:10.1.0.1 remoteGids::ffff:10.2.0.1 hca mlx5_1\n"
+)
+walk, warned = entered(CHANNELS), entered(CHANNELS + WARN)
+for name, functions in (
+    ("a log of channel lines", walk),
+    ("of which its lines are the reason", walk - entered("hello\n")),
+    ("a log that ends with a warning", warned),
+    ("of which the warning is the reason", warned - walk),
+):
     print(f"{name}: {len(functions)} functions of {len({file for file, _ in functions})} files")
-if "--list" in sys.argv:
-    print(*(f"{file} {function}" for file, function in sorted(walk)), sep="\n")
+    if "--list" in sys.argv:
+        print(*(f"  {file} {function}" for file, function in sorted(functions)), sep="\n")

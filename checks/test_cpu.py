@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cpu
 @pytest.mark.preflight
 @pytest.mark.check(
     "cpu.nodes",
-    "There are enough nodes that take a pod, and all are Ready",
+    "Enough schedulable nodes exist and are Ready",
     by_node=True,
     requires=["api.version"],
     faults=["nodes.none", "nodes.too-few", "nodes.not-ready", "nodes.pressure", "nodes.tainted", "nodes.cordoned"],
@@ -62,7 +62,7 @@ def test_nodes_are_ready(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "cpu.all-reduce",
-    "The all_reduce over all nodes completes on CPUs (gloo)",
+    "The gloo all_reduce over all nodes completes",
     requires=["rendezvous.port"],
     unless_failed=["network.mtu"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
@@ -80,7 +80,7 @@ def test_the_all_reduce_of_cpus_ends(trial: TrialResult, spec: TrialSpec, nccl_j
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "cpu.sums", "The sums of the CPUs are right", requires=["cpu.all-reduce"], faults=["nccl.wrong-results"]
+    "cpu.sums", "Sums over all CPU ranks are correct", requires=["cpu.all-reduce"], faults=["nccl.wrong-results"]
 )
 def test_the_sums_of_cpus_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of the table was checked and holds no wrong element."""

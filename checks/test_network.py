@@ -60,7 +60,7 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "network.endpoints",
-    "Pods reach the hosts that they must, and none that they must not",
+    "Required endpoints are reachable, forbidden ones are not",
     by_node=True,
     requires=["job.started"],
     unless_failed=["rendezvous.dns"],

@@ -72,7 +72,7 @@ def test_launcher_and_queue_are_there(
 @pytest.mark.preflight
 @pytest.mark.check(
     "queue.hardware",
-    "Behind each flavor of the queue is one kind of GPU nodes",
+    "Each queue flavor covers one GPU hardware",
     requires=["namespace.ready"],
     unless_failed=["queue.present"],
     faults=["queue.unlike-hardware"],

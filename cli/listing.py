@@ -216,10 +216,28 @@ SHORTEST = 4
 def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
     """Say that nothing is called so; of an id whose family is right the nearest: letters alone suggest nothing."""
     family, _, rest = word.casefold().partition(".")
-    members = [name.partition(".")[2] for name in known if name.partition(".")[0] == family]
-    near = difflib.get_close_matches(rest, members, n=1)
-    said = f"did you mean {family}.{near[0]}?" if near else f"none is about it: seatrial {kind}s lists them all"
+    near = _nearest(rest, [name.partition(".")[2] for name in known if name.partition(".")[0] == family])
+    nearest = " or ".join(f"{family}.{name}" for name in near)
+    said = f"did you mean {nearest}?" if near else f"none is about it: seatrial {kind}s lists them all"
     return f"unknown {kind} {safe(word, 80)!r}; {said}"
+
+
+def _nearest(word: str, names: Sequence[str]) -> list[str]:
+    """Return the names that are nearly the word, or of which each part of it is nearly one: at most three."""
+
+    def alike(one: str, other: str) -> float:
+        return difflib.SequenceMatcher(None, one, other).ratio()
+
+    parts = word.split("-")
+    near = {
+        name: max(alike(word, name), min(max(alike(part, other) for other in name.split("-")) for part in parts))
+        for name in names
+    }
+    found = (name for name in names if near[name] >= NEARLY)
+    return sorted(found, key=lambda name: (-near[name], -alike(parts[0], name.split("-")[0])))[:SUGGESTED]
+
+
+NEARLY, SUGGESTED = 0.8, 3  # one letter of five that is wrong, two of ten
 
 
 def _check(declared: Declaration) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from jobs.faults.catalogue import catalogue
 from jobs.listing import first_of
 from reports.record import CheckResult, is_withheld
 from reports.schema import Outcome
@@ -22,24 +23,6 @@ if TYPE_CHECKING:
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
-NOTHING_AFTER = frozenset(
-    {
-        "nodes.other-kind",
-        "nodes.no-gpu",
-        "nodes.too-few",
-        "gpu.oversubscribed",
-        "gpu.taken",
-        "gpu.held-by-slurm",
-        "quota.in-use",
-        "nccl.program",
-        "nccl.own-program",
-        "nccl.nothing-shown",
-        "stack.driver-upgrade",
-    }
-)
-"""Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
-are not this cluster's, GPUs are offered more than once, GPUs or a quota are in use, drivers are being replaced, or
-the program failed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +135,7 @@ def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
     result = results.get(check_id)
     if result is None:
         return False
-    faulty = result.outcome is Outcome.FAILED or not NOTHING_AFTER.isdisjoint(result.faults)
+    faulty = result.outcome is Outcome.FAILED or any(catalogue().is_so(each, "nothing_after") for each in result.faults)
     return faulty or any(at_fault(n, results) for n in result.blocked_by)
 
 

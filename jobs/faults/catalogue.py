@@ -25,11 +25,31 @@ class Alternative:
     """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
 
     ``when`` names what must not be known to be otherwise (jobs.nccl.diagnosis.ranking: roce, ib, running, ...).
+    ``said`` is a regular expression of a line without which the cause is none (jobs.nccl.diagnosis.usual_causes).
     """
 
     cause: str
     confirm: str
     when: str = ""
+    said: str = ""
+
+
+_UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip install -U nvidia-nccl-cu12)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """A defect of NCCL's versions that explains a fault: from ``since`` on, and repaired in ``before``, where it is.
+
+    ``says`` is a regular expression that a line of the fault matches, ``gpus`` one of the GPUs that have it.
+    """
+
+    since: str
+    cause: str
+    before: str = ""
+    says: str = ""
+    gpus: str = ""
+    confirm: str = _UPGRADE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +68,16 @@ class Fault:
     of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank comes to it by
     itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher tells it of a process
     that had no last word), peer (what the end of another rank or NIC looks like from elsewhere), last (said of a peer
-    that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it).
+    that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it),
+    suspect (no fault by itself, and a cause where something is wrong).
     ``scope``: hosts (it speaks of another host), host (it happens inside of one). ``deadly``: a process cannot go on
     after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
-    may have moved to another port.
+    may have moved to another port. ``described``: what is found of it says who waits, what is missing or between whom,
+    and its alternatives say the rest. ``defects`` are those of NCCL's versions that explain it.
+
+    A check's fault that is ``nothing_after`` may leave the verdict open, and still leaves nothing to judge after it:
+    the profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by
+    itself. ``aftermath`` is what an interruption leaves behind for the next attempt.
     """
 
     id: str
@@ -68,8 +94,12 @@ class Fault:
     scope: str = ""
     deadly: bool = False
     recovers: bool = False
+    described: bool = False
+    nothing_after: bool = False
+    aftermath: bool = False
     failure: str = INFRASTRUCTURE
     alternatives: tuple[Alternative, ...] = ()
+    defects: tuple[Defect, ...] = ()
     variants: tuple[Variant, ...] = ()
 
     def first_look(self) -> str:
@@ -107,6 +137,10 @@ class Catalogue(Mapping[str, Fault]):
             if f" who: {who}\n" in entry:
                 yield from ((name, each) for each in self[name].variants if each.who == who)
 
+    def is_so(self, fault_id: str, what: str) -> bool:
+        """Return whether a fault is ``what``, a field of its entry; what is no fault of the catalogue is not."""
+        return fault_id in self._texts and bool(getattr(self[fault_id], what))
+
     def add(self, faults: Mapping[str, Fault]) -> None:
         """Take in faults that a user brought, at the end."""
         self._known |= faults
@@ -137,7 +171,7 @@ def fault_catalogue() -> Catalogue:
     return Catalogue(sorted(FOLDER.glob("logs/*.yaml")))
 
 
-WEIGHTS = ("stage", "blame", "scope", "deadly", "recovers")
+WEIGHTS = ("stage", "blame", "scope", "deadly", "recovers", "described")
 WEIGHED = FOLDER / "weights.json"
 """The WEIGHTS of each fault that has some, as `python -m jobs.faults` writes them: no log needs the whole catalogue."""
 
@@ -240,6 +274,7 @@ def fault_of(name: str, layer: str, entry: Mapping[str, Any]) -> Fault:
     """Return the fault of an entry. Raises TypeError for a key that no fault has."""
     causes: dict[str, Any] = {
         "alternatives": tuple(Alternative(**each) for each in entry.get("alternatives", ())),
+        "defects": tuple(Defect(**each) for each in entry.get("defects", ())),
         "variants": tuple(Variant.of(each) for each in entry.get("variants", ())),
     }
     return Fault(**{"id": name, "layer": layer, **entry, **causes})

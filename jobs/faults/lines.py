@@ -7,12 +7,13 @@ as may be (no ``(?i)``): most lines of a log meet no pattern, since a gate looks
 fault only together with that choice; degraded: works, but worse than the hardware could; consequence: another rank
 failed first; benign: harmless. ``who`` is nccl where only NCCL or a plugin of its says so, others (the default) where
 it stands on lines of their own. ``lasting`` is one of NCCL's beside which a job that came to its end all the same
-leaves nothing proven. ``before`` names faults whose lines (of the same ``who``) are tried after this one, where both
+leaves nothing proven. ``last`` is one that says less than any other of its ``who``: a call that failed, or the place in
+NCCL's code alone. ``before`` names faults whose lines (of the same ``who``) are tried after this one, where both
 fit a text. ``example`` is a text that it fits and none before it does, ``near_miss`` one that it does not; or several.
 
-Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last at the end,
-each in the order of the files and of their entries, but for ``before``. `python -m jobs.faults` writes them in that
-order into what the pods get (COMPILED).
+Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last behind them, and
+at the end the ``last`` ones, each in the order of the files and of their entries, but for ``before``.
+`python -m jobs.faults` writes them in that order into what the pods get (COMPILED).
 
 The words are those of NCCL's WARN(...) texts (libnccl.so 2.18 to 2.30) and aws-ofi-nccl's (NCCL_OFI_WARN); of torch
 (torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
@@ -48,6 +49,7 @@ class Line:
     role: str = CAUSE
     who: str = OTHERS
     lasting: bool = False
+    last: bool = False
     before: tuple[str, ...] = ()
 
     @classmethod
@@ -77,7 +79,7 @@ def read_lines(folder: Path = FOLDER / "logs") -> list[Line]:
 
 def in_order(lines: list[Line]) -> list[Line]:
     """Return the lines as they are tried. Raises ValueError where some go before each other in a circle."""
-    lines = sorted(lines, key=lambda line: (line.who != OTHERS, line.lasting))
+    lines = sorted(lines, key=lambda line: (line.who != OTHERS, line.last, line.lasting))
     placed: dict[Line, None] = {}
     open_lines: list[Line] = []
 

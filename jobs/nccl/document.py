@@ -203,8 +203,9 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        spoken = [_told_of(judgement, name, note) for name, note in judgement.causes[:MOST_CAUSES]]
-        return spoken or _signs(judgement, unheaded or signs_beside(judgement))
+        if judgement.causes:  # of which the first is told as a fault
+            return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
+        return _signs(judgement, unheaded or signs_beside(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
         return []
     warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")]

@@ -13,12 +13,8 @@ from ..cluster.facts.namespace import namespace_state
 from ..cluster.redact import safe
 from ..cluster.unstructured import uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
+from ..faults.catalogue import catalogue
 from .result import TrialResult
-
-# What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
-_AFTERMATH = frozenset(
-    {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
-)
 
 
 def interruption(result: TrialResult) -> FailureAnalysis | None:
@@ -114,7 +110,12 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
     A node that is missing now is a consequence only where the attempt before had one for every rank.
     """
     cause, later = first.analysis, second.analysis
-    if cause is not None and later is not None and later.fault in _AFTERMATH and (later.disrupted or _had_nodes(first)):
+    if (
+        cause is not None
+        and later is not None
+        and catalogue().is_so(later.fault, "aftermath")
+        and (later.disrupted or _had_nodes(first))
+    ):
         text = f"{cause.observed}; tried again: {later.observed}"
         later = replace(cause, observed=safe(text, 1500))
     interrupted_by = (*first.interrupted, cause.observed) if cause is not None else first.interrupted

@@ -319,7 +319,10 @@ def test_ids_that_hold_the_word_come_first(capsys):
     [
         ("strangler", "none is about it: seatrial faults lists them all"),  # one letter beside straggler
         ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id, and its family is right
+        ("nccl.sockt", "did you mean nccl.socket-address or nccl.socket-fallback or nccl.local-socket?"),  # by a part
+        ("nccl.adress-sockt", "did you mean nccl.socket-address?"),
         ("nccl.zzz", "none is about it"),
+        ("nccl.sea-sockt", "none is about it"),  # one part of two
         ("ncl.socket-fallback", "none is about it"),
         ("stack", None),
         ("[", "none is about it"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import subprocess
 import sys
@@ -15,10 +14,12 @@ from jobs.faults.catalogue import WEIGHED, fault_catalogue, having, weighed
 from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, read_lines
 from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
-from jobs.pod.nccl_reader.lines.patterns import needed
+from jobs.pod.nccl_reader.lines.patterns import Patterns, needed
 from jobs.trial import payload
 from tests.nccl.samples import samples
-from tests.nccl.symptom_rows import STARTED, failing
+from tests.nccl.symptom_rows import HEALTHY, STARTED, WARN, A, failing
+from tests.nccl.test_nccl_causes import judged
+from tests.nccl.test_nccl_other_software import TORCHRUN, died
 from tests.table import table
 
 LINES = in_order(read_lines())
@@ -31,7 +32,7 @@ def name_of(at: int) -> str:
 lines = table("at", range(len(LINES)), ids=name_of)
 WORDS = {
     "stage": ("start", "store", "connect", "running"),
-    "blame": ("own", "kernel", "peer", "last", "warning"),
+    "blame": ("own", "kernel", "peer", "last", "warning", "suspect"),
     "scope": ("host", "hosts"),
 }
 ROLES = ("cause", "why", "degraded", "consequence", "benign")
@@ -52,6 +53,17 @@ def test_a_fault_is_weighed_in_words_that_the_analyzer_knows():
         assert all(having(weight, word) for word in words)
 
 
+def test_a_defect_of_nccls_versions_names_them_in_order_and_gpus_and_lines_by_expressions():
+    defects = [each for fault in fault_catalogue().values() for each in fault.defects]
+    assert len(defects) >= 17
+    for each in defects:
+        since, before = (re.fullmatch(r"2\.(\d+)(?:\.(\d+))?", text) for text in (each.since, each.before or "2.99"))
+        assert [int(part or 0) for part in since.groups()] < [int(part or 0) for part in before.groups()]
+        assert each.cause
+        assert each.confirm
+        assert not [text for text in (each.says, each.gpus) if text and re.search(text, "")]
+
+
 @lines
 def test_a_line_fits_its_examples_and_none_before_it_does(at):
     assert LINES[at].example
@@ -61,12 +73,28 @@ def test_a_line_fits_its_examples_and_none_before_it_does(at):
 
 
 @lines
-def test_no_pattern_is_hidden_by_the_lines_before_it(at):
-    """Of each, some text is known as this line: one of its examples, or one that is made of the pattern."""
-    rng, line = random.Random(5), LINES[at]
-    for pattern in line.pattern:
-        texts = [text.encode() for text in line.example if re.search(pattern, text)]
-        assert any(classify(text) is SYMPTOMS[at] for text in (*texts, *samples(pattern.encode(), rng))), pattern
+def test_every_pattern_of_a_line_has_an_example_of_its_own(at):
+    """So that none is there that the lines before it take from it."""
+    for pattern in LINES[at].pattern:
+        assert [text for text in LINES[at].example if re.search(pattern, text)], pattern
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n1:7:9 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 'invalid device ordinal'",
+        "n1:7:9 [0] transport/nvls.cc:12 NCCL WARN Cuda failure 2 'out of memory'",
+        "n1:7:9 [0] misc/socket.cc:50 NCCL WARN Call to connect to 10.0.0.2<4000> failed : No route to host",
+        "n1:7:9 [0] init.cc:12 NCCL WARN a text that no line knows",
+    ],
+)
+def test_a_warning_is_classified_once(line, monkeypatch):
+    asked = []
+    matches = Patterns.matches
+    monkeypatch.setattr(Patterns, "matches", lambda self, text: asked.append(text) or matches(self, text))
+    read([("a.log", [line.encode() + b"\n"])])
+    assert [text for text in asked if b"NCCL WARN" in text] == asked
+    assert len(asked) == 1
 
 
 @lines
@@ -81,7 +109,7 @@ def test_a_line_says_what_the_reader_understands(at):
     line = LINES[at]
     assert line.role in ROLES
     assert line.who in (OTHERS, NCCL)
-    assert not line.lasting or line.who == NCCL
+    assert not (line.lasting or line.last) or line.who == NCCL
     assert line.fault in fault_catalogue() or line.role in ("consequence", "benign")
     assert min(map(len, needed("|".join(line.pattern).encode()))) >= 3
 
@@ -101,7 +129,32 @@ def first(order: list[Line], text: str) -> Line:
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
 
 
-@table("at", [at for at, line in enumerate(LINES) if line.role in ("cause", "degraded")], ids=name_of)
+def of_role(role: str, who: str) -> pytest.MarkDecorator:
+    return table("at", [at for at, line in enumerate(LINES) if (line.role, line.who) == (role, who)], ids=name_of)
+
+
+@of_role("cause", OTHERS)
+def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_nobody(at):
+    """Where a launcher tells only that a process failed, as torchrun does, and where the job came to its end."""
+    for example in LINES[at].example:
+        ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
+        job = judged(ended + TORCHRUN)
+        assert LINES[at].fault in (job["causes"][0]["fault"], job["faults"][0]["fault"]), (example, job["sentence"])
+        assert judged(example + "\n" + HEALTHY)["verdict"] != "no-go", example
+
+
+@of_role("cause", NCCL)
+def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_proven_healthy(at):
+    """But for a stranger's connection, which NCCL closes before it accepts the next one."""
+    for example in LINES[at].example:
+        job = judged(failing(example, 3))
+        assert LINES[at].fault in (job["causes"][0]["fault"], job["faults"][0]["fault"]), (example, job["sentence"])
+        assert job["causes"][0]["confirm"]
+        healthy = judged(HEALTHY + f"\n{A}{WARN}{example}\n")["verdict"] == "go"
+        assert not healthy or LINES[at].fault == "nccl.wrong-peer", example
+
+
+@table("at", [at for at, line in enumerate(LINES) if line.role == "degraded"], ids=name_of)
 def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
     """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
     line = LINES[at]

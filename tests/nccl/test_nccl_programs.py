@@ -42,11 +42,6 @@ SAID = [
         "nccl.ib-retry",
         "GID index",
     ),
-    (
-        "[node:5:0:5] ib_mlx5_log.c:139  Remote access on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)",
-        "nccl.ib-protection",
-        "",
-    ),
     # verbs in words: Mooncake (worker_pool.cpp, rdma_context.cpp, rdma_transport.cpp)
     (
         "E0325 09:33:41.5 8274 worker_pool.cpp:294] Worker: Process failed for slice (opcode: 1, "
@@ -55,11 +50,6 @@ SAID = [
         "transport retry counter exceeded",
         "nccl.ib-retry",
         "GID index",
-    ),
-    (
-        "E0325 09:33:41.5 8274 worker_pool.cpp:294] Process failed for slice: local protection error",
-        "nccl.ib-protection",
-        "",
     ),
     (
         "E0710 rdma_context.cpp:1] GID is NULL, please check your GID index by specifying MC_GID_INDEX",
@@ -75,21 +65,9 @@ SAID = [
     ("ibv_reg_mr(gpu) failed: Bad address", "nccl.gdr-register", "nvidia-peermem"),
     # AMD's kernel driver and runtime
     ("[  510.633592] amdgpu 0000:67:00.0: GPU reset begin!", "nccl.gpu-reset", ""),
-    ("[1.1] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1", "nccl.gpu-reset", ""),
-    ("HW Exception by GPU node-5 (Agent handle: 0x55d5e0) reason :GPU Hang", "nccl.gpu-reset", ""),
     (
         "[1.1] amdgpu 0000:1c:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
         "nccl.gpu-xid",
-        "",
-    ),
-    (
-        "[2.5] amdgpu 0000:0a:00.0: Unable to change power state from D3hot to D0, device inaccessible",
-        "nccl.gpu-lost",
-        "",
-    ),
-    (
-        ":0:rocdevice.cpp :3020: us: Callback: Queue 0x7 aborting with error : HSA_STATUS_ERROR_EXCEPTION: An",
-        "nccl.kernel-fault",
         "",
     ),
     (
@@ -179,7 +157,6 @@ SAID = [
         "network could not be set up",
     ),
     ("Warning NetworkNotReady 1s kubelet network is not ready", "nccl.launch-failed", "network could not be set up"),
-    ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims", "nccl.launch-failed", ""),
     ("ValueError: Total available GPUs 8 is less than total desired GPUs 16.", "nccl.launch-failed", "fewer GPUs"),
     ("The node was low on resource: ephemeral-storage. Container a was using 9Ki", "nccl.storage", "evicted the pod"),
     ("The node had condition: [DiskPressure].", "nccl.storage", "evicted the pod"),
@@ -212,11 +189,6 @@ SAID = [
     ),
     ("ray.exceptions.RayActorError: The actor died because its node has died.", "nccl.node-lost", "Ray lost a node"),
     ("DEADLINE_EXCEEDED: GetKeyValue() timed out with key: devices=[0,1]", "nccl.rendezvous", "NCCL id"),
-    (
-        "F rendezvous.cc:76] Termination timeout for `initialize clique for rank 0` of 40 s exceeded",
-        "nccl.hang-late",
-        "",
-    ),
     ("Worker unexpectedly exits with a connection error code 2. End of file.", "nccl.process-killed", "Ray"),
     ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 12.0 GiB", "nccl.oom-killed", "host memory"),
     ("terminate called after throwing an instance of 'std::bad_alloc'", "nccl.oom-killed", "host memory"),
@@ -254,11 +226,7 @@ SAID = [
         "nccl.program-failed",
         "the first rank that failed said RuntimeError: DDP expects same model",
     ),
-    ("what(): thread: Resource temporarily unavailable [system:11]", "nccl.process-limit", ""),
     # libraries of other networks
-    ("RuntimeError: CUDA error: nvlink was detected as uncorrectable", "nccl.nvlink-error", ""),
-    ("psm3_ep_connect: Endpoint could not be reached", "nccl.psm", ""),
-    ("fi_getinfo: -61 (No data available)", "nccl.ofi-error", ""),
 ]
 
 

@@ -14,6 +14,7 @@ from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.symptoms import pull, start_error
 from jobs.diagnosis.verdict import Issue
 from jobs.faults.catalogue import fault_catalogue, formed, worded
+from jobs.faults.lines import read_lines
 from jobs.pod.nccl_reader.events.symptoms import classify
 from jobs.pod.nccl_reader.lines.clean import printable
 from jobs.pod.redact import MASK, environment, redact, secret_name
@@ -41,6 +42,7 @@ def logged() -> dict[str, None]:
     variants = [each for fault in fault_catalogue().values() for each in fault.variants]
     examples = [each.example for each in variants]
     missed = [each.near_miss for each in variants if each.near_miss]
+    examples += [text for line in read_lines() for text in (*line.example, *line.near_miss)]
     return dict.fromkeys([*examples, *missed, *lines_of("tests/nccl", "tests/hang")])
 
 

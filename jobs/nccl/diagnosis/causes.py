@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...faults.catalogue import formed, having, worded
+from ...faults.codes import cuda_error
 from ...faults.variants import Detail
 
 if TYPE_CHECKING:
@@ -22,67 +23,22 @@ _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 # Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
-_ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
-# What a system call says (errno(3)) of a connection that did not come about and was not refused, and what it means.
+# What a system call says (errno(3)) of a connection that did not come about and was not refused.
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
-_ERRNO = {
-    "Software caused connection abort": "this host gave the connection up: its interface lost its address, or the "
-    "peer's address is not of the network of the interface that NCCL uses",
-    "Cannot assign requested address": "the address is of no network of this host: another address family, a "
-    "link-local one without its interface, or no local port is left",
-    "Operation not permitted": "a firewall of this host (iptables, a CNI's policy) forbids the connection",
-    "Permission denied": "a firewall of this host (iptables, a CNI's policy) forbids the connection",
-}
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
 # What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
-# What CUDA says of a kernel's own code (CUDA runtime API, cudaError 700, 710 and 714 to 718); 719 may be the GPU's end.
-_KERNEL = re.compile(
-    r"(?i)illegal memory access|illegal instruction|misaligned address|device-side assert"
-    r"|hardware stack error|invalid program counter|global/shared address space"
-    r"|(?:cuda failure|cuda error:?) (?:700|710|71[4-8])\b|Memory access fault by GPU"
-)
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
 _EMPTY = ("nccl.ib-mixed-fabric", "nccl.ib-unreachable")
 _EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)|ibv_modify_qp failed .{0,12}No data available")
 _IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
-# What CUDA says of a call that failed (cudaGetErrorString), by what explains it.
-_CUDA_SAYS = (
-    ("nccl.cuda-mps", re.compile(r"\bMPS\b|to support device connections|Cuda failure (?:80[5-9]|81[01])\b")),
-    ("nccl.kernel-fault", _KERNEL),
-    (
-        "nccl.cuda-arch",
-        re.compile(r"named symbol not found|kernel image is invalid|no kernel image|Cuda failure (?:500|200|209)\b"),
-    ),
-    ("nccl.cuda-driver", re.compile(r"unsupported toolchain|driver version is insufficient|Cuda failure (?:222|35)\b")),
-    ("nccl.cuda-symbols", re.compile(r"driver is a stub library|Cuda failure 34\b")),
-    ("nccl.cuda-init", re.compile(r"initialization error|Cuda failure 3\b")),
-    ("nccl.gpu-busy", re.compile(r"busy or unavailable|device already in use|Cuda failure 46\b")),
-    ("nccl.gpu-mapping", re.compile(r"mapping of buffer object failed|Cuda failure 205\b")),
-    ("nccl.no-gpu", re.compile(r"invalid device ordinal|Cuda failure 101\b")),
-    (
-        "nccl.cuda-unsupported",
-        re.compile(
-            r"operation not supported|operation not permitted(?! when)|Grid license|Cuda failure (?:80[01]|102)\b"
-        ),
-    ),
-    ("nccl.driver-state", re.compile(r"unknown error|Cuda failure 999\b")),
-    (
-        "nccl.invalid-usage",
-        re.compile(r"permitted when stream is capturing|error during capture|Cuda failure 90[0-8]\b"),
-    ),
-)
-# A peer's memory that a process cannot open: it does not see that GPU, or the container or system has no such call.
-_NOT_OPENED = re.compile(
-    r"invalid device ordinal|invalid resource handle|operation not supported|Cuda failure (?:101|400|801|304)\b"
-)
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
 _NO_MLX5 = (
@@ -139,7 +95,7 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
     """Return (why, cause) by the line's addresses and by the job's other lines; None where they do not tell."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
-    if fault in _ROUTED:
+    if fault.startswith("nccl.ib-") and fault in having("scope", "hosts"):
         return _gids(note.text, judgement.event("gids"), note)
     if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
@@ -165,6 +121,8 @@ def _of_rest(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, 
         match := _OWN_ADDRESS.search(note.text)
     ):
         return None, _own_address(match[1])
+    if fault == "nccl.connect-failed" and (match := _SYSTEM_SAYS.search(note.text)):
+        return None, f"{match[1]}: the system gave the connection up"
     if (named := _of_named(fault, note.text)) is not None:
         return named
     why = _of_cuda(judgement, fault, note) if fault in _CUDA else None
@@ -243,8 +201,8 @@ def peer_of(text: str) -> Address | None:
     return address_of(_PORT.sub(r"\1", match[1])) if match else None
 
 
-def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
-    """Say what the address of a peer tells that cannot be reached."""
+def _refused(fault: str, note: Note) -> tuple[str | None, str | None] | None:
+    """Say what the address of a peer tells that cannot be reached; None where it tells nothing."""
     peer = peer_of(note.text)
     if peer is not None and peer.is_link_local:
         return "nccl.bootstrap-link-local", (
@@ -272,25 +230,22 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None]:
             f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
             "was announced, or a firewall rejects it"
         )
-    match = _SYSTEM_SAYS.search(note.text) if fault == "nccl.connect-failed" else None
-    return None, f"{match[1]}: {_ERRNO.get(match[1], 'the system gave the connection up')}" if match else None
+    return None
 
 
 def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
     """Return what explains a CUDA call that failed, by what CUDA says and what the call was for."""
     said = _cuda_said(judgement, note)
-    if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", said):
-        return "nccl.nvls-slots"
-    if re.search(r"\b802\b|system not yet initialized", said):
-        return "nccl.fabric-manager"
+    error = cuda_error(said)
+    if error.fault == "nccl.fabric-manager":
+        return error.fault
     if fault in _NVLS:
-        return None
+        return "nccl.nvls-slots" if error.fault == "nccl.cuda-memory" else None
     if _SHARES in said:
         return "nccl.cumem-host"
-    if _IMPORTS in said and _NOT_OPENED.search(said):
+    if _IMPORTS in said and error.imports:
         return "nccl.p2p-refused" if fault == "nccl.cuda-failure" else None
-    known = _CUDA_SAYS if fault == "nccl.cuda-failure" else ()
-    return next((why for why, pattern in known if pattern.search(said)), None)
+    return error.fault or None if fault == "nccl.cuda-failure" else None
 
 
 def _cuda_said(judgement: Judgement, note: Note) -> str:

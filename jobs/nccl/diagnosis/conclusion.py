@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue
+from ...faults.catalogue import fault_catalogue, having
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .defects import slow_causes
@@ -237,14 +237,11 @@ _SIGNS = (
 _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-device")  # also where there is no such NIC
 
 
-# What a rank that tries again (misc/socket.cc: "retrying (3/34)") says of its peer.
-_TRIED = ("nccl.no-route", "nccl.connect-timeout", "nccl.connect-failed", "nccl.connect-refused")
-
-
 def signs_shown(judgement: Judgement) -> list[str]:
     """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
     came_up = any(judgement.job.completed.values())
-    tried = [] if came_up else [name for name in _TRIED if "info:" + name in judgement.job.noted]
+    connect = sorted(having("stage", "connect"))  # a rank tries again (misc/socket.cc: "retrying (3/34)")
+    tried = [] if came_up else [name for name in connect if "info:" + name in judgement.job.noted]
     if not came_up and judgement.view.nodes != 1 and link_local_interfaces(judgement):
         tried.append("nccl.bootstrap-link-local")
     signs = [name for name in _SIGNS if name in judgement.job.noted or judgement.event("symptom " + name)]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...faults.catalogue import read_text
+from ...faults.codes import nccl_results
 from ...faults.xid import xids
 from ..job.jobs import place
 from .judge import FOLLOWS, LATER
@@ -16,15 +17,7 @@ if TYPE_CHECKING:
 
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
 _CLOSED = "gloo-error"  # of a peer that ended, mostly
-# ncclResult_t of nccl.h, as an error trace ends.
-_RESULTS = {
-    "1": "a CUDA call failed",
-    "2": "a system call failed",
-    "3": "an internal error",
-    "4": "an invalid argument",
-    "5": "an invalid usage",
-    "6": "a remote process ended",
-}
+_TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
 # What stands in front of a message: tags, the process, the place in the source.
 _MESSAGE = re.compile(
@@ -132,8 +125,12 @@ def crash_cause(judgement: Judgement) -> str | None:
     elif note is last or note is what or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s%s%s" % (text, meant(note.text), _stack(judgement, note))
     else:
-        code = _RESULTS.get(text.partition("-> ")[2][:1], "")
-        cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
+        trace = _TRACE_END.search(text)
+        result = nccl_results().get(int(trace[1])) if trace else None
+        cause = "no warning is shown, only an error trace that begins at %s%s" % (
+            text,
+            " (%s)" % result.meaning if result else "",
+        )
     return cause + later_run(judgement, note)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue
+from ...faults.catalogue import fault_catalogue, having
 from ...pod.nccl_reader.events.transports import TCP
 from ...pod.nccl_reader.state.process import channels_in
 from ..job_document import MOST_CAUSES
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from ...faults.variants import Detail
     from ..job_document import Cause, FoundFault
     from .judge import Judgement
-
-# What is found of these says who waits, what is missing or between whom, and their causes say the rest.
-_DESCRIBED = ("nccl.hang", "nccl.no-evidence", "nccl.gid-subnets", "nccl.below-published")
-_SUSPECT = (
-    "nccl.uneven-hosts",
-    "nccl.node-count",
-    "nccl.mixed-hcas",
-)  # no fault by themselves, and a cause where something is wrong
 
 
 class Signs:
@@ -139,7 +131,7 @@ def rank(
     """
     causes: list[Cause] = []
     for fault in faults:
-        if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
+        if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in having("blame", "suspect"):
             causes += _of(fault, signs) if not causes else [_own(fault)]
         elif fault["fault"] == "nccl.log-truncated" and signs.get("no-row") and not causes:
             causes += [_own(fault), *_alternatives("nccl.hang", signs)]
@@ -166,7 +158,9 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
     """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
-    specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in _DESCRIBED
+    specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in having(
+        "described"
+    )
     if not specific and alternatives:
         return alternatives
     return [_own(fault), *(each for each in alternatives if each["cause"] != fault["cause"])]
@@ -174,7 +168,8 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
 
 def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
     """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
-    left = [each for each in fault_catalogue()[name].alternatives if not each.when or signs.get(each.when) is not False]
+    listed = (each for each in fault_catalogue()[name].alternatives if not each.said)
+    left = [each for each in listed if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))
     return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left]
 

@@ -1,8 +1,6 @@
 """What mostly lies behind an error of NCCL of which the log shows the name alone, as NCCL_DEBUG was not set.
 
-Each is (the error's words, what must not be known to be otherwise, the cause, what tells it from the others), the more
-usual first. Sources: Lightning-AI/pytorch-lightning#4420, where NCCL's maintainer sorts what people come with;
-NVIDIA/nccl#1092 (network errors of NCCL 2.18 and older are called internal ones); NCCL's guide, Troubleshooting.
+They are alternatives of nccl.crash, each with what the line must say, the more usual first.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ...faults.catalogue import fault_catalogue
 from .quotes import follows
 
 if TYPE_CHECKING:
@@ -18,58 +17,6 @@ if TYPE_CHECKING:
     from ..job_document import Cause
     from .judge import Judgement
     from .ranking import Signs
-
-_SYSTEM = r"ncclSystemError|unhandled system error"
-_CUDA = r"ncclUnhandledCudaError|unhandled cuda error"
-_NETWORK = (
-    "NCCL took a network interface by which the other hosts are not reached (a bridge, another subnet, a container "
-    "without its host's network)"
-)
-_INTERFACES = (
-    "ip -br addr on every host; then NCCL_SOCKET_IFNAME=the one that connects them; NCCL_DEBUG=WARN names the call"
-)
-_SHARED = "the shared memory (/dev/shm) is too small for NCCL's segments (64 MB is the container default)"
-USUAL_CAUSES = (
-    (
-        r"ncclInvalidUsage|invalid usage",
-        "",
-        "two ranks use the same GPU: no device is selected per rank",
-        "print(torch.cuda.current_device()) in every rank; torch.cuda.set_device(local_rank)",
-    ),
-    (
-        r"NCCL error in: .{1,200}, invalid argument, NCCL version",
-        "",
-        "a rank's number does not fit the number of ranks: the launcher starts more processes than the world size says",
-        "print(rank, world_size) in every process; NCCL_DEBUG=WARN names the argument",
-    ),
-    (
-        r"ncclInvalidArgument|invalid argument (?:\(run|, NCCL)",
-        "",
-        "two copies or versions of NCCL are in this process, or what the program hands over is of another communicator",
-        "grep libnccl /proc/PID/maps | sort -u; NCCL_DEBUG=WARN names the argument",
-    ),
-    (_SYSTEM, "several-hosts", _NETWORK, _INTERFACES),
-    (_SYSTEM, "", _SHARED, "df -h /dev/shm in the container; NCCL_DEBUG=WARN names the call"),
-    (
-        _CUDA,
-        "",
-        "GPUs may not open each other's memory here (P2P or CUDA IPC in a container, VM or WSL)",
-        "NCCL_P2P_DISABLE=1 makes it run; NCCL_DEBUG=WARN names the CUDA error",
-    ),
-    (
-        _CUDA,
-        "",
-        "the driver of the node does not fit the CUDA of the image, or the GPU has no memory left",
-        "nvidia-smi; python -c 'import torch; print(torch.version.cuda)'",
-    ),
-    (r"ncclInternalError|internal error", "several-hosts", _NETWORK, _INTERFACES),
-    (
-        r"ncclRemoteError|remote process exited or there was a network error",
-        "",
-        "another rank ended first, and this is what its peers see of it",
-        "look for the rank whose log ends first, or without this error; kubectl get pods; dmesg on its node",
-    ),
-)
 
 
 def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Signs) -> list[Cause]:
@@ -82,9 +29,9 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
         return [*causes[:1], *given, *causes[1:]]
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
-        {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + cause, "confirm": confirm}
-        for pattern, needed, cause, confirm in USUAL_CAUSES
-        if re.search(pattern, text) and not (needed and signs.get(needed) is False)
+        {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + each.cause, "confirm": each.confirm}
+        for each in fault_catalogue()["nccl.crash"].alternatives
+        if each.said and re.search(each.said, text) and not (each.when and signs.get(each.when) is False)
     ]
     usual = given + usual
     if not usual:

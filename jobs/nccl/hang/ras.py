@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
+from ...faults.codes import nccl_results
 from .model import Evidence, Process, Sample
 from .plain import word
 from .ras_text import BEGIN
@@ -15,15 +16,6 @@ _BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
 """What the protocol says before an answer, and between two of them: a copy of the connection holds it, too."""
 _Who = tuple[str, int, str]
 """Host, process and CUDA device of a rank."""
-_ERRORS = {
-    1: "Unhandled CUDA error",
-    2: "System error",
-    3: "Internal error",
-    4: "Invalid argument",
-    5: "Invalid usage",
-    6: "Remote process error",
-}
-"""ncclResult_t (nccl.h) in the words of RAS's text; 7 is in progress."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 
 
@@ -93,8 +85,8 @@ def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dic
         if not missing and isinstance(counts, dict):
             for operation, count in counts.items():
                 made.counts.setdefault((name, str(operation)[:40]), {})[rank] = _int(count)
-        for code in {_int(status.get(key)) for key in ("init_state", "async_error")} & set(_ERRORS):
-            errors.setdefault(_ERRORS[code], []).append(rank)
+        for code in {_int(status.get(key)) for key in ("init_state", "async_error")} & nccl_results().keys():
+            errors.setdefault(nccl_results()[code].ras, []).append(rank)
         if name == made.world or made.world is None:
             process.rank = process.rank if made.world else None
             made.processes.append(process)

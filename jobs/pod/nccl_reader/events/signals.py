@@ -7,13 +7,13 @@ of a launcher that only repeat it ("primary job terminated") are consequences.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, List, Optional, Set, Tuple, Union
 
 from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
 from . import left_out, trouble, unheaded
-from .symptoms import BENIGN, CONSEQUENCE, OTHERS, OTHERS_WORDS, Symptom, classify, may_show
+from .symptoms import BENIGN, CAUSE, CONSEQUENCE, OTHERS_WORDS, SYMPTOMS, Symptom, classify, may_show
 from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
 
 if TYPE_CHECKING:
@@ -206,20 +206,21 @@ _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 MOST = 2048  # bytes of a line that are looked at
 
-# What SignalReader.line takes from a line: names of events, as in _SIGNALS, and these.
+# What SignalReader.line takes from a line: symptoms, of which the first counts, names of events, as in _SIGNALS, and
+# these.
 _VERSION, _WATCHED, _LAST, _SPEAKING = "version", "watchdog", "last error", "speaks"
 _UNHEADED = "unheaded"  # the text of a warning of NCCL's, whose head was cut off
-_LINE = Patterns(
+_LINE: Patterns[Union[str, Symptom]] = Patterns(
     (
         (_VERSION, _APP_NCCL.pattern),
         (_WATCHED, _WATCHDOG_ANY),
         (_LAST, _LAST_ERROR.pattern),
         (_SPEAKING, _SPEAKS),
         (_SPEAKING, _OLD_WARN.pattern),
-        *((_SPEAKING, item.pattern) for item in OTHERS),
+        *((item, item.pattern) for item in SYMPTOMS),
         *_SIGNALS,
         *FAILURES,
-        *((_UNHEADED, pattern) for pattern in unheaded.PATTERNS),
+        (_UNHEADED, unheaded.NAMES_ITSELF),
         ("frame", FRAME),
         ("gpu", _GPU.pattern),
         ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
@@ -247,7 +248,12 @@ def says(line: bytes) -> bool:
     """Say whether SignalReader.line takes anything from a line, unless it belongs to what another began."""
     if (b"_size" in line or b"_SIZE" in line) and _APP_WORLD.search(line) is not None:
         return True
-    return len(line) > MOST or next(_LINE.matches(line), None) is not None or left_out.reports_lines_left_out(line)
+    return len(line) > MOST or any(map(_is_heard, _LINE.matches(line))) or left_out.reports_lines_left_out(line)
+
+
+def _is_heard(what: Union[str, Symptom]) -> bool:
+    """Say whether a line without NCCL's head that shows this says something: NCCL's own words must tell a cause."""
+    return isinstance(what, str) or not what.nccls or what.role == CAUSE
 
 
 def tells(line: bytes) -> bool:
@@ -320,10 +326,12 @@ class SignalReader:
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
         raw = raw[:MOST]
-        if self._last_error:
-            self._after_last_error(raw, line)
         self._sizes(raw, line)
         said = list(_LINE.matches(raw))
+        symptoms = [what for what in said if isinstance(what, Symptom)]
+        symptom = next(iter(symptoms), None)
+        if self._last_error:
+            self._after_last_error(symptom, raw, line)
         loaded = _APP_NCCL.search(raw) if _VERSION in said else None
         if loaded:
             text = b".".join(part for part in loaded.groups() if part is not None)
@@ -336,10 +344,8 @@ class SignalReader:
         if last:
             self._last_error = 4
             if last.group(1):
-                self._after_last_error(last.group(1), line)
+                self._after_last_error(symptom, last.group(1), line)
         event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
-        first = event is not None and event not in self.source.events  # which is kept
-        symptom = classify(raw) if first or _SPEAKING in said or _UNHEADED in said else None
         if event is not None:
             self.source.note(event, self.index, line, raw, symptom.shows if symptom else "")
         notes: List[str] = [part for part in ("frame", "what") if part in said]
@@ -350,10 +356,10 @@ class SignalReader:
         self._gpus(raw if "gpu" in said else b"", line)
         if b"ocalGid " in raw or b" dgid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
-        if _SPEAKING in said:
+        if _SPEAKING in said or not all(each.nccls for each in symptoms):
             self.mention(raw, line)
             self._symptom(symptom, raw, line)
-        elif _UNHEADED in said:
+        elif _UNHEADED in said or any(each.role == CAUSE for each in symptoms):
             fault = unheaded.fault_of(raw, symptom)
             if fault is not None:
                 self.source.note("unheaded " + fault, self.index, line, raw)
@@ -401,10 +407,9 @@ class SignalReader:
         elif len(self.source.watch) < _MAX_WATCH:
             self.source.watch[rank] = [number]
 
-    def _after_last_error(self, raw: bytes, line: int) -> None:
+    def _after_last_error(self, symptom: Optional[Symptom], raw: bytes, line: int) -> None:
         """PyTorch puts NCCL's last error on the line behind "Last error:"."""
         self._last_error -= 1
-        symptom = classify(raw)
         if symptom is not None and symptom.role == CONSEQUENCE:
             self.source.note("last-error follows", self.index, line, raw)
         elif symptom is None and self._last_error == 3 and raw.strip():

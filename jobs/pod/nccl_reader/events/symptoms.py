@@ -49,8 +49,8 @@ def _read() -> Tuple[Symptom, ...]:
 
 
 SYMPTOMS = _read()
-OTHERS = tuple(item for item in SYMPTOMS if not item.nccls)
-OTHERS_WORDS = tuple(dict.fromkeys(word for item in OTHERS for word in item.words))  # a match holds one
+# Of which a match of what others say holds one.
+OTHERS_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
 _GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .comms import CommLine
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
+_CALL, _CALL_OVER_MNNVL = "nccl.cuda-failure", "nccl.mnnvl-failed"  # what a failed call of CUDA's was for
 _MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
 _MAX_POINTERS = 64
 _UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
@@ -135,18 +136,12 @@ class Tracker:
             self.proc.add("link", "RoCE")
         if b"net_ib" in place or b"NET/IB" in text or b"ib_plugin" in place:
             self.proc.add("flag", "verbs-used")
-        full = place + b" NCCL WARN " + text if place else text
-        known = classify(text)
-        if known is not None and known.fault == "nccl.cuda-failure":  # a call failed: its place says what it was for
-            over_mnnvl = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
-            full = b"MNNVL not working: " + text if over_mnnvl else full
-            known = None
-        elif known is not None and known.fault == "nccl.cuda-memory":  # of multicast objects, too
-            known = None
-        symptom = classify(full) if known is None else known
+        symptom = classify(place + b" NCCL WARN " + text if place else text)
         if symptom is None or symptom.lasting:
             self.proc.note("warn", self.source, line, raw, "" if symptom is None else symptom.shows)
         if symptom is not None and symptom.role != BENIGN:
+            if symptom.fault == _CALL and place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl"):
+                symptom = symptom._replace(fault=_CALL_OVER_MNNVL)
             self.proc.note(symptom.fault, self.source, line, raw, symptom.shows)
 
     # -- communicators -------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def without_samples(raw: bytes) -> bytes:
     return SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
-def speaks_of_failure(raw: bytes, said: Collection[str]) -> bool:
+def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
     """Say whether a line that shows the FAILURES in ``said`` speaks of one, and does not take it back."""
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):

@@ -1,0 +1,65 @@
+"""The numbers that CUDA and NCCL give their errors, as data: the one table of each.
+
+cuda.csv: cudaError_t (driver_types.h) with words of cudaGetErrorString that tell one from the others, the fault that a
+failed call is explained by, and whether opening memory of a peer ends so where the peer's GPU cannot be reached (a
+process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a number.
+nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress.
+
+What a system call says is Python's `errno` and `os.strerror`; what an exit code means is a variant of job.yaml.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+class CudaError(NamedTuple):
+    """One error of CUDA's; ``fault`` is '' where the number explains nothing."""
+
+    code: int
+    words: str
+    fault: str
+    imports: bool
+
+
+class NcclResult(NamedTuple):
+    """One result of NCCL's that is an error."""
+
+    name: str
+    ras: str
+    meaning: str
+
+
+UNKNOWN = CudaError(0, "", "", imports=False)
+_NUMBER = re.compile(r"(?i)cuda (?:failure|error:?) (\d{1,4})\b")
+
+
+def cuda_error(text: str) -> CudaError:
+    """Return the error of CUDA's that a text tells, by its number or else its words; UNKNOWN where it tells none."""
+    number, said = _NUMBER.search(text), text.casefold()
+    by_number = (row for row in _cuda_errors() if number and row.code == int(number[1]))
+    return next(by_number, None) or next((row for row in _cuda_errors() if row.words.casefold() in said), UNKNOWN)
+
+
+@cache
+def _cuda_errors() -> tuple[CudaError, ...]:
+    """Return the table, what says more before what it begins with."""
+    rows = _rows("cuda.csv")
+    errors = [CudaError(int(row["code"] or 0), row["words"], row["fault"], row["import"] == "yes") for row in rows]
+    return tuple(sorted(errors, key=lambda row: -len(row.words)))
+
+
+@cache
+def nccl_results() -> Mapping[int, NcclResult]:
+    """Return NCCL's errors by number."""
+    return {int(row["code"]): NcclResult(row["name"], row["ras"], row["meaning"]) for row in _rows("nccl.csv")}
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as table:
+        return list(csv.DictReader(table))

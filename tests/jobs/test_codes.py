@@ -1,0 +1,37 @@
+"""What CUDA and NCCL number stands in one table each, and the words of an error lead to the same row as its number."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.faults import codes
+from jobs.faults.catalogue import catalogue
+from jobs.faults.codes import UNKNOWN, cuda_error, nccl_results
+
+ROWS = codes._cuda_errors()
+
+
+def test_every_number_stands_once_and_names_a_fault_of_the_catalogue() -> None:
+    numbers = [row.code for row in ROWS]
+    assert len(numbers) == len(set(numbers)) > 40
+    assert {row.fault for row in ROWS if row.fault} <= set(catalogue())
+    assert all(row.fault or row.imports for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.words for row in ROWS])
+def test_the_words_of_an_error_lead_to_its_row_and_so_does_its_number(row: codes.CudaError) -> None:
+    assert cuda_error(f"x.cc:1 NCCL WARN Cuda failure '{row.words}'") == row
+    if row.code:
+        assert cuda_error(f"x.cc:1 NCCL WARN Cuda failure {row.code}") == row
+        assert cuda_error(f"RuntimeError: CUDA error: {row.code}") == row
+
+
+@pytest.mark.parametrize("text", ["Cuda failure 811 'x'", "Cuda failure 1234", "rank 700 failed", "no error"])
+def test_a_number_that_is_not_in_the_table_tells_nothing(text: str) -> None:
+    """811 is of dynamic parallelism, and no more of MPS."""
+    assert cuda_error(text) == UNKNOWN
+
+
+def test_what_nccl_returns_is_told_by_number_in_each_form_of_words() -> None:
+    assert list(nccl_results()) == [1, 2, 3, 4, 5, 6]
+    assert all(all(row) for row in nccl_results().values())
