@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import yaml
 
@@ -30,6 +31,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_configure(config: pytest.Config) -> None:
     """A warning is an error here; on a user's machine it must not become a verdict."""
     config.addinivalue_line("filterwarnings", "error")
+    # Drawn examples are the same each time, and none has a limit of time of its own: a busy machine would fail it.
+    hypothesis.settings.register_profile("ours", deadline=None, derandomize=True)
+    hypothesis.settings.load_profile("ours")
     # The tests start hundreds of processes of ours: what one has compiled, the others need not (up to half of their time).
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -45,16 +45,6 @@ def value(text: str | float) -> Fraction:
     return _split(str(text))[0]
 
 
-def integer(text: str | float) -> int:
-    """Return the value rounded up to an integer, as Quantity.Value() does."""
-    return math.ceil(value(text))
-
-
-def milli(text: str | float) -> int:
-    """Return the value in thousandths, rounded up, as Quantity.MilliValue() does."""
-    return math.ceil(value(text) * 1000)
-
-
 @functools.lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
     """Return the text that the server shows: no fraction digits, the largest fitting suffix."""

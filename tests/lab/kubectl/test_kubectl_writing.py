@@ -10,7 +10,7 @@ kind: Job
 metadata: {name: applied}
 spec:
   suspend: true
-  template: {spec: {restartPolicy: Never, containers: [{name: c, image: a:1, command: [sleep, "1"]}]}}
+  template: {spec: {restartPolicy: Never, terminationGracePeriodSeconds: 0, containers: [{name: c, image: a:1, command: [sleep, "1000"]}]}}
 """
 CRON = """
 apiVersion: batch/v1
