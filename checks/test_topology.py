@@ -10,19 +10,16 @@ from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.rules.pool import Pool
 from checks.rules.ranks import place
-from checks.rules.rights import CONFIGZ, Answers
 from checks.rules.topology import (
+    AskKubelets,
     acs_findings,
     affinity_findings,
+    asked_for,
     demand_findings,
     likeness_findings,
     policy_findings,
     read_zones,
-    undecided,
-    with_kubelets,
 )
-from jobs.cluster.client.kube import Kube
-from jobs.cluster.facts.kubelets import topology_managers
 from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -42,8 +39,7 @@ def test_no_topology_policy_refuses_the_pods(
     pool: Pool,
     spec: TrialSpec,
     profile: Profile,
-    kube: Kube,
-    answers: Answers,
+    kubelets: AskKubelets,
     evidence: Evidence,
 ) -> None:
     """What a pod asks for can be aligned on every node's NUMA zones as the kubelet's policy there wants it.
@@ -56,13 +52,7 @@ def test_no_topology_policy_refuses_the_pods(
     zones, nodes = read_zones(topologies.items), [node.name for node in pool.nodes]
     if demand.policy or demand.scope:
         evidence.expect(nodes)
-        untold, why = undecided(nodes, zones, demand), {}
-        if untold and answers.ask([CONFIGZ])[0][1].allowed:
-            told = topology_managers(kube, untold)
-            zones, why = with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
-        elif untold:
-            objects = topologies.hidden or "no NodeResourceTopology object tells"
-            why = dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
+        zones, why = asked_for(nodes, zones, demand, kubelets, topologies.hidden)
         evidence.put(demand_findings(nodes, zones, profile, why))
     elif topologies.hidden:
         evidence.skip(f"the policies are not seen: {topologies.hidden}")

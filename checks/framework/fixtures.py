@@ -21,6 +21,7 @@ from checks.rules.admission import Admission
 from checks.rules.pool import Pool
 from checks.rules.rights import Answers
 from checks.rules.swept import Swept
+from checks.rules.topology import AskKubelets
 from checks.rules.training import Member
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.claims import Claim, Class, Definitions
@@ -118,6 +119,15 @@ def answers(kube: Kube) -> Answers:
     from checks.rules.rights import Answers  # noqa: PLC0415 -- collection stays light
 
     return Answers(kube)
+
+
+@pytest.fixture(scope="session")
+def kubelets(kube: Kube, answers: Answers) -> AskKubelets:
+    """Asks kubelets how they are configured, where the account may."""
+    from checks.rules.rights import CONFIGZ  # noqa: PLC0415 -- collection stays light
+    from jobs.cluster.facts.kubelets import topology_managers  # noqa: PLC0415
+
+    return lambda nodes: topology_managers(kube, nodes) if answers.ask([CONFIGZ])[0][1].allowed else None
 
 
 @pytest.fixture(scope="session")

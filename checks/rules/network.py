@@ -189,7 +189,7 @@ def endpoint_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if data is None:
             yield silent(trial, rank, "endpoints")
             continue
-        tried = {(each.get("endpoint"), bool(each.get("forbidden"))): each for each in data.get("tried") or []}
+        tried = {(each.get("endpoint"), each.get("forbidden")): each for each in data.get("tried") or []}
         for asked in spec.endpoints:
             record = tried.get((asked.text, asked.forbidden)) or {}
             reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from typing import Any, Final
@@ -43,6 +43,9 @@ OLD_NAMES = {
     "None": "none",
 }
 """`topologyPolicies` of v1alpha1 (noderesourcetopology-api, v1alpha1/types.go), in the kubelet's words."""
+
+
+AskKubelets = Callable[[Sequence[str]], Mapping[str, TopologyManager] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,21 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
     """Return the nodes of which no object tells what the profile demands."""
     asked = [key for key in ("policy", "scope") if getattr(demand, key)]
     return [node for node in nodes if node not in zones or not all(getattr(zones[node], key) for key in asked)]
+
+
+def asked_for(
+    nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
+) -> tuple[dict[str, Zones], dict[str, str]]:
+    """Return the zones, kubelets asked for what no object tells, and why it is still not known: node -> why.
+
+    ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
+    """
+    untold = undecided(nodes, zones, demand)
+    told = ask(untold) if untold else {}
+    if told is None:
+        objects = hidden or "no NodeResourceTopology object tells"
+        return {**zones}, dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
+    return with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
 
 
 def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager]) -> dict[str, Zones]:

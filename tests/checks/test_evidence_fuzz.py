@@ -26,7 +26,7 @@ from jobs.run.evidence import EvidenceReader
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
 FAMILIES += ("rdma", "rendezvous", "runtime", "storage", "topology")
-GIVEN = {"trial", "spec", "profile", "evidence", "node_jobs", "nccl_jobs", "cluster", "resources_here"}
+GIVEN = {"trial", "spec", "profile", "managed", "evidence", "node_jobs", "nccl_jobs", "cluster", "resources_here"}
 ODD = (None, True, False, 0, -1, 3, 2**70, 10**400, -1e308, math.nan, math.inf, "", "x", "NaN", "8" * 400, [], [None])
 ODD += ([[]], [0], ["x"], [{}], {}, {"a": None}, {"index": 0}, [[[]]], "\x00\x1b[31m", "../../etc", 1.5)
 
@@ -128,6 +128,7 @@ def ended(evidence, profile, jobs):
         "trial": trial,
         "spec": spec,
         "profile": profile,
+        "managed": "",
         "cluster": Inventory((), ()),
         "resources_here": frozenset(),
         **(jobs or judged(profile, trial)),

@@ -16,7 +16,7 @@ from checks import test_stack as stack
 from checks.framework.evidence import CannotTell, CheckFailed, Evidence
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
-from checks.profiles.loader import load_profile, profile_names
+from checks.profiles.loader import load_profile, profile_names, without_gpus
 from checks.rules.fit import known_here, undefined, unstarted
 from checks.rules.pool import pool_of
 from checks.rules.rdma_offer import named_networks
@@ -100,7 +100,7 @@ def judged(facts):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", [name for name in profile_names() if not without_gpus(name)])
 def test_a_profile_of_other_machines_accuses_nobody(name, platform):
     ends = judged(given(platform, load_profile(name)))
     if name == platform:

@@ -31,6 +31,7 @@ OPTIONAL = {
     "collective.*.exit": ("rdma.counters", "nccl.completed needs it"),
     "dns.peers.#.pod_ip_matches": ("rendezvous.dns", "the peer itself tells its address"),
     "dns.peers.#.seconds_to_first_answer": ("rendezvous.dns", SHOWN),
+    "endpoints.tried.#.by": ("network.endpoints", SHOWN),
     "network.interfaces*": ("network.mtu", "the way to the peers shows the interface's MTU, too"),
     "network.interfaces.#.addresses": ("network.secondary", "eth0 is the pod's own"),
     "network.peers.#.learned_mtu": ("network.mtu", "whole packets got through"),
@@ -148,6 +149,8 @@ def full():
         stages["storage"]["s3"] = [dict(BUCKET)]
         stages["storage"]["credentials"] = [{"env": "TOKEN", "secret": "hub", "key": "token", "present": True}]
         stages["storage"]["paths"][0] |= {"files_tried": 1, "files_bad": 0, "files_bad_named": [], "files_empty": 0}
+        tried = {"endpoint": "mirror:443", "forbidden": False, "reached": True, "by": "direct", "error": None}
+        stages["endpoints"] = {"tried": [tried], "error": None}
         stages["topology"]["acs"] = [{"bus_id": f"0000:00:0{n}.0", "enabled": False, "control": 0} for n in (1, 2)]
     return of_ranks
 
@@ -161,6 +164,7 @@ def asking(tmp_path_factory):
     text["storage"]["paths"][0]["files"] = ["a"]
     text["storage"]["paths"][1] |= {"write_mb_s": 1, "read_mb_s": 1}
     text |= {"runtime": {"persistence": True}, "network": {"secondary_mtu": 9000, "source": "a test"}}
+    text["network"]["endpoints"] = {"reachable": ["mirror:443"]}
     text["topology"] = {"acs_off": True, "source": "a test"}
     place = tmp_path_factory.mktemp("profile") / "all.yaml"
     place.write_text(yaml.safe_dump(text))
