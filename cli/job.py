@@ -91,14 +91,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
-    from jobs.run.handle import Seen  # noqa: PLC0415 -- as above
-
-    seen = Seen(*jobs.look(options.name))
+    seen = jobs.look(options.name)
     there = bool(seen.replicas) or jobs.find(options.name)[1] is not None
     if options.json:
         print(json.dumps(document(options.name, jobs.namespace, seen)))
     elif there or seen.state is not JobState.UNKNOWN:
-        show(options.name, jobs.namespace, seen, "" if there else ", as its events tell")
+        show(options.name, seen, "" if there else ", as its events tell")
     return status_code(seen) if there else refuse("job status", jobs.absent(options.name))
 
 

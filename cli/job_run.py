@@ -7,20 +7,20 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tabulate import tabulate
 
 from cli.usage import INCONCLUSIVE, Parser, refuse
-from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState, Seen
 from jobs.trial.job_spec import LAUNCHERS
 from reports.plain import plain
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
-    from jobs.run.handle import JobHandle, Seen
+    from jobs.run.handle import JobHandle
     from jobs.run.logs import Follower
 
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
@@ -127,7 +127,7 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(handle.name, handle.namespace, last) | {"last_words": words}))
     else:
-        show(handle.name, handle.namespace, last)
+        show(handle.name, last)
         for pod, lines in words.items():
             print(f"\nlast words of {plain(pod)}:")
             for line in lines:
@@ -207,31 +207,36 @@ def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
         "namespace": namespace,
         "state": seen.state,
         "replicas": [asdict(replica) for replica in seen.replicas],
+        "standing": seen.standing,
         "failure_analysis": asdict(seen.analysis) if seen.analysis else None,
+        "not_seen": seen.not_seen,
     }
 
 
-def show(name: str, namespace: str, seen: Seen, note: str = "") -> None:
-    """Print the state, a line for each pod, and the cause where something is wrong."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs it
-
+def show(name: str, seen: Seen, note: str = "") -> None:
+    """Print the state, a line for each pod, how the ranks stand, and the cause where something is wrong."""
     print(f"{name}: {seen.state}{note}")
     rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in seen.replicas]
     if rows := [row for row in rows if row[1] or row[4]]:
         print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
-    if seen.analysis is None:
-        return
-    analysis = seen.analysis
-    advice = {"confirm": analysis.confirm, "remedy": analysis.remedy}
-    entry = explain(analysis.fault, analysis.subject, namespace, advice=advice)
-    blame = f" ({analysis.err_class})" if analysis.err_class else ""
-    print(f"\n{analysis.fault}: {entry['title']}{blame}")
-    print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
-    if analysis.suggestion and analysis.suggestion != entry["remedy"]:
-        print(f"  {plain(analysis.suggestion)}")
-    for key in ("confirm", "remedy"):
-        if entry.get(key):
-            print(f"  {key}: {plain(entry[key])}")
+    for line in told(seen):
+        print(plain(line))
+
+
+def told(seen: Seen) -> Iterator[str]:
+    """Yield how the ranks stand, the one cause with what confirms and repairs it, and what could not be read."""
+    if seen.standing:
+        yield ""
+        yield from seen.standing
+    if (analysis := seen.analysis) is not None:
+        blame = f" ({analysis.err_class})" if analysis.err_class else ""
+        yield ""
+        yield f"{analysis.fault}: {analysis.title}{blame}"
+        yield f"  {analysis.subject}: {analysis.observed}, expected {analysis.expected}"
+        if analysis.suggestion and analysis.suggestion != analysis.remedy:
+            yield f"  {analysis.suggestion}"
+        yield from (f"  {key}: {text}" for key in ("confirm", "remedy") if (text := getattr(analysis, key)))
+    yield from (f"not seen: {text}" for text in seen.not_seen)
 
 
 def pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..cluster.client.errors import ApiError, ClusterError
 from ..cluster.client.kube import Kube
 from ..cluster.unstructured import uid_of
-from ..diagnosis.state import FailureAnalysis, JobState, Replica
+from ..diagnosis.state import FailureAnalysis, JobState, Replica, Seen
 from .containers import explained
 from .creation import JobError
-from .job_lookup import JobLookup, advised
+from .job_causes import advised
+from .job_lookup import JobLookup
 from .logs import Follower
 from .watcher import OUTAGE_S
 
@@ -30,14 +30,6 @@ class Refused(JobError):  # noqa: N818  (named for what it says)
         self.analysis = analysis
 
 
-class Seen(NamedTuple):
-    """One look at a job."""
-
-    state: JobState
-    replicas: tuple[Replica, ...]
-    analysis: FailureAnalysis | None
-
-
 class JobHandle:
     """One job; each question asks the cluster."""
 
@@ -53,12 +45,12 @@ class JobHandle:
         """State, ranks and cause of one moment."""
         if self._canceled:
             return Seen(JobState.CANCELED, (), None)
-        seen = Seen(*self._jobs.look(self.name, self._uid))
+        seen = self._jobs.look(self.name, self._uid)
         kind = self._jobs.kind_of(self.name)
         if kind.multiplexed and seen.analysis is not None and seen.analysis.fault == "job.failed":
             said = [line for lines in self.logs(_LAST_WORDS).values() for line in lines]
             cause = explained(seen.analysis, said) or seen.analysis
-            seen = seen._replace(analysis=advised(cause, self.namespace))
+            seen = seen._replace(analysis=advised(cause, self.namespace, self.name))
         return seen
 
     def status(self) -> JobState:

@@ -91,6 +91,10 @@ class Kind:
         """How many pods it wants."""
         return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
 
+    def templates(self, raw: Unstructured) -> list[Unstructured]:
+        """The pod templates of an object that somebody wrote."""
+        return [as_map(as_map(raw.get("spec")).get("template"))]
+
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
         """Further objects, as (kind, name), that a controller makes of it and whose events speak of it."""
         del name
