@@ -36,7 +36,7 @@ def parser() -> Parser:
             "seatrial job attach seatrial-k3v9x2m7pq --out report",
         ),
     )
-    kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|logs|attach|cancel")
+    kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|explain|logs|attach|cancel")
     text = "create a job, follow it to its end, say what became of it; Ctrl-C cancels it"
     usage = "seatrial job run --image IMAGE [options] -- PROGRAM ARGUMENT..."
     one = kinds.add_parser("run", help=text, description=text, usage=usage)
@@ -44,6 +44,7 @@ def parser() -> Parser:
     add_options(one)
     for action, text in (
         ("status", "its state, its pods, and what is wrong with it, if anything"),
+        ("explain", "what its logs say besides, as seatrial explain job/NAME, whose options it takes"),
         ("logs", "the last lines of every pod, redacted"),
         ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
@@ -66,7 +67,15 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one of the five for one job; the exit code is that of the epilog."""
+    """Do one of the six for one job; the exit code is that of the epilog."""
+    if arguments[:1] == ["explain"]:
+        from cli.explain import main as explain  # noqa: PLC0415 -- it brings the analyzer of logs
+
+        return explain(arguments[1:], of_jobs=True)
+    return _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     words, command = split(arguments)
     options = parser().parse_args(words if words[:1] == ["run"] else list(arguments))
     if options.action != "run" and not NAME.fullmatch(options.name):

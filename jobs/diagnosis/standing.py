@@ -16,10 +16,12 @@ from .state import JobState, Replica
 
 _ENDED = ("Succeeded", "Failed", "Gone")
 _SHOWN = 12
+_OWN = re.compile(r"\S*\d\S*")
+"""What differs from pod to pod in a message of one kind: names and numbers."""
 _REASON = 300
 NO_GANG = (
-    "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them start "
-    "or none"
+    "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them "
+    "start, or none"
 )
 
 
@@ -86,8 +88,7 @@ def _verb(verb: str, number: int) -> str:
 def _key(replica: Replica) -> tuple[int, str, str, int]:
     issue = replica.readiness_issue
     verb = _BY_PHASE.get(replica.phase, "are not ready" if issue else "run")
-    # Names and numbers of a message differ from pod to pod; its reason and its words do not.
-    reason = f"{issue.reason} {re.sub(r'\S*\d\S*', '#', issue.message)}" if issue else ""
+    reason = f"{issue.reason} {_OWN.sub('#', issue.message)}" if issue else ""
     return list(_ONE).index(verb), verb, reason, replica.index
 
 

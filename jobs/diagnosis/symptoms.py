@@ -63,6 +63,7 @@ class PodSymptom:
     inferred: bool = False  # concluded from what is missing: what comes a moment later may say it itself
     pod: str = ""
     node: str = ""
+    failure: str = ""  # the class of what was said, of the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
         """Say whose symptom it is, in the command that confirms it, too: it goes into a user's shell."""
@@ -73,7 +74,9 @@ class PodSymptom:
         """Say what the catalogue knows of the text: the cause, and the advice of its variant."""
         if said is None or said.variant is None:
             return self
-        return replace(self, suggestion=said.cause or "", confirm=said.variant.confirm, remedy=said.variant.remedy)
+        each = said.variant
+        known = replace(self, confirm=each.confirm, remedy=each.remedy, failure=each.failure)
+        return replace(known, suggestion=said.cause or "")
 
 
 _PULL_REASONS = frozenset(

@@ -19,10 +19,12 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS, whole
+from ..trial.pod import is_trial
 from .grace_periods import CONTROLLER_S, DELETED_S, JOINING_S
 from .history import History, changes, ended, last_end
 from .job import FAILED
 from .job_symptoms import JobSymptoms
+from .of_user import of_user
 from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
@@ -160,7 +162,11 @@ class _Judgement(JobSymptoms):
         if not candidates:
             return None
         cause = min(self._causes(candidates), key=self._precedence)
-        return self._analysis(self._torn(cause), candidates)
+        cause = self._torn(cause)
+        if self.outside and not is_trial(self.raw):
+            pod = next((each for each in self.pods if name_of(each) == cause.pod), None)
+            cause = of_user(cause, pod, list(self.nodes.values()), self.desired_pods())
+        return self._analysis(cause, candidates)
 
     def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:
         """Order causes before consequences; what is of one second by the events, then as it was seen."""

@@ -22,10 +22,8 @@ from ..trial.launchers import Kind
 from ..trial.launchers.queues import GROUP_NAME, VOLCANO
 from ..trial.names import SpecError
 from ..trial.parts import Queue
-from ..trial.pod import LABEL_MANAGED, MANAGED_BY
+from ..trial.pod import LABEL_MANAGED, MANAGED_BY, is_trial
 from .creation import QUEUE
-
-APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
 
 
 def advised(
@@ -53,11 +51,6 @@ def names_of(cause: FailureAnalysis, job: str, pods: Iterable[Unstructured]) -> 
     image = str(containers[0].get("image") or "") if containers else ""
     names = {"JOB": job, "POD": name_of(pod) or cause.pod, "NODE": cause.node or node_of(pod), "IMAGE": image}
     return {word: name for word, name in names.items() if name}
-
-
-def is_trial(job: Unstructured | None) -> bool:
-    """Tell whether a job is one of seatrial's own trials."""
-    return labels_of(job or {}).get("app.kubernetes.io/name") == APP
 
 
 def queue_of_job(kind: Kind, job: Unstructured, pods: list[Unstructured]) -> tuple[Queue | None, str]:

@@ -18,18 +18,18 @@ from ..cluster.facts.events import read_events
 from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
 from ..cluster.renewal import held
-from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, phase_of, uid_of
+from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, name_of, phase_of, uid_of
 from ..diagnosis.standing import standing
 from ..diagnosis.state import Seen
 from ..diagnosis.symptoms import PodSymptom
 from ..diagnosis.verdict import CANCELED_BY, diagnose
 from ..trial.launchers import KINDS, READ, Kind, unread
 from ..trial.launchers.queues import KUEUE_GROUP
-from ..trial.pod import LABEL_MANAGED, MANAGED_BY
+from ..trial.pod import LABEL_MANAGED, MANAGED_BY, OF_TRIAL, is_trial
 from .cleanup import delete
 from .creation import JobError
 from .evidence import EvidenceReader
-from .job_causes import APP, advised, age, is_trial, missing_service, queue_of_job, unsubmitted, without_service
+from .job_causes import advised, age, missing_service, queue_of_job, unsubmitted, without_service
 from .logs import Follower, tail
 from .queueing import Queueing
 
@@ -63,12 +63,14 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
     ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
     a kind that this account may not get, stays unknown.
     """
-    mine = {pod.owner for pod in inventory.pods if pod.app == APP and pod.namespace == kube.namespace and pod.requests}
+    mine = {
+        pod.owner for pod in inventory.pods if pod.app == OF_TRIAL and pod.namespace == kube.namespace and pod.requests
+    }
     told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
     if not told:
         return inventory
     pods = (
-        replace(pod, runner=told.get(pod.owner, "")) if pod.app == APP and pod.namespace == kube.namespace else pod
+        replace(pod, runner=told.get(pod.owner, "")) if pod.app == OF_TRIAL and pod.namespace == kube.namespace else pod
         for pod in inventory.pods
     )
     return replace(inventory, pods=tuple(pods))
@@ -157,9 +159,9 @@ class JobLookup:
         """Where these jobs are."""
         return self._namespace
 
-    def kind_of(self, name: str) -> Kind:
+    def kind_of(self, name: str, word: str = "") -> Kind:
         """What kind of object launches its pods; an Indexed Job where there is none."""
-        kind, job = self.find(name)
+        kind, job = self.find(name, word)
         return kind if job else next((each for each in self._hidden if self.pods(each, name)), kind)
 
     def look(self, name: str, uid: str = "", word: str = "") -> Seen:
@@ -194,6 +196,15 @@ class JobLookup:
         told = advised(cause, self._namespace, name, pods, trial=is_trial(job)) if cause is not None else None
         return Seen(state, replicas, told, tuple(lines), tuple(not_seen))
 
+    def whole(self, name: str, word: str = "") -> tuple[Seen, list[Unstructured]]:
+        """Return a look at a job, and its pods by name. Raises NotFound where there is nothing of it."""
+        seen = self.look(name, word=word)
+        pods = sorted(self.pods(self.kind_of(name, word), name), key=name_of)
+        if not pods and self.find(name, word)[1] is None:
+            where = f"{self._kube.server}: {word or 'job'}/{safe(name, 100)}"
+            raise NotFound(where, status=404, reason="NotFound", message=self.absent(name))
+        return seen, pods
+
     def pods(self, kind: Kind, name: str) -> list[Unstructured]:
         """The pods of a job of that kind and name."""
         items, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
@@ -213,10 +224,10 @@ class JobLookup:
                 self._queues[name] = Queueing(self._kube, queue, self._namespace, group or name)
                 self._queues[name].began(age(job))
         except Forbidden:
-            words = f"{queue.kind}:{queue.name}".rstrip(":")
+            role = f"--namespace {shlex.quote(self._namespace)} --queue {shlex.quote(f'{queue.kind}:{queue.name}')}"
             not_seen.append(
                 f"what the queue says: no right to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
-                f"printed by seatrial rbac --tenant --namespace {shlex.quote(self._namespace)} --queue {shlex.quote(words)}"
+                f"printed by seatrial rbac --tenant {role.rstrip(':')}"
             )
             return None, queue.kind
         queueing = self._queues[name]

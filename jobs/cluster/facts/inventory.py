@@ -328,7 +328,7 @@ def _trouble(status: Unstructured) -> str:
 
 
 _GPU = re.compile(r"/(?:gpu|mig-|i915|xe$)|^habana\.ai/gaudi")
-"""nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe, habana.ai/gaudi: their device plugins' names."""
+"""nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe, habana.ai/gaudi: by their device plugins."""
 
 
 def pod_requests(spec: Unstructured) -> dict[str, int]:

@@ -1,0 +1,45 @@
+"""Whose the fault is where a user has asked for it: a trial asks for what its cluster has to give, a user's job may not.
+
+A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..cluster.facts.inventory import pod_requests
+from ..cluster.facts.scheduling import rooms, unmatched
+from ..cluster.unstructured import Unstructured, as_map
+from ..faults.catalogue import PROGRAM, read_text
+from .state import ERR_PROGRAM
+from .symptoms import NOT_STARTED, PodSymptom
+
+
+def of_user(cause: PodSymptom, pod: Unstructured | None, nodes: Sequence[Unstructured], wanted: int) -> PodSymptom:
+    """Return the cause as that of a user's job of so many pods, of which `pod` is the one that shows it."""
+    if cause.fault == "queue.quota-short" or (cause.rank == NOT_STARTED and cause.failure == PROGRAM):
+        return replace(cause, err_class=ERR_PROGRAM)
+    if cause.fault not in ("job.unschedulable", "gang.partial") or pod is None or not nodes:
+        return cause
+    if text := unmatched(pod, nodes):
+        return replace(cause, err_class=ERR_PROGRAM, suggestion=text)
+    return _of_size(cause, pod, nodes, wanted) if "Insufficient" in cause.issue.message else cause
+
+
+def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int) -> PodSymptom:
+    """Tell a job that is larger than the nodes from one that waits for others, and both from nodes that lack devices."""
+    offered, built = rooms(pod, nodes), rooms(pod, nodes, "capacity")
+    if offered is None or built is None or built >= wanted > offered:
+        return cause
+    if offered >= wanted:
+        busy = read_text("scheduler", f"{cause.issue.message}; in use by other workloads")
+        return replace(cause.advised(busy), err_class=None, hopeless=False)
+    size = " and ".join(f"{amount} {name}" for name, amount in pod_requests(as_map(pod.get("spec"))).items())
+    return replace(
+        cause,
+        err_class=ERR_PROGRAM,
+        suggestion=f"it asks for {wanted} x {size}, and all nodes together hold {built} such pods: it never starts whole",
+        remedy="ask for fewer pods, or for less in each; cancel this one, whose ranks hold GPUs for it meanwhile",
+        hopeless=True,
+    )
