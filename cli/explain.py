@@ -205,7 +205,7 @@ class _Workload:
         else:
             jobs = JobLookup(self.kube)
             self.seen, self.pods = jobs.whole(name, kind)
-        for shown, chunks in open_containers(self.kube, self.pods):
+        for shown, chunks in open_containers(self.kube, self.pods, must=self.seen is None):
             yield shown, nccl.watched(self.evidence, shown, chunks)
 
     @property

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cli.job_run import add_options, document, run, show, split, status_code
+from cli.job_run import add_options, document, last_words, run, show, show_words, split, status_code
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
 from reports.plain import plain
@@ -101,11 +101,13 @@ def _main(arguments: Sequence[str]) -> int:
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
     seen = jobs.look(options.name)
+    words = last_words(lambda: jobs.logs(options.name), seen)
     there = bool(seen.replicas) or jobs.find(options.name)[1] is not None
     if options.json:
-        print(json.dumps(document(options.name, jobs.namespace, seen)))
+        print(json.dumps(document(options.name, jobs.namespace, seen) | {"last_words": words}))
     elif there or seen.state is not JobState.UNKNOWN:
         show(options.name, seen, "" if there else ", as its events tell")
+        show_words(words)
     return status_code(seen) if there else refuse("job status", jobs.absent(options.name))
 
 

@@ -78,7 +78,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
-def last_words(pod: str, lines: Sequence[str]) -> list[str]:
+def words_of(pod: str, lines: Sequence[str]) -> list[str]:
     """Return the first line by which a program failed, as the log analyzer finds it, and its traceback's last line."""
     words: list[str] = []
     partial = nccl.read([(pod, [("\n".join(lines) + "\n").encode("utf-8", "replace")])])

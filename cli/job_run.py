@@ -196,8 +196,31 @@ def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
 def _last_words(handle: JobHandle, seen: Seen) -> dict[str, list[str]]:
     """Return the last lines of the pod that the cause is about; else those of all that are left."""
     logs = {pod: lines for pod, lines in handle.logs(_LAST_WORDS).items() if lines}
-    subject = seen.analysis.subject if seen.analysis is not None else ""
-    return {subject: logs[subject]} if subject in logs else logs
+    pod = seen.analysis.pod if seen.analysis is not None else ""
+    return {pod: logs[pod]} if pod in logs else logs
+
+
+def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[str, list[str]]:
+    """Return what the program of the rank that failed first said of it; `logs` are asked for only where one has."""
+    failed = sorted((r for r in seen.replicas if r.phase == "Failed" and r.pod), key=lambda each: each.since)
+    pods = ([seen.analysis.pod] if seen.analysis is not None else []) + [each.pod for each in failed]
+    if seen.state is not JobState.ERROR and not failed:
+        return {}
+    from cli.job_answer import words_of  # noqa: PLC0415 -- it brings the analyzer of logs
+
+    told = logs()
+    for pod in pods:
+        if words := words_of(pod, told.get(pod, [])):
+            return {pod: words}
+    return {}
+
+
+def show_words(words: Mapping[str, list[str]]) -> None:
+    """Print what the program said, below the pod's name."""
+    for pod, lines in words.items():
+        print(f"\n{plain(pod)} said:")
+        for line in lines:
+            print(f"  {plain(line)}")
 
 
 def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:

@@ -46,8 +46,13 @@ def hint(text: str) -> str:
     return f"; from the cluster, only {', '.join(f'{word}/NAME' for word in kinds)} can be read"
 
 
-def open_containers(kube: Kube, pods: Iterable[Unstructured]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
+def open_containers(
+    kube: Kube, pods: Iterable[Unstructured], *, must: bool = True
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next.
+
+    ``must``: that none has a log yet is an error, since nothing else is known of them.
+    """
     opened, refused = 0, None
     for pod in pods:
         pod_name = name_of(pod)
@@ -62,7 +67,7 @@ def open_containers(kube: Kube, pods: Iterable[Unstructured]) -> Iterator[tuple[
                 if error.status not in {400, 404}:
                     raise
                 refused = refused or error  # it waits to start, or its older log is gone
-    if not opened and refused is not None:
+    if must and not opened and refused is not None:
         raise refused
 
 

@@ -86,7 +86,8 @@ def what_happened(job: Job) -> Iterator[Part]:
         yield _causes(job)
     elif _asks_for_more(job):
         yield Part(title="What to do", lead=f"Run it again: {job['advice']}.")
-    yield Part(lead=" · ".join(_facts(job)))
+    if job["nccl_lines"] or "standing" not in job:
+        yield Part(lead=" · ".join(_facts(job)))
     if job.get("around"):
         yield Part(title="What happened around it (UTC)", items=list(_around(job)))
     if job.get("places"):
