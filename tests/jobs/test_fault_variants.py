@@ -7,7 +7,7 @@ import re
 import pytest
 
 from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, catalogue, formed, read_text, worded
-from jobs.faults.variants import Variant
+from jobs.faults.variants import Variant, fill, told_of
 
 ALL = [(fault, each) for fault, entry in catalogue().items() for each in entry.variants]
 SPOKEN = [(fault, each) for fault, each in ALL if each.who]

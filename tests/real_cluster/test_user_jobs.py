@@ -60,9 +60,8 @@ def asked(bench, name, condition, *rights):
     explained = bench.command(["explain", f"job/{name}", *common[1:], "--no-exec", "--format", "json"])
     (document,) = json.loads(explained.stdout)["jobs"]
     print(text.stdout, explained.stdout[:3000])
-    assert "NAMESPACE" not in text.stdout and "trial" not in text.stdout.replace("localqueue/trial", "").replace(
-        image.TRIAL, ""
-    ), text.stdout
+    for words in ("NAMESPACE", "the trial", "of a trial", "report's", " POD", "=IMAGE"):
+        assert words not in text.stdout, text.stdout
     assert bench.refused() == []
     return *answers[-1], document
 
