@@ -165,7 +165,8 @@ class _Judgement(JobSymptoms):
         cause = self._torn(cause)
         if self.outside and not is_trial(self.raw):
             pod = next((each for each in self.pods if name_of(each) == cause.pod), None)
-            cause = of_user(cause, pod, list(self.nodes.values()), self.desired_pods())
+            held = sum(gpus_of(as_map(each.get("spec"))) for each in self.living() if node_of(each))
+            cause = of_user(cause, pod, list(self.nodes.values()), self.desired_pods(), held)
         return self._analysis(cause, candidates)
 
     def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:

@@ -19,8 +19,9 @@ from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
 from ..cluster.renewal import held
 from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, name_of, phase_of, uid_of
+from ..diagnosis.grace_periods import DELETED_S
 from ..diagnosis.standing import standing
-from ..diagnosis.state import Seen
+from ..diagnosis.state import JobState, Seen
 from ..diagnosis.symptoms import PodSymptom
 from ..diagnosis.verdict import CANCELED_BY, diagnose
 from ..trial.launchers import KINDS, READ, Kind, unread
@@ -106,6 +107,11 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
 
 
+def _names_matter(state: JobState, job: Unstructured | None) -> bool:
+    """Tell whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
+    return job is not None and state not in (JobState.COMPLETE, JobState.CANCELED) and age(job) > DELETED_S
+
+
 class JobLookup:
     """The jobs of one namespace; the client's own where none is given."""
 
@@ -189,7 +195,7 @@ class JobLookup:
         state, replicas, cause = diagnose(
             job, pods, events, nodes, name=name, kind=kind, queue=queue, gang=bool(gang), outside=True
         )
-        missing = missing_service(self._kube, self._namespace, pods) if not state.final or cause is not None else ""
+        missing = missing_service(self._kube, self._namespace, pods) if _names_matter(state, job) else ""
         cause = without_service(missing, state, cause, job) if missing else cause
         lines = standing(state, replicas, gang=gang, now=datetime.datetime.now(datetime.UTC))
         lines += [f"the Service {missing}, which gives the ranks their names, does not exist"] if missing else []

@@ -20,7 +20,12 @@ def pod(name, labels=None, phase="Running", node="n1", gpus=8, **more):
     status = {"phase": phase}
     if phase == "Pending":
         spec.pop("nodeName")
-        reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
+        reason = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available",
+        }
         status["conditions"] = [reason]
     return {"metadata": meta, "spec": spec, "status": status}
 
@@ -75,14 +80,20 @@ CASES = [
 def test_each_pod_is_a_rank_and_the_one_that_waits_is_named(name, raw, pods, size, granted):
     """Whether the object itself may be read, or its pods alone tell."""
     kind, called = BY_NAME[name], raw["metadata"]["name"]
-    strangers = [pod("web-0-x"), pod("jsx", {"jobset.sigs.k8s.io/jobset-name": "jsx"}), pod("y", {"ray.io/cluster": "rays"})]
+    strangers = [
+        pod("web-0-x"),
+        pod("jsx", {"jobset.sigs.k8s.io/jobset-name": "jsx"}),
+        pod("y", {"ray.io/cluster": "rays"}),
+    ]
     mine = [each for each in [*pods, *strangers] if kind.belongs(each, called)]
     assert mine == pods
     job = raw if granted else unread(kind, called, mine)
     state, replicas, analysis = diagnose(job, mine, [], [], name=called, kind=kind, outside=True)
     assert (state, [each.index for each in replicas]) == (JobState.RUNNING, [*range(size)])
     assert [each.phase for each in replicas].count("Pending") == 1
-    assert analysis is not None and analysis.fault == "job.unschedulable" and analysis.pod == pods[-1]["metadata"]["name"]
+    assert (
+        analysis is not None and analysis.fault == "job.unschedulable" and analysis.pod == pods[-1]["metadata"]["name"]
+    )
     lines = standing(state, replicas, gang="", now=NOW)
     assert lines[0].startswith(f"{size - 1} of {size} ranks") and lines[0].endswith("for 60 min")
     assert f"{8 * (size - 1)} GPUs are held by rank" in lines[2] and lines[3] == NO_GANG
@@ -113,7 +124,9 @@ def test_what_is_read_of_pods_alone_ends_as_they_do():
 
 
 def rank(index, phase="Running", issue=None, **more):
-    return Replica(index=index, pod=f"p{index}", phase=phase, readiness_issue=issue, since="2026-01-01T11:59:00Z", **more)
+    return Replica(
+        index=index, pod=f"p{index}", phase=phase, readiness_issue=issue, since="2026-01-01T11:59:00Z", **more
+    )
 
 
 def test_ranks_that_wait_for_one_reason_are_one_line():

@@ -10,7 +10,7 @@ from cli import explain, job
 from jobs.cluster.client.errors import NotFound
 from jobs.cluster.client.kube import path
 from tests.jobs.test_own_jobs import CPU, IMAGE, served
-from tests.waiting import HANG_S, until
+from tests.waiting import until
 
 healthy = served("healthy")
 kueue = served("healthy-kueue")
@@ -142,7 +142,7 @@ def test_a_name_that_nothing_has_is_the_cause(healthy, ask, more, fault, text, b
 def test_a_secret_that_is_missing_is_named_with_the_command_for_it(healthy, ask):
     """Namespace and name are filled in."""
     handle = jobs.Launcher(healthy).create_job(**CPU, command="true", env_secrets=("typo",), name="keys")
-    _, answer, text, _, _ = ask(healthy, "keys", cause("container.config"))
+    _, _, text, _, _ = ask(healthy, "keys", cause("container.config"))
     assert 'secret "typo" not found' in text and "kubectl -n default get secret typo" in text
     handle.cancel()
 

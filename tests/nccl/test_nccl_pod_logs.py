@@ -13,12 +13,7 @@ from jobs.cluster.client.errors import Forbidden, Invalid, NotFound
 from jobs.cluster.client.kube import Kube
 from tests.nccl.logmaker import Maker, sequential, table_of
 
-
-LABELS = (
-    "batch.kubernetes.io/job-name",
-    "training.kubeflow.org/job-name",
-    "jobset.sigs.k8s.io/jobset-name",
-)
+LABELS = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", "jobset.sigs.k8s.io/jobset-name")
 
 
 class Cluster:
