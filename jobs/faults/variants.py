@@ -117,7 +117,7 @@ def told_of(text: str, *, trial: bool) -> str:
     return _BY_SUBJECT.sub(choose, text)
 
 
-_KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE)\b(?![:=.])")
+_KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER)\b(?![:=.])")
 """Words of commands for which a job's answer has the names; not the heads of kubectl's custom columns."""
 
 

@@ -50,6 +50,7 @@ def names_of(cause: FailureAnalysis, job: str, pods: Iterable[Unstructured]) -> 
     containers = as_list(as_map(pod.get("spec")).get("containers"))
     image = str(containers[0].get("image") or "") if containers else ""
     names = {"JOB": job, "POD": name_of(pod) or cause.pod, "NODE": cause.node or node_of(pod), "IMAGE": image}
+    names["WORKER"] = cause.subject if cause.fault == "mpi.ssh-failed" else ""
     return {word: name for word, name in names.items() if name}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from ..trial.launchers import KINDS, READ, Kind, unread
 from ..trial.launchers.queues import KUEUE_GROUP
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY, OF_TRIAL, is_trial
 from .cleanup import delete
+from .containers import explained
 from .creation import JobError
 from .evidence import EvidenceReader
 from .job_causes import advised, age, missing_service, queue_of_job, unsubmitted, without_service
@@ -36,6 +38,8 @@ from .queueing import Queueing
 
 _KINDS = frozenset(kind.kind for kind in READ)
 _GROUPS = ("podgroups", "scheduling.volcano.sh", "get")
+_LAST_WORDS = 50
+"""Lines of mpirun's launcher: it says why it ended in its last."""
 EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
@@ -195,6 +199,8 @@ class JobLookup:
         state, replicas, cause = diagnose(
             job, pods, events, nodes, name=name, kind=kind, queue=queue, gang=bool(gang), outside=True
         )
+        if cause is not None and cause.fault == "job.failed" and kind.multiplexed:
+            cause = explained(cause, itertools.chain.from_iterable(self._tails(pods, _LAST_WORDS).values()))
         missing = missing_service(self._kube, self._namespace, pods) if _names_matter(state, job) else ""
         cause = without_service(missing, state, cause, job) if missing else cause
         lines = standing(state, replicas, gang=gang, now=datetime.datetime.now(datetime.UTC))
@@ -275,7 +281,9 @@ class JobLookup:
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""
-        pods = self.pods(self.kind_of(name), name)
+        return self._tails(self.pods(self.kind_of(name), name), lines)
+
+    def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:
         by_pod = {}
         for pod in pods:
             containers = as_list(as_map(pod.get("spec")).get("containers"))
