@@ -22,7 +22,7 @@ def of_user(
     """Return the cause as that of a user's job of so many pods, which hold so many GPUs; `pod` shows it."""
     if cause.fault == "queue.quota-short" or (cause.rank == NOT_STARTED and cause.failure == PROGRAM):
         return replace(cause, err_class=ERR_PROGRAM)
-    if cause.fault not in ("job.unschedulable", "gang.partial") or pod is None:
+    if cause.fault not in ("job.unschedulable", "gang.partial", "gang.unschedulable") or pod is None:
         return cause
     if not nodes:
         own = (
@@ -31,10 +31,11 @@ def of_user(
         return replace(cause, suggestion=own) if held and "Insufficient" in cause.issue.message else cause
     if text := unmatched(pod, nodes):
         return replace(cause, err_class=ERR_PROGRAM, suggestion=text)
-    return _of_size(cause, pod, nodes, wanted) if "Insufficient" in cause.issue.message else cause
+    short = "Insufficient" in cause.issue.message or cause.fault == "gang.unschedulable"
+    return _of_size(cause, pod, nodes, wanted, held) if short else cause
 
 
-def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int) -> PodSymptom:
+def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int, held: int) -> PodSymptom:
     """Tell a job that is larger than the nodes from one that waits for others, and both from devices that are lost."""
     offered, built = rooms(pod, nodes), rooms(pod, nodes, "capacity")
     if offered is None or built is None or built >= wanted > offered:
@@ -47,6 +48,7 @@ def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured]
         cause,
         err_class=ERR_PROGRAM,
         suggestion=f"it asks for {wanted} x {size}, and all nodes together hold {built} such pods: it never fits",
-        remedy="ask for fewer pods, or for less in each; cancel this one, whose ranks hold GPUs for it meanwhile",
+        remedy="ask for fewer pods, or for less in each"
+        + ("; cancel this one, whose ranks hold GPUs for it meanwhile" if held else ""),
         hopeless=True,
     )

@@ -25,12 +25,15 @@ NO_GANG = (
 )
 
 
-def standing(state: JobState, replicas: Sequence[Replica], *, gang: str, now: datetime.datetime) -> list[str]:
-    """Return the lines; `gang` names what is to start all pods or none, empty where nothing is."""
+def standing(
+    state: JobState, replicas: Sequence[Replica], wanted: int, *, gang: str, now: datetime.datetime
+) -> list[str]:
+    """Return the lines of a job of so many ranks; `gang` names what is to start all or none, empty where nothing is."""
     if not replicas:
         return []
-    lines = list(_ranks(replicas, now))
-    waiting = [each for each in replicas if _waits(each)]
+    lines = list(_ranks(replicas, max(wanted, len(replicas)), now))
+    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps nobody waiting yet.
+    waiting = [each for each in replicas if _waits(each) and (each.pod or each.readiness_issue)]
     if state.final or not waiting:
         return lines
     held = [each for each in replicas if each.held and not each.readiness_issue]
@@ -48,9 +51,8 @@ def _waits(replica: Replica) -> bool:
     return replica.phase == "Pending" or (replica.readiness_issue is not None and replica.phase not in _ENDED)
 
 
-def _ranks(replicas: Sequence[Replica], now: datetime.datetime) -> Iterator[str]:
+def _ranks(replicas: Sequence[Replica], total: int, now: datetime.datetime) -> Iterator[str]:
     """Yield a line for all ranks of one state and one reason, those that run first."""
-    total = len(replicas)
     for what, members in itertools.groupby(sorted(replicas, key=_key), key=lambda each: _key(each)[:3]):
         ranks = sorted(members, key=lambda each: each.index)
         _, verb, reason = what

@@ -164,7 +164,8 @@ class _Judgement(JobSymptoms):
         cause = min(self._causes(candidates), key=self._precedence)
         cause = self._torn(cause)
         if self.outside and not is_trial(self.raw):
-            pod = next((each for each in self.pods if name_of(each) == cause.pod), None)
+            pods = [each for each in self.pods if name_of(each) == cause.pod or "/" in cause.pod or not cause.pod]
+            pod = next(iter(pods), None)
             held = sum(gpus_of(as_map(each.get("spec"))) for each in self.living() if node_of(each))
             cause = of_user(cause, pod, list(self.nodes.values()), self.desired_pods(), held)
         return self._analysis(cause, candidates)

@@ -56,10 +56,9 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
             f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {EVENT_TTL}"
         )
     last = events[-1]
-    return (
-        f"{missing} any more: it was judged, canceled, or outlived by its time (deadlines.ttl_s); its last event "
-        f"is of {last.when or 'an unknown time'}: {last}"
-    )
+    trials = "judged, canceled, or outlived by its time (deadlines.ttl_s)"
+    became = trials if name.startswith(f"{OF_TRIAL}-") else "deleted, or removed some time after its end"
+    return f"{missing} any more: it was {became}; its last event is of {last.when or 'an unknown time'}: {last}"
 
 
 def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
@@ -203,7 +202,8 @@ class JobLookup:
             cause = explained(cause, itertools.chain.from_iterable(self._tails(pods, _LAST_WORDS).values()))
         missing = missing_service(self._kube, self._namespace, pods) if _names_matter(state, job) else ""
         cause = without_service(missing, state, cause, job) if missing else cause
-        lines = standing(state, replicas, gang=gang, now=datetime.datetime.now(datetime.UTC))
+        wanted = kind.size(job) if job is not None else len(replicas)
+        lines = standing(state, replicas, wanted, gang=gang, now=datetime.datetime.now(datetime.UTC))
         lines += [f"the Service {missing}, which gives the ranks their names, does not exist"] if missing else []
         told = advised(cause, self._namespace, name, pods, trial=is_trial(job)) if cause is not None else None
         return Seen(state, replicas, told, tuple(lines), tuple(not_seen))
@@ -296,9 +296,7 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        with contextlib.suppress(
-            ClusterError
-        ):  # a note for who looks meanwhile; without it, it is canceled all the same
+        with contextlib.suppress(ClusterError):  # a note for who looks meanwhile; it is canceled without it, too
             by = f"{self._kube.whoami() or 'an unnamed account'} with seatrial"
             self._kube.patch(self.place(name), {"metadata": {"annotations": {CANCELED_BY: by}}})
         wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)

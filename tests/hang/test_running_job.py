@@ -179,6 +179,9 @@ class NoExec:
 
     list = get
 
+    def require(self, verb, resource, **_):
+        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no right to {verb} {resource}")
+
 
 def pod(name, **status):
     containers = [{"name": "proxy"}, {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]

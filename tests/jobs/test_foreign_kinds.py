@@ -94,7 +94,7 @@ def test_each_pod_is_a_rank_and_the_one_that_waits_is_named(name, raw, pods, siz
     assert (
         analysis is not None and analysis.fault == "job.unschedulable" and analysis.pod == pods[-1]["metadata"]["name"]
     )
-    lines = standing(state, replicas, gang="", now=NOW)
+    lines = standing(state, replicas, size, gang="", now=NOW)
     assert lines[0].startswith(f"{size - 1} of {size} ranks") and lines[0].endswith("for 60 min")
     assert f"{8 * (size - 1)} GPUs are held by rank" in lines[2] and lines[3] == NO_GANG
 
@@ -133,7 +133,7 @@ def test_ranks_that_wait_for_one_reason_are_one_line():
     """Names and numbers in a message do not make two reasons of one; another reason does."""
     waiting = [rank(n, "Pending", Issue("FailedMount", f"volume for p{n} times out")) for n in (2, 3)]
     other = rank(4, "Pending", Issue("ErrImagePull", "not found"))
-    lines = standing(JobState.RUNNING, [rank(0, held=True), rank(1, held=True), *waiting, other], gang="", now=NOW)
+    lines = standing(JobState.RUNNING, [rank(0, held=True), rank(1, held=True), *waiting, other], 5, gang="", now=NOW)
     assert [line.partition(" for ")[0] for line in lines[:3]] == [
         "2 of 5 ranks (0-1) run",
         "1 of 5 ranks (4) waits",
@@ -145,7 +145,7 @@ def test_ranks_that_wait_for_one_reason_are_one_line():
 def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_for_others():
     """Near misses: all wait, all run, one rank, an end."""
     half = [rank(0, gpus=8, held=True), rank(1, "Pending", Issue("Unschedulable", "x"))]
-    assert standing(JobState.RUNNING, half, gang="kueue", now=NOW)[2:] == [
+    assert standing(JobState.RUNNING, half, 2, gang="kueue", now=NOW)[2:] == [
         "8 GPUs are held by rank 0, which can only wait for it",
         "kueue has started only some of its pods",
     ]
@@ -153,10 +153,17 @@ def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_fo
         (JobState.PENDING, [rank(n, "Pending", Issue("Unschedulable", "x")) for n in range(2)]),
         (JobState.RUNNING, [rank(n, gpus=8, held=True) for n in range(2)]),
         (JobState.PENDING, [rank(0, "Pending", Issue("Unschedulable", "x"))]),
+        (JobState.RUNNING, [rank(0, gpus=8, held=True), Replica(index=1)]),
         (JobState.ERROR, [rank(0, "Failed"), rank(1, "Pending", Issue("Unschedulable", "x"))]),
     ):
-        assert not [line for line in standing(state, replicas, gang="", now=NOW) if "held" in line or "gang" in line]
-    assert standing(JobState.UNKNOWN, [], gang="", now=NOW) == []
+        assert not [
+            line
+            for line in standing(state, replicas, len(replicas), gang="", now=NOW)
+            if "held" in line or "gang" in line
+        ]
+    (failed,) = standing(JobState.ERROR, [rank(1, "Failed")], 2, gang="", now=NOW)  # the other rank's pod is gone
+    assert failed == "1 of 2 ranks (1) has failed for 60 s"
+    assert standing(JobState.UNKNOWN, [], 0, gang="", now=NOW) == []
 
 
 def test_numbers_are_written_as_people_do():

@@ -15,6 +15,7 @@ from tests.waiting import until
 healthy = served("healthy")
 kueue = served("healthy-kueue")
 mpi = served("healthy-mpijob")
+volcano = served("healthy-volcano")
 LABEL = "kueue.x-k8s.io/queue-name"
 
 
@@ -292,4 +293,15 @@ def test_an_mpijob_whose_image_has_no_sshd_is_one_answer(mpi, ask):
     assert answer["failure_analysis"]["err_class"] == "ERR_PROGRAM" and explained == 1
     assert f"--image={IMAGE}" in text and "kubectl -n default run sshd" in text
     assert document["failure_class"] == "program"
+    handle.cancel()
+
+
+def test_a_gang_of_volcano_that_never_fits_is_the_jobs_own_fault(volcano, ask):
+    """In the PodGroup's words; no rank runs, and none holds a GPU."""
+    handle = jobs.Launcher(volcano).create_job(
+        image=IMAGE, command="true", gpu_count=8, num_nodes=3, queue="volcano", guard=False, name="gang"
+    )
+    _, answer, text, explained, _ = ask(volcano, "gang", cause("gang.unschedulable"))
+    assert answer["failure_analysis"]["err_class"] == "ERR_PROGRAM" and "3 x 8 nvidia.com/gpu" in text
+    assert "3/3 tasks in gang unschedulable" in text and "held by" not in text and explained == 1
     handle.cancel()
