@@ -171,7 +171,9 @@ class JobLookup:
     def kind_of(self, name: str, word: str = "") -> Kind:
         """What kind of object launches its pods; an Indexed Job where there is none."""
         kind, job = self.find(name, word)
-        return kind if job else next((each for each in self._hidden if self.pods(each, name)), kind)
+        if job is not None:
+            return kind
+        return next((each for each in self._hidden if (made := self.pods(each, name)) and each.shown_by(made[0])), kind)
 
     def look(self, name: str, uid: str = "", word: str = "") -> Seen:
         """Return the state of any job in our namespace, its ranks, and what is wrong with it, if anything.
@@ -182,7 +184,8 @@ class JobLookup:
         pods = self.pods(kind, name)
         hidden = self._hidden if job is None else ()
         for each in hidden:  # who may not get the object sees its pods all the same
-            if made := self.pods(each, name):
+            made = self.pods(each, name)
+            if made and each.shown_by(made[0]):
                 kind, pods, job = each, made, unread(each, name, made)
                 break
         events = self._optional(path("events", namespace=self._namespace))

@@ -4,9 +4,11 @@ import datetime
 
 import pytest
 
+from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.diagnosis.standing import NO_GANG, ranges, standing
 from jobs.diagnosis.state import Issue, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
+from jobs.run.job_lookup import JobLookup
 from jobs.trial.launchers import READ, unread
 
 BY_NAME = {kind.name: kind for kind in READ}
@@ -168,3 +170,64 @@ def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_fo
 
 def test_numbers_are_written_as_people_do():
     assert ranges([3, 0, 1, 2, 5, 9, 8]) == "0-3, 5, 8-9" and ranges([]) == ""
+
+
+class Tenant:
+    """A cluster whose account may see pods, events and Services, and no object of an operator."""
+
+    server, namespace = "https://api.example", "team"
+
+    def __init__(self, pods):
+        self.pods, self.asked = pods, []
+
+    def require(self, verb, resource, **_):
+        raise Forbidden(f"{self.server}: {resource}", status=403, message=f"no right to {verb} {resource}")
+
+    def get(self, url, **_):
+        self.asked.append(url)
+        raise NotFound(f"{self.server}: GET {url}", status=404, reason="NotFound", message="not found")
+
+    def list(self, url, **more):
+        self.asked.append(url)
+        return (self.pods, "") if url.endswith("/pods") and "labelSelector" in more else ([], "")
+
+
+@pytest.mark.parametrize(("name", "raw", "pods", "size"), CASES, ids=[case[0] for case in CASES])
+def test_who_may_not_get_the_object_is_answered_by_its_pods(name, raw, pods, size):
+    """No request goes beyond what is granted; a Job of that name, which may be read, is not there."""
+    kube = Tenant(pods)
+    seen = JobLookup(kube).look(raw["metadata"]["name"])
+    assert (seen.state, len(seen.replicas), seen.analysis.fault) == (JobState.RUNNING, size, "job.unschedulable")
+    assert any("GPUs are held by" in line for line in seen.standing)
+    assert not [url for url in kube.asked if BY_NAME[name].resource in url]
+    assert JobLookup(kube).look("other").state is JobState.UNKNOWN
+
+
+def test_the_queue_that_may_not_be_read_is_named_with_the_role_for_it():
+    """What is not seen is listed, and the rest is told."""
+    gang = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
+    pods = [each | {"metadata": each["metadata"] | gang} for each in ray_pods()]
+    seen = JobLookup(Tenant(pods)).look("ray")
+    (text,) = seen.not_seen
+    assert "no right to get podgroups.scheduling.volcano.sh in team" in text
+    assert text.endswith("seatrial rbac --tenant --namespace team --queue volcano")
+    assert "volcano has started only some of its pods" in seen.standing
+
+
+TRAINING = "training.kubeflow.org/"
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        ({f"{TRAINING}job-name": "k", f"{TRAINING}job-role": "worker"}, "mpijob"),
+        (
+            {f"{TRAINING}job-name": "k", f"{TRAINING}job-role": "master", f"{TRAINING}replica-type": "master"},
+            "pytorchjob",
+        ),
+        ({f"{TRAINING}job-name": "k", f"{TRAINING}replica-type": "worker"}, "pytorchjob"),
+        ({"jobset.sigs.k8s.io/jobset-name": "k"}, "jobset"),
+    ],
+)
+def test_operators_that_share_a_label_are_told_apart(labels, kind):
+    assert JobLookup(Tenant([pod("k-0", labels)])).kind_of("k").name == kind
