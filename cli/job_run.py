@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
 _OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 _LAST_WORDS = 20
+_EXITED = ("job.failed", "container.oom")  # also of a container that is started again and again
 _DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watcher.py)
 
 
@@ -204,7 +205,8 @@ def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[
     """Return what the program of the rank that failed first said of it; `logs` are asked for only where one has."""
     failed = sorted((r for r in seen.replicas if r.phase == "Failed" and r.pod), key=lambda each: each.since)
     pods = ([seen.analysis.pod] if seen.analysis is not None else []) + [each.pod for each in failed]
-    if seen.state is not JobState.ERROR and not failed:
+    exited = seen.analysis is not None and seen.analysis.fault in _EXITED
+    if seen.state is not JobState.ERROR and not failed and not exited:
         return {}
     from cli.job_answer import words_of  # noqa: PLC0415 -- it brings the analyzer of logs
 

@@ -58,7 +58,7 @@ def _ranks(replicas: Sequence[Replica], total: int, now: datetime.datetime) -> I
         _, verb, reason = what
         count = f"{len(ranks)} of {total} ranks" if total > 1 else "the rank"
         named = f" ({ranges(each.index for each in ranks)})" if 1 < total != len(ranks) else ""
-        long = _long(min((each.since for each in ranks if each.since), default=""), now)
+        long = _long(min((each.since for each in ranks if each.since), default=""), now, over=verb in _OVER)
         said = f": {next(str(each.readiness_issue) for each in ranks if each.readiness_issue)}" if reason else ""
         where = f" on {ranks[0].node}" if len(ranks) == 1 and ranks[0].node else ""
         yield safe(f"{count}{named} {_verb(verb, len(ranks) if total > 1 else 1)}{where}{long}{said}", _REASON + 200)
@@ -68,15 +68,16 @@ _ONE = {
     "run": "runs",
     "wait": "waits",
     "are not ready": "is not ready",
-    "have failed": "has failed",
-    "have ended well": "has ended well",
+    "failed": "failed",
+    "ended well": "ended well",
     "are being deleted": "is being deleted",
     "are gone": "is gone",
 }
 """In the order in which they are told."""
+_OVER = ("failed", "ended well")
 _BY_PHASE = {
-    "Succeeded": "have ended well",
-    "Failed": "have failed",
+    "Succeeded": "ended well",
+    "Failed": "failed",
     "Gone": "are gone",
     "Terminating": "are being deleted",
     "Pending": "wait",
@@ -94,18 +95,18 @@ def _key(replica: Replica) -> tuple[int, str, str, int]:
     return list(_ONE).index(verb), verb, reason, replica.index
 
 
-def _long(since: str, now: datetime.datetime) -> str:
-    """Say for how long; nothing where the clocks say less than a second, or no time is known."""
+def _long(since: str, now: datetime.datetime, *, over: bool) -> str:
+    """Say for how long, or how long ago; nothing where the clocks say less than a second, or no time is known."""
     try:
         seconds = (now - datetime.datetime.fromisoformat(since)).total_seconds()
     except (TypeError, ValueError):
         return ""
     if seconds < 1:
         return ""
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f" for {seconds // unit:.0f} {name}"
-    return f" for {seconds:.0f} s"
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    size, unit = next((each for each in units if seconds >= 2 * each[0]), units[-1])
+    lasted = f"{seconds // size:.0f} {unit}"
+    return f" {lasted} ago" if over else f" for {lasted}"
 
 
 def _named(names: str, number: int) -> str:

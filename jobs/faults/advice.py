@@ -59,14 +59,15 @@ def explain(
             "layer": "",
             "failure": "unknown",
         }
+    form = None if own and fault_id in own else trial  # what a user wrote may have [[ for a shell
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
     entry["confirm"] = _with_nodes(entry["confirm"], others)
     for key in ("confirm", "remedy"):
         text = (advice or {}).get(key)  # names of a message are in it, quoted: of the rest the namespace alone is known
-        filled = fill(text or entry[key], "" if text else subject, namespace, trial=trial)
+        filled = fill(text or entry[key], "" if text else subject, namespace, trial=form)
         entry[key] = named(filled, names or {})
     for key in ("title", "meaning"):
-        entry[key] = told_of(entry[key], trial=trial)
+        entry[key] = told_of(entry[key], trial=form)
     return entry
 
 

@@ -104,11 +104,13 @@ def last_words(text: str) -> str:
 _BY_SUBJECT = re.compile(r"\s?\[\[(.*?)(?:\|\|(.*?))?\]\]", re.DOTALL)
 
 
-def told_of(text: str, *, trial: bool) -> str:
-    """Return a text of the catalogue as it is told of a trial or of anybody else's job.
+def told_of(text: str, *, trial: bool | None) -> str:
+    """Return a text of the catalogue as it is told of a trial or of anybody else's job; None: a text that has no marks.
 
     [[of a trial||of any other job]] stands in it where the words differ; without the second part nothing is told.
     """
+    if trial is None:
+        return text
 
     def choose(match: re.Match[str]) -> str:
         chosen = match[1] if trial else match[2] or ""
@@ -126,7 +128,7 @@ def named(text: str, names: Mapping[str, str]) -> str:
     return _KNOWN.sub(lambda word: shlex.quote(names[word[0]]) if names.get(word[0]) else word[0], text)
 
 
-def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool = True) -> str:
+def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool | None = True) -> str:
     """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
 
     The values come from the cluster and the command goes into somebody's shell: they are quoted for it.

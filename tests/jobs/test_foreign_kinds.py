@@ -164,7 +164,7 @@ def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_fo
             if "held" in line or "gang" in line
         ]
     (failed,) = standing(JobState.ERROR, [rank(1, "Failed")], 2, gang="", now=NOW)  # the other rank's pod is gone
-    assert failed == "1 of 2 ranks (1) has failed for 60 s"
+    assert failed == "1 of 2 ranks (1) failed 60 s ago"
     assert standing(JobState.UNKNOWN, [], 0, gang="", now=NOW) == []
 
 
