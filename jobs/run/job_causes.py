@@ -68,8 +68,10 @@ def queue_of_job(kind: Kind, job: Unstructured, pods: list[Unstructured]) -> tup
 
 
 def unsubmitted(kind: Kind, name: str, job: Unstructured) -> PodSymptom | None:
-    """Judge a job that is suspended without the label of a queue: nothing will start it."""
+    """Judge a job that is suspended without the label of a queue: nothing will start it, unless another made it."""
     if as_map(kind.as_job(job).get("spec")).get("suspend") is not True or is_trial(job):
+        return None
+    if as_list(as_map(job.get("metadata")).get("ownerReferences")):  # a JobSet's, say: that one is in the queue
         return None
     inside = any(labels_of(each).get(QUEUE) for each in kind.templates(job))
     text = f"the job is suspended, and no label {QUEUE} names a queue that would start it"

@@ -8,6 +8,7 @@ from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.diagnosis.standing import NO_GANG, ranges, standing
 from jobs.diagnosis.state import Issue, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
+from jobs.run.job_causes import unsubmitted
 from jobs.run.job_lookup import JobLookup
 from jobs.trial.launchers import READ, unread
 
@@ -231,3 +232,18 @@ TRAINING = "training.kubeflow.org/"
 )
 def test_operators_that_share_a_label_are_told_apart(labels, kind):
     assert JobLookup(Tenant([pod("k-0", labels)])).kind_of("k").name == kind
+
+
+def test_a_suspended_job_of_no_queue_is_judged_unless_another_object_made_it():
+    """And where its pod template alone has the label, that is said."""
+    kind, template = BY_NAME["indexed"], {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+    job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
+    symptom = unsubmitted(kind, "j", job)
+    assert (
+        symptom is not None
+        and symptom.fault == "queue.unnamed"
+        and "its pod template has that label" in str(symptom.issue)
+    )
+    owned = job | {"metadata": {"name": "j", "ownerReferences": [{"kind": "JobSet", "name": "js", "uid": "u"}]}}
+    running = job | {"spec": {"suspend": False, "template": template}}
+    assert unsubmitted(kind, "j", owned) is None and unsubmitted(kind, "j", running) is None
