@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checks.profiles.errors import ProfileError
-from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
+from cli.job_answer import tell
+from cli.pod_logs import cluster_name, hint, open_containers, telling
 from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs import nccl
@@ -29,6 +30,7 @@ from reports.record import EXIT_CODES, worst
 if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
+    from jobs.diagnosis.state import Seen
     from jobs.nccl.bandwidth.hardware import Said
     from jobs.nccl.job_document import Expected, JobDocument
 
@@ -65,9 +67,11 @@ def parser() -> Parser:
     return made
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print what the logs say; the exit code is that of the worst job."""
+def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
+    """Print what the logs say; the exit code is that of the worst job. `of_jobs`: names are those of jobs."""
     options = parser().parse_args(list(arguments))
+    if of_jobs:
+        options.logs = [name if "/" in name else f"job/{name}" for name in options.logs]
     try:
         profile = _profile(options.profile) if options.profile else None
         if own := [Path(place) for place in (options.faults, profile and profile.faults) if place]:
@@ -118,6 +122,9 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     reported = trials.jobs(expect) if trials.readers else []
     if named:
         logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
+    if alone and workload.seen is not None and len(logs) != 1 and not reported:
+        logs = nccl.conclude(partial, expect, one_job={name for job in logs for name in job["files"]})
+        logs = logs or nccl.conclude(nccl.read([(options.logs[0], [])]), expect, one_job=True)
     jobs = logs + reported
     if hangs != [HangEvidence()]:
         jobs = nccl.conclude_hang(hangs, jobs, partial, workload.tail)
@@ -133,6 +140,8 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         workload.tell_manifest(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
+    if alone and jobs and workload.seen is not None:
+        tell(jobs[0], named[options.logs[0]][1], workload.namespace, workload.seen)
         if (job["nccl_version"] or "").startswith("RCCL"):
             nccl.tell_of_amd(job)
     return jobs
@@ -190,13 +199,26 @@ class _Workload:
     named: dict[str, tuple[str, str]]
     kube: Kube | None = None
     pods: list[Unstructured] = field(default_factory=list)
+    seen: Seen | None = None
 
     def open(self, kind: str, name: str) -> Iterator[Any]:
         """Yield the logs of a workload's containers."""
+        from jobs.cluster.client.kube import path  # noqa: PLC0415 -- most logs are files
+        from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- as above
+
         self.kube = connect(self.options)
-        self.pods = pods_of(self.kube, kind, name)
-        for shown, chunks in open_containers(self.kube, self.pods):
+        if kind == "pod":
+            self.pods = [self.kube.get(path("pods", name, namespace=self.kube.namespace))]
+        else:
+            jobs = JobLookup(self.kube)
+            self.seen, self.pods = jobs.whole(name, kind)
+        for shown, chunks in open_containers(self.kube, self.pods, must=self.seen is None):
             yield shown, nccl.watched(self.evidence, shown, chunks)
+
+    @property
+    def namespace(self) -> str:
+        """Where the workload is."""
+        return self.kube.namespace if self.kube is not None else ""
 
     def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Return a stream's chunks; what it says of a hang, and RAS's answers in it, are added at its end."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from checks.profiles.errors import ProfileError
-from cli.job_run import add_options, document, print_manifests, run, show, split, status_code
+from cli.job_run import add_options, document, last_words, print_manifests, run, show, show_words, split, status_code
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.diagnosis.state import JobState
 from reports.plain import plain
@@ -46,7 +46,7 @@ def parser() -> Parser:
             "seatrial job attach seatrial-k3v9x2m7pq --out report",
         ),
     )
-    kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|logs|attach|cancel")
+    kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|explain|logs|attach|cancel")
     text = "create a job, follow it to its end, say what became of it; Ctrl-C cancels it"
     usage = "seatrial job run --image IMAGE [options] -- PROGRAM ARGUMENT..."
     one = kinds.add_parser("run", help=text, description=text, usage=usage)
@@ -54,6 +54,7 @@ def parser() -> Parser:
     add_options(one)
     for action, text in (
         ("status", "its state, its pods, and what is wrong with it, if anything"),
+        ("explain", "what its logs say besides, as seatrial explain job/NAME, whose options it takes"),
         ("logs", "the last lines of every pod, redacted"),
         ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
@@ -76,7 +77,15 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one of the five for one job; the exit code is that of the epilog."""
+    """Do one of the six for one job; the exit code is that of the epilog."""
+    if arguments[:1] == ["explain"]:
+        from cli.explain import main as explain  # noqa: PLC0415 -- it brings the analyzer of logs
+
+        return explain(arguments[1:], of_jobs=True)
+    return _main(arguments)
+
+
+def _main(arguments: Sequence[str]) -> int:
     words, command = split(arguments)
     options = parser().parse_args(words if words[:1] == ["run"] else list(arguments))
     if options.action != "run" and not NAME.fullmatch(options.name):
@@ -101,14 +110,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
-    from jobs.run.handle import Seen  # noqa: PLC0415 -- as above
-
-    seen = Seen(*jobs.look(options.name))
+    seen = jobs.look(options.name)
+    words = last_words(lambda: jobs.logs(options.name), seen)
     there = bool(seen.replicas) or jobs.find(options.name)[1] is not None
     if options.json:
-        print(json.dumps(document(options.name, jobs.namespace, seen)))
+        print(json.dumps(document(options.name, jobs.namespace, seen) | {"last_words": words}))
     elif there or seen.state is not JobState.UNKNOWN:
-        show(options.name, jobs.namespace, seen, "" if there else ", as its events tell")
+        show(options.name, seen, "" if there else ", as its events tell")
+        show_words(words)
     return status_code(seen) if there else refuse("job status", jobs.absent(options.name))
 
 

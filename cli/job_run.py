@@ -7,24 +7,25 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tabulate import tabulate
 
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
-from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState, Seen
 from jobs.trial.job_spec import LAUNCHERS
 from reports.plain import plain
 
 if TYPE_CHECKING:
-    from jobs.run.handle import JobHandle, Seen
+    from jobs.run.handle import JobHandle
     from jobs.run.logs import Follower
 
 INFRASTRUCTURE, PROGRAM, INTERRUPTED = 1, 11, 2
 _OF_CLASS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 _LAST_WORDS = 20
+_EXITED = ("job.failed", "container.oom")  # also of a container that is started again and again
 _DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watcher.py)
 
 
@@ -152,7 +153,7 @@ def _follow(handle: JobHandle, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(handle.name, handle.namespace, last) | {"last_words": words}))
     else:
-        show(handle.name, handle.namespace, last)
+        show(handle.name, last)
         for pod, lines in words.items():
             print(f"\nlast words of {plain(pod)}:")
             for line in lines:
@@ -221,8 +222,32 @@ def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
 def _last_words(handle: JobHandle, seen: Seen) -> dict[str, list[str]]:
     """Return the last lines of the pod that the cause is about; else those of all that are left."""
     logs = {pod: lines for pod, lines in handle.logs(_LAST_WORDS).items() if lines}
-    subject = seen.analysis.subject if seen.analysis is not None else ""
-    return {subject: logs[subject]} if subject in logs else logs
+    pod = seen.analysis.pod if seen.analysis is not None else ""
+    return {pod: logs[pod]} if pod in logs else logs
+
+
+def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[str, list[str]]:
+    """Return what the program of the rank that failed first said of it; `logs` are asked for only where one has."""
+    failed = sorted((r for r in seen.replicas if r.phase == "Failed" and r.pod), key=lambda each: each.since)
+    pods = ([seen.analysis.pod] if seen.analysis is not None else []) + [each.pod for each in failed]
+    exited = seen.analysis is not None and seen.analysis.fault in _EXITED
+    if seen.state is not JobState.ERROR and not failed and not exited:
+        return {}
+    from cli.job_answer import words_of  # noqa: PLC0415 -- it brings the analyzer of logs
+
+    told = logs()
+    for pod in pods:
+        if words := words_of(pod, told.get(pod, [])):
+            return {pod: words}
+    return {}
+
+
+def show_words(words: Mapping[str, list[str]]) -> None:
+    """Print what the program said, below the pod's name."""
+    for pod, lines in words.items():
+        print(f"\n{plain(pod)} said:")
+        for line in lines:
+            print(f"  {plain(line)}")
 
 
 def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
@@ -232,31 +257,36 @@ def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
         "namespace": namespace,
         "state": seen.state,
         "replicas": [asdict(replica) for replica in seen.replicas],
+        "standing": seen.standing,
         "failure_analysis": asdict(seen.analysis) if seen.analysis else None,
+        "not_seen": seen.not_seen,
     }
 
 
-def show(name: str, namespace: str, seen: Seen, note: str = "") -> None:
-    """Print the state, a line for each pod, and the cause where something is wrong."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs it
-
+def show(name: str, seen: Seen, note: str = "") -> None:
+    """Print the state, a line for each pod, how the ranks stand, and the cause where something is wrong."""
     print(f"{name}: {seen.state}{note}")
     rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in seen.replicas]
     if rows := [row for row in rows if row[1] or row[4]]:
         print(tabulate(rows, headers=["rank", "pod", "node", "phase", "why it is not ready"], disable_numparse=True))
-    if seen.analysis is None:
-        return
-    analysis = seen.analysis
-    advice = {"confirm": analysis.confirm, "remedy": analysis.remedy}
-    entry = explain(analysis.fault, analysis.subject, namespace, advice=advice)
-    blame = f" ({analysis.err_class})" if analysis.err_class else ""
-    print(f"\n{analysis.fault}: {entry['title']}{blame}")
-    print(f"  {plain(analysis.subject)}: {plain(analysis.observed)}, expected {plain(analysis.expected)}")
-    if analysis.suggestion and analysis.suggestion != entry["remedy"]:
-        print(f"  {plain(analysis.suggestion)}")
-    for key in ("confirm", "remedy"):
-        if entry.get(key):
-            print(f"  {key}: {plain(entry[key])}")
+    for line in told(seen):
+        print(plain(line))
+
+
+def told(seen: Seen) -> Iterator[str]:
+    """Yield how the ranks stand, the one cause with what confirms and repairs it, and what could not be read."""
+    if seen.standing:
+        yield ""
+        yield from seen.standing
+    if (analysis := seen.analysis) is not None:
+        blame = f" ({analysis.err_class})" if analysis.err_class else ""
+        yield ""
+        yield f"{analysis.fault}: {analysis.title}{blame}"
+        yield f"  {analysis.subject}: {analysis.observed}, expected {analysis.expected}"
+        if analysis.suggestion and analysis.suggestion != analysis.remedy:
+            yield f"  {analysis.suggestion}"
+        yield from (f"  {key}: {text}" for key in ("confirm", "remedy") if (text := getattr(analysis, key)))
+    yield from (f"not seen: {text}" for text in seen.not_seen)
 
 
 def pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:

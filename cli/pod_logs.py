@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from jobs.cluster.client.errors import ApiError, NotFound
+from jobs.cluster.client.errors import ApiError
 from jobs.cluster.unstructured import Unstructured, name_of
 
 if TYPE_CHECKING:
@@ -18,24 +18,16 @@ if TYPE_CHECKING:
     from jobs.nccl.job_document import JobDocument
 
 DEADLINE_S = 600.0
-_OPERATOR = "training.kubeflow.org/job-name={}"
-_JOBSET = "jobset.sigs.k8s.io/jobset-name={}"
-SELECTORS = {
-    "job": "job-name={}",  # set by every Kubernetes version (batch/v1 Job controller)
-    "mpijob": _OPERATOR,
-    "pytorchjob": _OPERATOR,
-    "trainjob": _JOBSET,
-    "jobset": _JOBSET,
-}
-"""Kind to the selector of its pods, by the labels that its controller sets."""
-_SHORT = {"po": "pod", "pods": "pod"} | {f"{kind}s": kind for kind in SELECTORS}
+KINDS = ("job", "mpijob", "pytorchjob", "trainjob", "jobset", "rayjob", "statefulset")
+"""The words of what is explained as one job; job/NAME may be of any of them."""
+_SHORT = {"po": "pod", "pods": "pod", "sts": "statefulset"} | {f"{kind}s": kind for kind in KINDS}
 
 
 def cluster_name(text: str) -> tuple[str, str] | None:
     """Return kind and name where a text names a workload as kubectl does (``job/x``, ``pods/x``), else None."""
     kind, slash, name = text.partition("/")
     known = _SHORT.get(kind.lower().partition(".")[0], kind.lower().partition(".")[0])
-    if not slash or not name or "/" in name or (known != "pod" and known not in SELECTORS):
+    if not slash or not name or "/" in name or (known != "pod" and known not in KINDS):
         return None
     return known, name
 
@@ -45,7 +37,7 @@ def hint(text: str) -> str:
     kind, slash, name = text.partition("/")
     if not slash or "/" in name or "." in kind:
         return ""
-    kinds = ["pod", *SELECTORS]
+    kinds = ["pod", *KINDS]
     near = difflib.get_close_matches(kind.lower(), kinds, 1, 0.6)
     if not name:
         return f"; to read from the cluster, write {near[0]}/NAME" if near else ""
@@ -54,8 +46,13 @@ def hint(text: str) -> str:
     return f"; from the cluster, only {', '.join(f'{word}/NAME' for word in kinds)} can be read"
 
 
-def open_containers(kube: Kube, pods: Iterable[Unstructured]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
+def open_containers(
+    kube: Kube, pods: Iterable[Unstructured], *, must: bool = True
+) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next.
+
+    ``must``: that none has a log yet is an error, since nothing else is known of them.
+    """
     opened, refused = 0, None
     for pod in pods:
         pod_name = name_of(pod)
@@ -70,21 +67,8 @@ def open_containers(kube: Kube, pods: Iterable[Unstructured]) -> Iterator[tuple[
                 if error.status not in {400, 404}:
                     raise
                 refused = refused or error  # it waits to start, or its older log is gone
-    if not opened and refused is not None:
+    if must and not opened and refused is not None:
         raise refused
-
-
-def pods_of(kube: Kube, kind: str, name: str) -> list[Unstructured]:
-    """Return the pods of a workload, by name. Raises NotFound where there are none."""
-    from jobs.cluster.client.kube import path  # noqa: PLC0415 -- most logs are files
-
-    if kind == "pod":
-        return [kube.get(path("pods", name, namespace=kube.namespace))]
-    pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=SELECTORS[kind].format(name))
-    if not pods:
-        message = f"no pod of {kind} {name} in namespace {kube.namespace}; a finished job's pods may be gone already"
-        raise NotFound(f"{kube.server}: {kind}/{name}", status=404, reason="NotFound", message=message)
-    return sorted(pods, key=name_of)
 
 
 def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:

@@ -45,7 +45,9 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
         moments += around.from_pod(pod)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         from_logs = list(pool.map(lambda pod: _lines(kube, pod), pods[:MOST_PODS]))
-        nodes = list(pool.map(lambda name: _node(kube, name), sorted({*where.values()} - {""})[:MOST_NODES]))
+        names = sorted({*where.values()} - {""})[:MOST_NODES]
+        refused = _refused(kube, "get", "nodes") if names else ""
+        nodes = [refused] if refused else list(pool.map(lambda name: _node(kube, name), names))
     moments += itertools.chain.from_iterable(from_logs)
     for node in nodes:
         if isinstance(node, str):
@@ -54,6 +56,8 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
         moments += around.from_node(node)
     for place, kind in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
         try:
+            if place != kube.namespace:
+                kube.require("list", "events", namespace=place)
             items, _ = kube.list(path("events", namespace=place), fieldSelector=f"involvedObject.kind={kind}")
         except ClusterError as error:
             not_seen.append(f"events of the {kind.lower()}s in {place}: {safe(error, 300)}")
@@ -61,6 +65,15 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
         moments += around.from_events(read_events(items), where)
     judged = around.judged(moments, pods)
     return [_written(moment) for moment in judged] if any(m.role == "failure" for m in judged) else []
+
+
+def _refused(kube: Kube, verb: str, resource: str) -> str:
+    """Say that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
+    try:
+        kube.require(verb, resource, namespace="")
+    except ClusterError as error:
+        return safe(error, 300)
+    return ""
 
 
 def _written(moment: Moment) -> Around:
@@ -171,6 +184,9 @@ def _events(kube: Kube, evidence: Evidence) -> list[Event]:
 def _nodes(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence) -> dict[str, Unstructured]:
     nodes: dict[str, Unstructured] = {}
     names = sorted({node_of(pod) for pod in pods} - {""})
+    if names and _refused(kube, "get", "nodes"):
+        evidence.not_seen.append(f"state of the nodes: {_no_nodes(kube)}")
+        return nodes
     for node in names[:MOST_NODES]:
         try:
             nodes[node] = kube.get(path("nodes", node))
@@ -331,13 +347,9 @@ def _right(kube: Kube, error: ClusterError) -> str:
     """Say which right is missing and how an administrator grants it; any other error in its own words."""
     if not isinstance(error, Forbidden):
         return safe(error, 300)
-    who = safe(_whoami(kube), 200) or "YOU"
-    account = who.removeprefix("system:serviceaccount:")
-    subject = f"--serviceaccount={account}" if account != who else f"--user={who}"
-    where = str(error).split(": 403", maxsplit=1)[0]
+    subject, where = _subject(kube), str(error).split(": 403", maxsplit=1)[0]
     if "/nodes/" in where:
-        grant = f"kubectl create clusterrole seatrial-nodes --verb=get --resource=nodes, bound with {subject}"
-        return f"no right to get nodes ({grant})"
+        return _no_nodes(kube)
     what, verbs = ("events", "list") if "/events" in where else ("pods/exec", "get,create")
     space = f"-n {kube.namespace}"
     return (
@@ -345,6 +357,17 @@ def _right(kube: Kube, error: ClusterError) -> str:
         f" create role seatrial-hang {space} --verb={verbs} --resource={what} && kubectl create rolebinding"
         f" seatrial-hang {space} --role=seatrial-hang {subject} (seatrial rbac --hang prints all that explain can use)"
     )
+
+
+def _no_nodes(kube: Kube) -> str:
+    grant = f"kubectl create clusterrole seatrial-nodes --verb=get --resource=nodes, bound with {_subject(kube)}"
+    return f"no right to get nodes ({grant})"
+
+
+def _subject(kube: Kube) -> str:
+    who = safe(_whoami(kube), 200) or "YOU"
+    account = who.removeprefix("system:serviceaccount:")
+    return f"--serviceaccount={account}" if account != who else f"--user={who}"
 
 
 def _whoami(kube: Kube) -> str:

@@ -79,11 +79,15 @@ def parts(job: Job) -> Iterator[Part]:
 
 def what_happened(job: Job) -> Iterator[Part]:
     """Yield what is to be done, what is known of the job, what happened around it, and which ranks others wait for."""
+    if standing := job.get("standing"):
+        title = f"Job {plain(standing['job'], 253)} in {plain(standing['namespace'], 253)}: {standing['state']}"
+        yield Part(title=title, items=[Item(plain(line, 600)) for line in standing["ranks"]])
     if job["causes"]:
         yield _causes(job)
     elif _asks_for_more(job):
         yield Part(title="What to do", lead=f"Run it again: {job['advice']}.")
-    yield Part(lead=" · ".join(_facts(job)))
+    if job["nccl_lines"] or "standing" not in job:
+        yield Part(lead=" · ".join(_facts(job)))
     if job.get("around"):
         yield Part(title="What happened around it (UTC)", items=list(_around(job)))
     if job.get("manifest"):

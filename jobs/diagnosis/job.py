@@ -45,7 +45,9 @@ class JobObjects:
         self.history = history or History()
         self.given_up: frozenset[str] = frozenset()
         self.raw = as_map(job)
-        self.job = kind.as_job(self.raw) if self.raw else {}
+        # What is read of its pods alone is told in these words already (launchers/foreign.py, unread).
+        retold = self.raw.get("apiVersion") == "batch/v1"
+        self.job = (self.raw if retold else kind.as_job(self.raw)) if self.raw else {}
         self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
         # The truth: the condition Suspended is written after the pods have been made, or taken away (job controller).
         self.suspended = self.spec.get("suspend") is True

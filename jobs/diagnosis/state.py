@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ERR_PROGRAM = "ERR_PROGRAM"
 ERR_INFRA = "ERR_INFRA"
@@ -44,7 +45,10 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One rank of the job; `pod` is empty where none exists (yet)."""
+    """One rank of the job; `pod` is empty where none exists (yet).
+
+    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod asks for, which it holds while `held`.
+    """
 
     index: int
     pod: str = ""
@@ -53,6 +57,9 @@ class Replica:
     readiness_issue: Issue | None = None
     exit_code: int | None = None
     fault: str | None = None
+    since: str = ""
+    gpus: int = 0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,8 @@ class FailureAnalysis:
 
     `suggestion` says what it means here; `confirm` and `remedy` are the variant's, which come before the fault's.
     `hopeless` tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the
-    job, which says nothing about the cluster; `inferred` that no pod has said it itself (yet).
+    job, which says nothing about the cluster; `inferred` that no pod has said it itself (yet). `pod` and `node`: where
+    it shows.
     """
 
     fault: str
@@ -78,6 +86,19 @@ class FailureAnalysis:
     hopeless: bool = True
     inferred: bool = False
     grace_s: float = 0.0
+    pod: str = ""
+    node: str = ""
+    title: str = ""
+
+
+class Seen(NamedTuple):
+    """One look at a job: `standing` says how its ranks stand, in lines, `not_seen` what could not be read."""
+
+    state: JobState
+    replicas: tuple[Replica, ...]
+    analysis: FailureAnalysis | None
+    standing: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
 
 
 INTERRUPTED = "Interrupted from outside, which says nothing about the cluster: run it again."

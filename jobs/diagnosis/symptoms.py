@@ -6,8 +6,6 @@ pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is pa
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +13,7 @@ from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_map
 from ..faults.catalogue import INFRASTRUCTURE, PROGRAM, read_text
-from ..faults.variants import Detail
+from ..faults.variants import Detail, named
 from .grace_periods import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
 
@@ -65,22 +63,20 @@ class PodSymptom:
     inferred: bool = False  # concluded from what is missing: what comes a moment later may say it itself
     pod: str = ""
     node: str = ""
+    failure: str = ""  # the class of what was said, of the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
         """Say whose symptom it is, in the command that confirms it, too: it goes into a user's shell."""
-        known = {"POD": pod if "/" not in pod else "", "NODE": node}
-
-        def name(word: re.Match[str]) -> str:
-            return shlex.quote(known[word[0]]) if known[word[0]] else word[0]
-
-        confirm = re.sub(r"\b(?:POD|NODE)\b", name, self.confirm)
+        confirm = named(self.confirm, {"POD": pod if "/" not in pod else "", "NODE": node})
         return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
     def advised(self, said: Detail | None) -> PodSymptom:
         """Say what the catalogue knows of the text: the cause, and the advice of its variant."""
         if said is None or said.variant is None:
             return self
-        return replace(self, suggestion=said.cause or "", confirm=said.variant.confirm, remedy=said.variant.remedy)
+        each = said.variant
+        known = replace(self, confirm=each.confirm, remedy=each.remedy, failure=each.failure)
+        return replace(known, suggestion=said.cause or "")
 
 
 _PULL_REASONS = frozenset(

@@ -13,15 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 from ..cluster.facts.events import about, latest, warnings
+from ..cluster.facts.inventory import gpus_of
 from ..cluster.facts.scheduling import lacking, possible_nodes, untolerated
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, name_of, node_of, phase_of
 from ..trial.launchers import KINDS, Kind
 from ..trial.launchers.kind import MOST_REPLICAS, whole
+from ..trial.pod import is_trial
 from .grace_periods import CONTROLLER_S, DELETED_S, JOINING_S
-from .history import History, changes, ended
+from .history import History, changes, ended, last_end
 from .job import FAILED
 from .job_symptoms import JobSymptoms
+from .of_user import of_user
 from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
@@ -45,6 +48,8 @@ _NODE_EVENTS = frozenset(
     }
 )
 _DEADLINE = "activeDeadlineSeconds"
+CANCELED_BY = "seatrial/canceled-by"
+"""The annotation in which `cancel` says who asked for it, before it deletes the job."""
 
 
 def diagnose(
@@ -59,15 +64,17 @@ def diagnose(
     gang: bool = False,
     history: History | None = None,
     given_up: frozenset[str] = frozenset(),
+    outside: bool = False,
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
     """Conclude from a job (None: it is gone), all pods and events of its namespace, and what nodes are visible.
 
     `queue` is what its queue says (jobs/run/queueing.py), `gang` that its pods were to start together or not at
     all, `history` what earlier looks have seen, `given_up` which pods' own words say that another attempt would end the
-    same.
+    same, `outside` that who looks is not who watches over it.
     """
     judgement = _Judgement(job, pods, events, nodes, name, kind, history)
     judgement.queue, judgement.gang, judgement.given_up = queue, gang, given_up
+    judgement.outside = outside
     symptoms = judgement.symptoms()
     state = judgement.state()
     return state, judgement.replicas(symptoms), judgement.analysis(state, symptoms)
@@ -81,6 +88,7 @@ class _Judgement(JobSymptoms):
     """The conclusions from one job's objects."""
 
     queue: PodSymptom | None = None
+    outside = False
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -117,10 +125,13 @@ class _Judgement(JobSymptoms):
             readiness_issue=symptom.issue if symptom else unready(pod, events),
             exit_code=_exit_code(status, self.kind.container),
             fault=symptom.fault if symptom else None,
+            since=_since(pod),
+            gpus=gpus_of(spec),
+            held=bool(spec.get("nodeName")) and status.get("phase") not in ("Succeeded", "Failed"),
         )
 
     def _missing(self, index: int, gone: Replica | None) -> Replica:
-        missing = gone or Replica(index=index)
+        missing = gone or Replica(index=index, since=str(self.meta.get("creationTimestamp") or ""))
         if self.suspended:
             message = as_map(self.conditions.get("Suspended")).get("message")
             return replace(missing, readiness_issue=Issue("Suspended", safe(message or "")))
@@ -140,9 +151,7 @@ class _Judgement(JobSymptoms):
             taken += [self._whole(self._edited())] if self.resized else []
             return self._analysis(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
-            when = str(self.meta.get("deletionTimestamp") or "")
-            gone = disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
-            return self._analysis(gone.at(pod=f"job/{self.name}", node=""), [])
+            return self._analysis(self._whole(self._canceled()), [])
         candidates = list(symptoms.values())
         if (refused := self.refusal()) is not None:
             candidates.append(refused[0])
@@ -153,7 +162,13 @@ class _Judgement(JobSymptoms):
         if not candidates:
             return None
         cause = min(self._causes(candidates), key=self._precedence)
-        return self._analysis(self._torn(cause), candidates)
+        cause = self._torn(cause)
+        if self.outside and not is_trial(self.raw):
+            pods = [each for each in self.pods if name_of(each) == cause.pod or "/" in cause.pod or not cause.pod]
+            pod = next(iter(pods), None)
+            held = sum(gpus_of(as_map(each.get("spec"))) for each in self.living() if node_of(each))
+            cause = of_user(cause, pod, list(self.nodes.values()), self.desired_pods(), held)
+        return self._analysis(cause, candidates)
 
     def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:
         """Order causes before consequences; what is of one second by the events, then as it was seen."""
@@ -242,6 +257,21 @@ class _Judgement(JobSymptoms):
             return analysis.at(pod=taken[1], node="") if taken else self._whole(analysis)
         return None if candidates else self._unexplained(issue)
 
+    def _canceled(self) -> PodSymptom:
+        """Who deleted it: what cancels a job writes that into it; the run that made it knows that others did."""
+        when = str(self.meta.get("deletionTimestamp") or "")
+        if not self.outside:
+            return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
+        by = safe(as_map(self.meta.get("annotations")).get(CANCELED_BY) or "", 300)
+        whom = f"canceled by {by}" if by else "deleted; by whom, only the API server's audit log tells"
+        return PodSymptom(
+            fault="job.canceled",
+            issue=Issue("Canceled", f"it was {whom}"),
+            expected="the job is left until it completes",
+            err_class=None,
+            when=when,
+        )
+
     def _edited(self, change: str = "") -> PodSymptom:
         whom = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
         return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
@@ -301,6 +331,8 @@ class _Judgement(JobSymptoms):
             hopeless=cause.hopeless,
             inferred=cause.inferred,
             grace_s=cause.grace_s,
+            pod="" if "/" in cause.pod else cause.pod,
+            node=cause.node,
         )
 
     def _taints(self, cause: PodSymptom) -> str:
@@ -341,6 +373,15 @@ def _manager(raw: Unstructured, *fields: str) -> str:
 
 def _holds(fields: Unstructured, keys: Collection[str], depth: int = 4) -> bool:
     return any(name in keys or (depth and _holds(as_map(inner), keys, depth - 1)) for name, inner in fields.items())
+
+
+def _since(pod: Unstructured) -> str:
+    """From when on a pod is as it is: ended, asked to go, running, or made and waiting."""
+    meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
+    running = [as_map(as_map(each.get("state")).get("running")) for each in as_list(status.get("containerStatuses"))]
+    begun = min(filter(None, (str(each.get("startedAt") or "") for each in running)), default="")
+    moments = (last_end(status), meta.get("deletionTimestamp"), begun, meta.get("creationTimestamp"))
+    return next((str(moment)[:40] for moment in moments if moment), "")
 
 
 def _exit_code(status: Unstructured, container: str) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .catalogue import Fault, catalogue, read_faults
-from .variants import fill
+from .variants import fill, named, told_of
 
 QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "failure")
 
@@ -37,11 +37,15 @@ def explain(
     own: Mapping[str, Fault] | None = None,
     others: Sequence[str] = (),
     advice: Mapping[str, str] | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    trial: bool = True,
 ) -> dict[str, str]:
     """Return the catalogue entry as plain texts, its command filled in for the subject of a finding.
 
     ``own``: entries that checks of the user brought; ``others``: nodes for a command that needs more than the subject;
-    ``advice``: the confirm and remedy of the fault's variant, which come before those of all its causes.
+    ``advice``: the confirm and remedy of the fault's variant, which come before those of all its causes; ``names``:
+    what POD, NODE, IMAGE and JOB stand for, and ``trial``: whether it is told of a trial or of a job of anybody's.
     """
     fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:
@@ -55,12 +59,16 @@ def explain(
             "layer": "",
             "failure": "unknown",
         }
+    form = None if own and fault_id in own else trial  # what a user wrote may have [[ for a shell
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
     if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log speaks of
         entry["confirm"] = _with_nodes(entry["confirm"], others)
     for key in ("confirm", "remedy"):
         text = (advice or {}).get(key)  # names of a message are in it, quoted: of the rest the namespace alone is known
-        entry[key] = fill(text, "", namespace) if text else fill(entry[key], subject, namespace)
+        filled = fill(text or entry[key], "" if text else subject, namespace, trial=form)
+        entry[key] = named(filled, names or {})
+    for key in ("title", "meaning"):
+        entry[key] = told_of(entry[key], trial=form)
     return entry
 
 

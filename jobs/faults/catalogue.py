@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .variants import Detail, Variant, fill
+from .variants import Detail, Variant, fill, told_of
 
 FOLDER = Path(__file__).resolve().parent
 INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
@@ -236,11 +236,11 @@ def _likened(said: Detail | None, text: str) -> Detail | None:
     entry, own = catalogue()[name], found.variant or said.variant
     advice = replace(
         own,
-        confirm=fill(own.confirm or entry.confirm),
-        remedy=fill(own.remedy or entry.remedy),
+        confirm=fill(own.confirm or entry.confirm, trial=False),
+        remedy=fill(own.remedy or entry.remedy, trial=False),
         failure=said.variant.failure or own.failure or entry.failure,
     )
-    return Detail(found.why, found.cause or entry.meaning.rstrip("."), advice)
+    return Detail(found.why, found.cause or told_of(entry.meaning, trial=False).rstrip("."), advice)
 
 
 def _variants(fault: str) -> tuple[Variant, ...]:

@@ -101,7 +101,34 @@ def last_words(text: str) -> str:
     return words[-200:]
 
 
-def fill(text: str, subject: str = "", namespace: str = "") -> str:
+_BY_SUBJECT = re.compile(r"\s?\[\[(.*?)(?:\|\|(.*?))?\]\]", re.DOTALL)
+
+
+def told_of(text: str, *, trial: bool | None) -> str:
+    """Return a text of the catalogue as it is told of a trial or of anybody else's job; None: a text that has no marks.
+
+    [[of a trial||of any other job]] stands in it where the words differ; without the second part nothing is told.
+    """
+    if trial is None:
+        return text
+
+    def choose(match: re.Match[str]) -> str:
+        chosen = match[1] if trial else match[2] or ""
+        return match[0][: match[0].index("[")] + chosen if chosen else ""
+
+    return _BY_SUBJECT.sub(choose, text)
+
+
+_KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER)\b(?![:=.])")
+"""Words of commands for which a job's answer has the names; not the heads of kubectl's custom columns."""
+
+
+def named(text: str, names: Mapping[str, str]) -> str:
+    """Put names in the places of their words in capitals, quoted for a shell; a word whose name is not known stays."""
+    return _KNOWN.sub(lambda word: shlex.quote(names[word[0]]) if names.get(word[0]) else word[0], text)
+
+
+def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool | None = True) -> str:
     """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
 
     The values come from the cluster and the command goes into somebody's shell: they are quoted for it.
@@ -118,6 +145,7 @@ def fill(text: str, subject: str = "", namespace: str = "") -> str:
         "{right}": right_arguments(subject) or "VERB RESOURCE",
         "{namespace}": shlex.quote(namespace) if namespace else "NAMESPACE",
     }
+    text = told_of(text, trial=trial)
     for placeholder, value in values.items():
         text = text.replace(placeholder, value)
     return text

@@ -56,12 +56,15 @@ ADVICE = (
 
 
 def conclude(
-    partial: Partial, expect: Expected = NOTHING, one_job: bool = False, beside: Iterable[Collection[str]] = ()
+    partial: Partial,
+    expect: Expected = NOTHING,
+    one_job: bool | Collection[str] = False,
+    beside: Iterable[Collection[str]] = (),
 ) -> list[JobDocument]:
     """Return the job documents of what was read, in the order of the streams.
 
-    ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams as one job, as a launcher
-    knows that they are; ``beside`` names those that lie beside one job's dumps.
+    ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
+    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie beside one job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]

@@ -313,6 +313,15 @@ class Lacking(TypedDict):
     remedy: str
 
 
+class Standing(TypedDict):
+    """How a job of the cluster stands: its state, its ranks in lines, and what else the cluster says of it."""
+
+    job: str
+    namespace: str
+    state: str
+    ranks: list[str]
+
+
 class JobDocument(TypedDict):
     """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
 
@@ -366,6 +375,7 @@ class JobDocument(TypedDict):
     """With a profile: which of its floors, rails, fabric and sums met nothing in the log."""
     around: NotRequired[list[Around]]
     manifest: NotRequired[list[Lacking]]
+    standing: NotRequired[Standing]
 
 
 NETWORK_NAMES = {

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..cluster.client.errors import ApiError, ClusterError
 from ..cluster.client.kube import Kube
 from ..cluster.unstructured import uid_of
-from ..diagnosis.state import FailureAnalysis, JobState, Replica
-from .containers import explained
+from ..diagnosis.state import FailureAnalysis, JobState, Replica, Seen
 from .creation import JobError
-from .job_lookup import JobLookup, advised
+from .job_lookup import JobLookup
 from .logs import Follower
 from .watcher import OUTAGE_S
 
 POLL_S = 2.0
-_LAST_WORDS = 50
-"""Lines of mpirun's launcher: it says why it ended in its last."""
 
 
 class Refused(JobError):  # noqa: N818  (named for what it says)
@@ -28,14 +24,6 @@ class Refused(JobError):  # noqa: N818  (named for what it says)
         """Keep why: `analysis` says whose fault it is, and what helps."""
         super().__init__(f"{analysis.observed}: nothing was created. {analysis.suggestion}")
         self.analysis = analysis
-
-
-class Seen(NamedTuple):
-    """One look at a job."""
-
-    state: JobState
-    replicas: tuple[Replica, ...]
-    analysis: FailureAnalysis | None
 
 
 class JobHandle:
@@ -53,13 +41,7 @@ class JobHandle:
         """State, ranks and cause of one moment."""
         if self._canceled:
             return Seen(JobState.CANCELED, (), None)
-        seen = Seen(*self._jobs.look(self.name, self._uid))
-        kind = self._jobs.kind_of(self.name)
-        if kind.multiplexed and seen.analysis is not None and seen.analysis.fault == "job.failed":
-            said = [line for lines in self.logs(_LAST_WORDS).values() for line in lines]
-            cause = explained(seen.analysis, said) or seen.analysis
-            seen = seen._replace(analysis=advised(cause, self.namespace))
-        return seen
+        return self._jobs.look(self.name, self._uid)
 
     def status(self) -> JobState:
         """Pending, Running, Complete, Error, Canceled or Unknown; it compares equal to these words."""

@@ -6,6 +6,9 @@ Of a job that is not there its events tell for a while what became of it.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import itertools
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,22 +19,27 @@ from ..cluster.facts.events import read_events
 from ..cluster.facts.inventory import Inventory
 from ..cluster.redact import safe
 from ..cluster.renewal import held
-from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, phase_of, uid_of
-from ..diagnosis.state import FailureAnalysis, JobState, Replica
-from ..diagnosis.verdict import diagnose
-from ..trial.launchers import KINDS, Kind
+from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, name_of, phase_of, uid_of
+from ..diagnosis.grace_periods import DELETED_S
+from ..diagnosis.standing import standing
+from ..diagnosis.state import JobState, Seen
+from ..diagnosis.symptoms import PodSymptom
+from ..diagnosis.verdict import CANCELED_BY, diagnose
+from ..trial.launchers import KINDS, READ, Kind, unread
 from ..trial.launchers.queues import KUEUE_GROUP
-from ..trial.names import SpecError
-from ..trial.parts import Queue
-from ..trial.pod import LABEL_MANAGED, MANAGED_BY
+from ..trial.pod import LABEL_MANAGED, MANAGED_BY, OF_TRIAL, is_trial
 from .cleanup import delete
-from .creation import QUEUE, JobError
+from .containers import explained
+from .creation import JobError
 from .evidence import EvidenceReader
+from .job_causes import advised, age, missing_service, queue_of_job, unsubmitted, without_service
 from .logs import Follower, tail
 from .queueing import Queueing
 
-_KINDS = frozenset(kind.kind for kind in KINDS.values())
-APP = "seatrial"  # the label app.kubernetes.io/name of all that a trial creates
+_KINDS = frozenset(kind.kind for kind in READ)
+_GROUPS = ("podgroups", "scheduling.volcano.sh", "get")
+_LAST_WORDS = 50
+"""Lines of mpirun's launcher: it says why it ended in its last."""
 EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
@@ -48,10 +56,9 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
             f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {EVENT_TTL}"
         )
     last = events[-1]
-    return (
-        f"{missing} any more: it was judged, canceled, or outlived by its time (deadlines.ttl_s); its last event "
-        f"is of {last.when or 'an unknown time'}: {last}"
-    )
+    trials = "judged, canceled, or outlived by its time (deadlines.ttl_s)"
+    became = trials if name.startswith(f"{OF_TRIAL}-") else "deleted, or removed some time after its end"
+    return f"{missing} any more: it was {became}; its last event is of {last.when or 'an unknown time'}: {last}"
 
 
 def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
@@ -60,12 +67,14 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
     ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
     a kind that this account may not get, stays unknown.
     """
-    mine = {pod.owner for pod in inventory.pods if pod.app == APP and pod.namespace == kube.namespace and pod.requests}
+    mine = {
+        pod.owner for pod in inventory.pods if pod.app == OF_TRIAL and pod.namespace == kube.namespace and pod.requests
+    }
     told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
     if not told:
         return inventory
     pods = (
-        replace(pod, runner=told.get(pod.owner, "")) if pod.app == APP and pod.namespace == kube.namespace else pod
+        replace(pod, runner=told.get(pod.owner, "")) if pod.app == OF_TRIAL and pod.namespace == kube.namespace else pod
         for pod in inventory.pods
     )
     return replace(inventory, pods=tuple(pods))
@@ -101,14 +110,9 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
 
 
-def advised(cause: FailureAnalysis, namespace: str) -> FailureAnalysis:
-    """Return a cause with its own advice or, where its text told none, with that of its fault."""
-    from ..faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
-
-    advice = {"confirm": cause.confirm, "remedy": cause.remedy}
-    entry = explain(cause.fault, cause.subject, namespace, advice=advice)
-    suggestion = cause.suggestion or entry["remedy"]
-    return replace(cause, confirm=entry["confirm"], remedy=entry["remedy"], suggestion=suggestion)
+def _names_matter(state: JobState, job: Unstructured | None) -> bool:
+    """Tell whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
+    return job is not None and state not in (JobState.COMPLETE, JobState.CANCELED) and age(job) > DELETED_S
 
 
 class JobLookup:
@@ -118,10 +122,14 @@ class JobLookup:
         """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
         self._queues: dict[str, Queueing] = {}
+        self._hidden: list[Kind] = []
 
-    def find(self, name: str) -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
-        for kind in KINDS.values():
+    def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
+        """The object of this name, of whatever kind (or of that of a `word`); an Indexed Job where there is none."""
+        self._hidden = []
+        for kind in READ:
+            if word not in ("", "job", kind.name):
+                continue
             try:
                 url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
                 if kind.operator:
@@ -132,9 +140,10 @@ class JobLookup:
             except Forbidden:
                 if not kind.operator:
                     raise
-                continue  # a kind that this account has nothing to do with, or that is not there at all
+                self._hidden.append(kind)  # that this account has nothing to do with, or that is not there at all
+                continue
             return kind, raw
-        return KINDS["indexed"], None
+        return next((kind for kind in READ if kind.name == word), KINDS["indexed"]), None
 
     def own(self, name: str) -> tuple[Kind, Unstructured]:
         """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
@@ -159,45 +168,88 @@ class JobLookup:
         """Where these jobs are."""
         return self._namespace
 
-    def kind_of(self, name: str) -> Kind:
+    def kind_of(self, name: str, word: str = "") -> Kind:
         """What kind of object launches its pods; an Indexed Job where there is none."""
-        return self.find(name)[0]
+        kind, job = self.find(name, word)
+        if job is not None:
+            return kind
+        return next((each for each in self._hidden if (made := self.pods(each, name)) and each.shown_by(made[0])), kind)
 
-    def look(self, name: str, uid: str = "") -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything.
+    def look(self, name: str, uid: str = "", word: str = "") -> Seen:
+        """Return the state of any job in our namespace, its ranks, and what is wrong with it, if anything.
 
-        With its `uid` another one of the same name is not meant.
+        With its `uid` another one of the same name is not meant, with a `word` only an object of that kind.
         """
-        kind, job = self.find(name)
-        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        kind, job = self.find(name, word)
+        pods = self.pods(kind, name)
+        hidden = self._hidden if job is None else ()
+        for each in hidden:  # who may not get the object sees its pods all the same
+            made = self.pods(each, name)
+            if made and each.shown_by(made[0]):
+                kind, pods, job = each, made, unread(each, name, made)
+                break
         events = self._optional(path("events", namespace=self._namespace))
         if uid and uid_of(job or {}) != uid:
             job, pods = None, []
             events = [event for event in events if _speaks_of(event, uid)]
         if job is None:  # its kind is what its events are about
             about = {event.kind for event in read_events(events) if event.name == name}
-            kind = next((each for each in KINDS.values() if each.kind in about), kind)
+            kind = next((each for each in READ if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []
-        queueing = self._queueing(name, job)
-        if queueing is None or job is None:
-            return self._told(*diagnose(job, pods, events, nodes, name=name, kind=kind))
+        not_seen: list[str] = []
+        queue, gang = self._queue(kind, name, job, pods, not_seen) if job is not None else (None, "")
+        state, replicas, cause = diagnose(
+            job, pods, events, nodes, name=name, kind=kind, queue=queue, gang=bool(gang), outside=True
+        )
+        if cause is not None and cause.fault == "job.failed" and kind.multiplexed:
+            cause = explained(cause, itertools.chain.from_iterable(self._tails(pods, _LAST_WORDS).values()))
+        missing = missing_service(self._kube, self._namespace, pods) if _names_matter(state, job) else ""
+        cause = without_service(missing, state, cause, job) if missing else cause
+        wanted = kind.size(job) if job is not None else len(replicas)
+        lines = standing(state, replicas, wanted, gang=gang, now=datetime.datetime.now(datetime.UTC))
+        lines += [f"the Service {missing}, which gives the ranks their names, does not exist"] if missing else []
+        told = advised(cause, self._namespace, name, pods, trial=is_trial(job)) if cause is not None else None
+        return Seen(state, replicas, told, tuple(lines), tuple(not_seen))
+
+    def whole(self, name: str, word: str = "") -> tuple[Seen, list[Unstructured]]:
+        """Return a look at a job, and its pods by name. Raises NotFound where there is nothing of it."""
+        seen = self.look(name, word=word)
+        pods = sorted(self.pods(self.kind_of(name, word), name), key=name_of)
+        if not pods and self.find(name, word)[1] is None:
+            where = f"{self._kube.server}: {word or 'job'}/{safe(name, 100)}"
+            raise NotFound(where, status=404, reason="NotFound", message=self.absent(name))
+        return seen, pods
+
+    def pods(self, kind: Kind, name: str) -> list[Unstructured]:
+        """The pods of a job of that kind and name."""
+        items, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        return [pod for pod in items if isinstance(pod, dict) and kind.belongs(pod, name)]
+
+    def _queue(
+        self, kind: Kind, name: str, job: Unstructured, pods: list[Unstructured], not_seen: list[str]
+    ) -> tuple[PodSymptom | None, str]:
+        """Say what keeps the job in its queue, and what starts all of its pods or none; nothing where it has none."""
+        queue, group = queue_of_job(kind, job, pods)
+        if queue is None:
+            return unsubmitted(kind, name, job), ""
+        resource, api, verb = ("workloads", KUEUE_GROUP, "list") if queue.kind == "kueue" else _GROUPS
+        try:
+            if name not in self._queues:
+                self._kube.require(verb, resource, group=api, namespace=self._namespace)
+                self._queues[name] = Queueing(self._kube, queue, self._namespace, group or name)
+                self._queues[name].began(age(job))
+        except Forbidden:
+            role = f"--namespace {shlex.quote(self._namespace)} --queue {shlex.quote(f'{queue.kind}:{queue.name}')}"
+            not_seen.append(
+                f"what the queue says: no right to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
+                f"printed by seatrial rbac --tenant {role.rstrip(':')}"
+            )
+            return None, queue.kind
+        queueing = self._queues[name]
         queueing.look(job, started=any(phase_of(pod) != "Pending" for pod in pods))
-        return self._told(*diagnose(job, pods, events, nodes, name=name, kind=kind, queue=queueing.settled()))
-
-    def _told(
-        self, state: JobState, replicas: tuple[Replica, ...], cause: FailureAnalysis | None
-    ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-        return state, replicas, None if cause is None else advised(cause, self._namespace)
-
-    def _queueing(self, name: str, job: Unstructured | None) -> Queueing | None:
-        """What looks at the job's queue, where it has one and the account may look; it remembers since when."""
-        queue = labels_of(job or {}).get(QUEUE)
-        if not queue or name in self._queues:
-            return self._queues.get(name) if queue else None
-        with contextlib.suppress(Forbidden, SpecError):
-            self._kube.require("list", "workloads", group=KUEUE_GROUP, namespace=self._namespace)
-            self._queues[name] = Queueing(self._kube, Queue(kind="kueue", name=queue), self._namespace, name)
-        return self._queues.get(name)
+        if queueing.not_seen:
+            not_seen.append(f"what the queue says: {queueing.not_seen}")
+        return queueing.settled(), queue.kind
 
     def _nodes(self) -> list[Any]:
         with contextlib.suppress(Forbidden):
@@ -213,8 +265,7 @@ class JobLookup:
 
     def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
         """Begin to tell each line of a pod's main container, redacted; None where there is no such pod."""
-        kind, _ = self.find(name)
-        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        pods = self.pods(self.kind_of(name), name)
         for item in pods:
             containers = as_list(as_map(item.get("spec")).get("containers"))
             if item["metadata"]["name"] == pod and containers:
@@ -233,8 +284,9 @@ class JobLookup:
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""
-        kind, _ = self.find(name)
-        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        return self._tails(self.pods(self.kind_of(name), name), lines)
+
+    def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:
         by_pod = {}
         for pod in pods:
             containers = as_list(as_map(pod.get("spec")).get("containers"))
@@ -247,6 +299,9 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
+        with contextlib.suppress(ClusterError):  # a note for who looks meanwhile; it is canceled without it, too
+            by = f"{self._kube.whoami() or 'an unnamed account'} with seatrial"
+            self._kube.patch(self.place(name), {"metadata": {"annotations": {CANCELED_BY: by}}})
         wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
         if wait is not None:
             wait()

@@ -59,6 +59,7 @@ class Queueing:
     raw: Unstructured | None = None
     not_seen: str = ""
     admitted_s: float | None = None
+    installed: bool = True
     _uid: str = ""
     _began: float = field(default_factory=time.monotonic)
     _asked: float = -1e9
@@ -96,10 +97,11 @@ class Queueing:
                 items, _ = self.kube.list(url_path, deadline_s=10.0)
             except NotFound:
                 continue
-            self._version = version
+            self._version, self.installed = version, True
             self._others = {uid_of(item): _told(item) for item in items if isinstance(item, dict)}
             mine = [item for item in items if isinstance(item, dict) and self._is_mine(item)]
             return mine[0] if mine else None
+        self.installed = False
         return None
 
     def _is_mine(self, item: Unstructured) -> bool:
@@ -131,6 +133,10 @@ class Queueing:
             return _of_group(self.raw, self.job) if self.waiting else None
         return _of_workload(self.raw, self.queue.name, waiting=self.waiting, others=self._others)
 
+    def began(self, seconds_ago: float) -> None:
+        """Take in that the job was submitted before it was first looked at."""
+        self._began = time.monotonic() - max(0.0, seconds_ago)
+
     def settled(self) -> PodSymptom | None:
         """The same to who looks once: nothing yet of a controller that may only be late."""
         symptom = self.symptom()
@@ -139,9 +145,12 @@ class Queueing:
 
     def _unmanaged(self, waited: float) -> PodSymptom:
         what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
+        text = f"no {what} of this job after {waited:.0f} s"
+        if not self.installed:
+            text += f": the cluster has no API {KUEUE_GROUP}, so Kueue is not installed"
         return PodSymptom(
             fault="queue.unmanaged",
-            issue=Issue("NoWorkload", f"no {what} of this job after {waited:.0f} s"),
+            issue=Issue(f"No{what}", text),
             subject=self.queue.kind,
             expected=f"{self.queue.kind} takes the job into its queue",
             grace_s=_UNMANAGED_S,

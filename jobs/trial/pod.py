@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..cluster.unstructured import Unstructured
+from ..cluster.unstructured import Unstructured, labels_of
 from ..pod.stages.job_inputs import OWN_NAME
 from .job_spec import PET, JobSpec
 from .payload import ARCHIVE
@@ -21,6 +21,8 @@ TRIAL = "trial.json"
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
 APP = "app.kubernetes.io/name"
+OF_TRIAL = "seatrial"
+"""The value of that label; what a user's own job creates has another one."""
 COMPONENT = "app.kubernetes.io/component"
 # Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
 POD_INFO = "/seatrial-pod"
@@ -263,3 +265,8 @@ def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
     if spec.capabilities:
         capabilities["add"] = list(spec.capabilities)
     return {"allowPrivilegeEscalation": False} | ({"capabilities": capabilities} if capabilities else {})
+
+
+def is_trial(job: Unstructured | None) -> bool:
+    """Tell whether a job is one of seatrial's own trials."""
+    return bool(labels_of(job or {}).get(APP) == OF_TRIAL)

@@ -16,7 +16,7 @@ from cli.listing import declared_checks
 from cli.usage import run_parser
 from jobs.faults.advice import FAULTS, explain
 from jobs.faults.catalogue import FOLDER, fault_catalogue, read_faults
-from jobs.faults.variants import fill, right_arguments
+from jobs.faults.variants import fill, right_arguments, told_of
 from reports.record import Finding, Run
 from tests.table import table
 
@@ -96,8 +96,9 @@ COMMANDS = re.compile(r"(?:\w+=\S+ )*[a-zA-Z][\w.-]*(?:\(\))?[,;]?$")
 
 
 def commands_of(fault):
-    """The fault's own confirm and those of its alternatives."""
-    return [fault.confirm, *(each.confirm for each in fault.alternatives)]
+    """The fault's own confirm, of a trial and of a job of anybody's, and those of its alternatives."""
+    own = dict.fromkeys(told_of(fault.confirm, trial=trial) for trial in (True, False))
+    return [*own, *(each.confirm for each in fault.alternatives)]
 
 
 @table("fault", FAULTS.values(), ids=lambda f: f.id)
@@ -199,9 +200,13 @@ def test_the_cluster_faults_end_their_sentences():
     """The texts are prose for a person at night: whole sentences, and a command that can be pasted."""
     for fault in FAULTS.values():
         if fault.id not in fault_catalogue():
-            assert fault.meaning.rstrip().endswith((".", ")")), fault.id
-            assert fault.remedy.rstrip().endswith((".", ")")), fault.id
-            assert fault.confirm.split()[0] in ("kubectl", "seatrial", "grep"), fault.id
+            for trial in (True, False):
+                meaning, remedy, confirm = (
+                    told_of(text, trial=trial) for text in (fault.meaning, fault.remedy, fault.confirm)
+                )
+                assert meaning.rstrip().endswith((".", ")")), fault.id
+                assert remedy.rstrip().endswith((".", ")")), fault.id
+                assert confirm.split()[0] in ("kubectl", "seatrial", "grep"), fault.id
 
 
 def test_commands_are_filled_in():

@@ -313,11 +313,13 @@ def test_a_users_own_job_keeps_to_the_printed_rights(
         run("run", *asked, "--name", "good", "--", "true")
         run("run", *asked, "--name", "bad", "--", "false")
         run("run", *asked, "--name", "long", "--detach", "--", "sleep", "600")
-        for action in ("status", "logs", "cancel", "status"):
+        run("explain", "bad", "--no-exec")
+        run("explain", "long", "--no-exec")
+        for action in ("status", "logs", "cancel", "status", "explain"):
             run(action, "long")
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
-    assert [code for code, _ in ended][:3] == [0, 11, 0], ended
-    assert ended[3][0] == 0 and [code for code, _ in ended[5:]] == [0, 4], ended
+    assert [code for code, _ in ended][:5] == [0, 11, 0, 1, 10], ended
+    assert ended[5][0] == 0 and [code for code, _ in ended[7:]] == [0, 4, 4], ended
     assert audit(requests, rules)[0] == []
 
 

@@ -179,6 +179,9 @@ class NoExec:
 
     list = get
 
+    def require(self, verb, resource, **_):
+        raise Forbidden(f"{self.server}: {verb} {resource}", status=403, message=f"no right to {verb} {resource}")
+
 
 def pod(name, **status):
     containers = [{"name": "proxy"}, {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
@@ -228,6 +231,7 @@ def test_what_a_pod_answers_is_never_trusted(monkeypatch, output, expected):
     """Foreign lines, cut JSON, missing programs: a word each, and no sample."""
     monkeypatch.setattr(running_job, "execute", lambda *_, **__: output)
     monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
+    monkeypatch.setattr(NoExec, "require", lambda *_, **__: None)
     monkeypatch.setattr(NoExec, "get", lambda *_, **__: {})
     evidence = Evidence()
     running_job.look(NoExec(), [pod("a")], evidence, execs=True)
@@ -254,6 +258,7 @@ def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_sa
     }
     monkeypatch.setattr(running_job, "execute", run)
     monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
+    monkeypatch.setattr(NoExec, "require", lambda *_, **__: None)
     monkeypatch.setattr(NoExec, "get", lambda *_, **__: node)
     evidence = Evidence()
     running_job.look(NoExec(), [pod("a")], evidence, execs=True)

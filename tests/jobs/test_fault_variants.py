@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, catalogue, formed, read_text, worded
-from jobs.faults.variants import Variant
+from jobs.faults.variants import Variant, fill, told_of
 from tests.table import table
 
 ALL = [(fault, each) for fault, entry in catalogue().items() for each in entry.variants]
@@ -90,10 +90,10 @@ def test_what_two_catalogues_know_has_one_text(fault: str, variant: Variant) -> 
     assert said.variant is not None
     assert known.variant is not None
     entry = catalogue()[name]
-    assert said.cause == (known.cause or entry.meaning.rstrip("."))
+    assert said.cause == (known.cause or told_of(entry.meaning, trial=False).rstrip("."))
     assert said.variant.failure == (variant.failure or known.variant.failure or entry.failure)
-    assert said.variant.remedy == (known.variant.remedy or entry.remedy).replace("{namespace}", "NAMESPACE")
-    assert said.variant.confirm == (known.variant.confirm or entry.confirm).replace("{namespace}", "NAMESPACE")
+    assert said.variant.remedy == fill(known.variant.remedy or entry.remedy, trial=False)
+    assert said.variant.confirm == fill(known.variant.confirm or entry.confirm, trial=False)
 
 
 def test_what_a_message_names_is_quoted_in_the_command() -> None:

@@ -16,7 +16,6 @@ from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import Patterns, needed
 from jobs.trial import payload
-from tests.nccl.samples import samples
 from tests.nccl.symptom_rows import HEALTHY, STARTED, WARN, A, failing
 from tests.nccl.test_nccl_causes import judged
 from tests.nccl.test_nccl_other_software import TORCHRUN, died

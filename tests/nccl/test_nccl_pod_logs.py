@@ -13,6 +13,8 @@ from jobs.cluster.client.errors import Forbidden, Invalid, NotFound
 from jobs.cluster.client.kube import Kube
 from tests.nccl.logmaker import Maker, sequential, table_of
 
+LABELS = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", "jobset.sigs.k8s.io/jobset-name")
+
 
 class Cluster:
     """Stands in for the API: pods by name, and the logs of (pod, container, previous)."""
@@ -29,7 +31,7 @@ class Cluster:
     def add(self, name: str, *containers: str, restarts: int = 0, **logs: bytes) -> None:
         states = [{"name": item, "restartCount": restarts} for item in containers]
         self.pods[name] = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": dict.fromkeys(LABELS, "train")},
             "spec": {"containers": [{"name": item} for item in containers]},
             "status": {"containerStatuses": states},
         }
@@ -39,6 +41,8 @@ class Cluster:
 
     def get(self, path: str) -> dict:
         name = path.rpartition("/")[2]
+        if name == "train" and "services" not in path:
+            return {"metadata": {"name": name, "uid": "u"}, "spec": {}, "status": {}}
         if name not in self.pods:
             raise NotFound(
                 f"{self.server}: pod/{name}", status=404, reason="NotFound", message=f'pods "{name}" not found'
@@ -46,10 +50,13 @@ class Cluster:
         return self.pods[name]
 
     def list(self, path: str, labelSelector: str = "", **_):  # noqa: N803 -- as the API spells it
-        if path.endswith("/events"):
+        if not path.endswith("/pods"):
             return [], {}
         self.selectors.append(labelSelector)
         return list(self.pods.values()), {}
+
+    def require(self, *_, **__) -> None:
+        """Every right is granted."""
 
     @contextlib.contextmanager
     def log_stream(self, _namespace, pod, *, deadline_s, container, previous=False, tailLines=None, **_):  # noqa: N803
@@ -148,8 +155,7 @@ def test_a_job_that_is_not_there_is_named(cluster, capsys):
     """Nothing was found under that name: a usage error that says where was looked."""
     assert explain.main(["job/nope"]) == 4
     said = capsys.readouterr().err
-    assert "no pod of job nope in namespace team" in said
-    assert "gone already" in said
+    assert "there is no job nope in namespace team" in said
     assert explain.main(["pod/nope"]) == 4
 
 

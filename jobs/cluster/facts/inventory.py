@@ -327,6 +327,10 @@ def _trouble(status: Unstructured) -> str:
     return ""
 
 
+_GPU = re.compile(r"/(?:gpu|mig-|i915|xe$)|^habana\.ai/gaudi")
+"""nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe, habana.ai/gaudi: by their device plugins."""
+
+
 def pod_requests(spec: Unstructured) -> dict[str, int]:
     """Extended resources that a pod holds: containers and sidecars together, or its hungriest init container.
 
@@ -348,6 +352,11 @@ def pod_requests(spec: Unstructured) -> dict[str, int]:
                 peak[name] = max(peak[name], sidecars[name] + amount)
     names = {*running, *sidecars, *peak}
     return {name: max(running[name] + sidecars[name], peak[name]) for name in sorted(names)}
+
+
+def gpus_of(spec: Unstructured) -> int:
+    """GPUs that a pod asks for, slices of them (MIG) included, by the vendors' names of the resources."""
+    return sum(amount for name, amount in pod_requests(spec).items() if _GPU.search(name))
 
 
 def _own_pods(kube: Kube, finished: str, hidden: dict[str, str]) -> list[PodUse]:

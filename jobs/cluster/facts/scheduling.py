@@ -106,6 +106,46 @@ def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
     return sum(1 for node in nodes if _possible(node, pod, asked, ()))
 
 
+def rooms(pod: Unstructured, nodes: Iterable[Unstructured], offers: str = "allocatable") -> int | None:
+    """Count the pods like this one that the nodes hold together once others have left them; None where none can tell.
+
+    By what nodes have (`capacity`) or offer. Node affinity is the scheduler's to judge, and cpu and memory are shared.
+    """
+    spec = as_map(pod.get("spec"))
+    affinity, selector = as_map(spec.get("affinity")), as_map(spec.get("nodeSelector"))
+    asked = {name: amount for name, amount in pod_requests(spec).items() if amount}
+    if not asked or affinity.get("nodeAffinity") or spec.get("resourceClaims"):
+        return None
+    most = (
+        1 if as_map(affinity.get("podAntiAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution") else 1 << 20
+    )
+    count = 0
+    for node in nodes:
+        amounts, labels = (
+            as_map(as_map(node.get("status")).get(offers)),
+            as_map(as_map(node.get("metadata")).get("labels")),
+        )
+        if all(labels.get(key) == value for key, value in selector.items()) and _passes_all(node, pod):
+            count += min([most, *(whole(amounts.get(name) or 0) // amount for name, amount in asked.items())])
+    return count
+
+
+def unmatched(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
+    """Say which labels of the pod's nodeSelector no node has, and which values there are; '' where a node has all."""
+    selector = as_map(as_map(pod.get("spec")).get("nodeSelector"))
+    labels = [as_map(as_map(node.get("metadata")).get("labels")) for node in nodes]
+    if not nodes or any(all(own.get(key) == value for key, value in selector.items()) for own in labels):
+        return ""
+    texts = []
+    for key, value in sorted(selector.items()):
+        values = sorted({str(own[key]) for own in labels if key in own})
+        if value not in values:
+            texts.append(
+                f"{key}={value} ({'there is ' + ', '.join(values[:3]) if values else 'no node has that label'})"
+            )
+    return safe("no node has " + (", ".join(texts) or "all of these labels together"), 300)
+
+
 def lacking(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
     """Say which of the visible nodes offer less than one such pod asks for."""
     texts = []

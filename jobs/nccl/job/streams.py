@@ -16,15 +16,19 @@ from ...pod.nccl_reader.state.process import Source
 from .jobs import Job, merged
 
 
-def group(partial: Partial, one_job: bool = False, beside: Iterable[Collection[str]] = ()) -> list[Job]:
+def group(
+    partial: Partial, one_job: bool | Collection[str] = False, beside: Iterable[Collection[str]] = ()
+) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one.
 
-    ``beside``: for each job of which dumps or the like were found, the names of the streams that lie there.
+    Or the streams of these names alone, without the others. ``beside``: for each job of which dumps or the like were
+    found, the names of the streams that lie there.
     """
     several = len(partial.sources) > 1 and not one_job
     streams: dict[int, list[int]] = {}
     for index, first in enumerate(_first_streams(partial, beside) if several else [0] * len(partial.sources)):
-        streams.setdefault(first, []).append(index)
+        if isinstance(one_job, bool) or partial.sources[index].name in one_job:
+            streams.setdefault(first, []).append(index)
     jobs = []
     for members in streams.values():
         indices = set(members)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from .foreign import JobSet, RayJob, StatefulSet, unread
 from .indexed import IndexedJob
 from .kind import Kind
 from .mpijob import MpiJob
 from .pytorchjob import PyTorchJob
 from .trainjob import TrainJob
 
-__all__ = ["KINDS", "Kind", "TrainJob", "kind_of"]
+__all__ = ["KINDS", "READ", "Kind", "TrainJob", "kind_of", "unread"]
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (IndexedJob(), MpiJob(), PyTorchJob(), TrainJob())}
+
+READ: tuple[Kind, ...] = (*KINDS.values(), JobSet(), RayJob(), StatefulSet())
+"""All whose jobs are explained; a TrainJob comes before the JobSet of its name."""
 
 
 def kind_of(name: str) -> Kind:

@@ -89,7 +89,20 @@ class Kind:
 
     def desired_pods(self, raw: Unstructured) -> int:
         """How many pods it wants."""
-        return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
+        return _parallelism(self.as_job(raw))
+
+    def shown_by(self, pod: Unstructured) -> bool:
+        """Tell whether a pod that belongs shows by itself that an object of this kind has made it."""
+        del pod
+        return True
+
+    def templates(self, raw: Unstructured) -> list[Unstructured]:
+        """The pod templates of an object that somebody wrote."""
+        return [as_map(as_map(raw.get("spec")).get("template"))]
+
+    def size(self, raw: Unstructured) -> int:
+        """How many pods it wants, also of what is told as a batch/v1 Job already (foreign.py, unread)."""
+        return self.desired_pods(raw) if raw.get("apiVersion") != "batch/v1" else _parallelism(raw)
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
         """Further objects, as (kind, name), that a controller makes of it and whose events speak of it."""
@@ -110,6 +123,10 @@ class Kind:
         """Tell by its labels whether a pod is this object's."""
         key, _, value = self.selector(name).partition("=")
         return labels_of(pod).get(key) == value
+
+
+def _parallelism(job: Unstructured) -> int:
+    return whole(as_map(job.get("spec")).get("parallelism"), 1)
 
 
 def number(pod: Unstructured, key: str) -> int:

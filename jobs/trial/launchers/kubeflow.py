@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...cluster.unstructured import Unstructured
+from ...cluster.unstructured import Unstructured, as_map
 from .. import pod
 from ..job_spec import JobSpec
 from .kind import Kind
@@ -20,6 +20,12 @@ class KubeflowJob(Kind):
     def resume(self) -> Unstructured:
         """Its suspend stands in the run policy."""
         return {"spec": {"runPolicy": {"suspend": False}}}
+
+    def templates(self, raw: Unstructured) -> list[Unstructured]:
+        """One for each kind of replica."""
+        spec = as_map(raw.get("spec"))
+        kinds = (as_map(each) for key, each in spec.items() if key.endswith("ReplicaSpecs"))
+        return [as_map(as_map(each).get("template")) for kind in kinds for each in kind.values()]
 
     def selector(self, name: str) -> str:
         """The label that the operator sets on all its pods."""

@@ -87,6 +87,10 @@ class MpiJob(KubeflowJob):
         """Whatever the profile calls it: workers run sshd, the launcher mpirun."""
         return {"worker": "mpi.sshd-missing", "launcher": "mpi.mpirun-missing"}.get(_role(pod), "")
 
+    def shown_by(self, pod: Unstructured) -> bool:
+        """By the role that it gives to each pod; the Training Operator's label of the job is the same."""
+        return _role(pod) in ("launcher", "worker")
+
     def tells(self, pod: Unstructured) -> bool:
         """Only the launcher's output carries evidence."""
         return _role(pod) == "launcher"

@@ -49,6 +49,10 @@ class PyTorchJob(KubeflowJob):
         pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1
         return retold(raw, CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
 
+    def shown_by(self, pod: Unstructured) -> bool:
+        """By the type of replica; the MPI Operator's label of the job is the same."""
+        return TYPE in labels_of(pod)
+
     def index(self, pod: Unstructured) -> int:
         """The master is rank 0, workers count from 1."""
         kind = labels_of(pod).get(TYPE)

@@ -82,6 +82,11 @@ class TrainJob(Kind):
         """The label that the JobSet sets."""
         return f"jobset.sigs.k8s.io/jobset-name={name}"
 
+    def shown_by(self, pod: Unstructured) -> bool:
+        """Its pods are those of a JobSet, and no different from those of any."""
+        del pod
+        return False
+
     def as_job(self, raw: Unstructured) -> Unstructured:
         """Its conditions have the Job's own names."""
         spec = as_map(raw.get("spec"))

@@ -1,0 +1,111 @@
+"""One answer for one job of the cluster: what its logs say, behind what the cluster says of it.
+
+A rank that does not run, or a job that waits, is no matter of logs; and what a program has printed as it died tells
+more than its exit code. So the cluster's cause comes first, but for an exit code that the logs explain.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jobs import nccl
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, JobState
+from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobs.diagnosis.state import FailureAnalysis, Seen
+    from jobs.nccl.job_document import FoundFault, JobDocument
+
+_CLASSES = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
+EXITED = "job.failed"
+
+
+def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
+    """Put into a job's document how the cluster sees the job: its state, its ranks, and its one cause."""
+    job["standing"] = {"job": name, "namespace": namespace, "state": str(seen.state), "ranks": list(seen.standing)}
+    if seen.not_seen:
+        job["not_seen"] = [*job.get("not_seen", ()), *seen.not_seen]
+    proven = any(fault["severity"] != "info" for fault in job["faults"])
+    analysis = seen.analysis
+    headline = f"Job {name} in {namespace} is {seen.state}"
+    if analysis is None:
+        if not job["files"] or not job["nccl_lines"]:
+            job["sentence"] = f"{headline}. {job['sentence']}"
+        return
+    if analysis.fault == EXITED and proven and seen.state is JobState.ERROR:  # the logs say why it ended
+        job["sentence"] = f"{headline}: {job['sentence']}"
+        return
+    if not proven:
+        job["faults"] = [fault for fault in job["faults"] if fault["fault"] != "nccl.no-evidence"]
+        job["advice"] = None
+        job["causes"] = []
+    said = re.search(r"it does say: (.+)", job["sentence"])
+    words = f" Its log says: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
+    rest = f" Its logs: {job['sentence']}" if proven else words
+    job["sentence"] = f"{headline}: {analysis.observed.rstrip('.')}.{rest}"
+    at_fault = analysis.err_class is not None and (seen.state is JobState.ERROR or analysis.hopeless)
+    job["verdict"] = "no-go" if at_fault or job["verdict"] == "no-go" else "inconclusive"
+    job["faults"].insert(0, _found(analysis, fatal=at_fault))
+    cause = {"fault": analysis.fault, "cause": f"{analysis.title}: {_cause(analysis)}", "confirm": analysis.confirm}
+    job["causes"].insert(0, cause)  # type: ignore[arg-type]  # the keys are those of a Cause
+    job["failure_class"] = _CLASSES.get(str(analysis.err_class))
+
+
+def _found(analysis: FailureAnalysis, *, fatal: bool) -> FoundFault:
+    return {
+        "fault": analysis.fault,
+        "severity": "fatal" if fatal else "degraded",
+        "title": analysis.title,
+        "subject": analysis.subject,
+        "why": None,
+        "evidence": [],
+        "cause": _cause(analysis),
+        "confirm": analysis.confirm,
+        "remedy": analysis.remedy,
+        "failure": _CLASSES.get(str(analysis.err_class), UNKNOWN),
+    }
+
+
+def _cause(analysis: FailureAnalysis) -> str:
+    more = analysis.suggestion if analysis.suggestion != analysis.remedy else ""
+    return analysis.observed + (f" ({more})" if more else "")
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+
+
+def words_of(pod: str, lines: Sequence[str]) -> list[str]:
+    """Return the first line by which a program failed, as the log analyzer finds it, and its traceback's last line."""
+    words: list[str] = []
+    partial = nccl.read([(pod, [("\n".join(lines) + "\n").encode("utf-8", "replace")])])
+    for job in nccl.conclude(partial, one_job=True):
+        lines_of = [line for fault in job["faults"] if fault["severity"] != "info" for line in fault["evidence"]]
+        if lines_of:
+            words.append(min(lines_of, key=lambda line: line["line"])["text"])
+        elif said := re.search(r"it does say: (.+?)\.?$", job["sentence"]):
+            words.append(said[1])
+    if (end := _end_of_traceback(lines)) and not any(end.startswith(word[:80]) for word in words):
+        words.append(end)
+    return words
+
+
+def _end_of_traceback(lines: Sequence[str]) -> str:
+    """Return the line that ends the first traceback, or the last of those that are chained to it."""
+    end, inside, head = "", False, ""
+    for line in lines:
+        text = line.removeprefix(head) if head else line
+        if _TRACEBACK in line:
+            if end and not inside:
+                continue
+            head, inside = line[: line.index(_TRACEBACK)], True
+        elif inside and text.strip() and not text.startswith((" ", "\t")):
+            if text.startswith(_CHAINED):
+                continue
+            end, inside = text.strip(), False
+        elif end and text.startswith(_CHAINED):
+            inside = True
+    return end[:500]

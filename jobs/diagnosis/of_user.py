@@ -1,0 +1,54 @@
+"""Whose the fault is where a user has asked: a trial asks for what its cluster has to give, a user's job may not.
+
+A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..cluster.facts.inventory import pod_requests
+from ..cluster.facts.scheduling import rooms, unmatched
+from ..cluster.unstructured import Unstructured, as_map
+from ..faults.catalogue import PROGRAM, read_text
+from .state import ERR_PROGRAM
+from .symptoms import NOT_STARTED, PodSymptom
+
+
+def of_user(
+    cause: PodSymptom, pod: Unstructured | None, nodes: Sequence[Unstructured], wanted: int, held: int
+) -> PodSymptom:
+    """Return the cause as that of a user's job of so many pods, which hold so many GPUs; `pod` shows it."""
+    if cause.fault == "queue.quota-short" or (cause.rank == NOT_STARTED and cause.failure == PROGRAM):
+        return replace(cause, err_class=ERR_PROGRAM)
+    if cause.fault not in ("job.unschedulable", "gang.partial", "gang.unschedulable") or pod is None:
+        return cause
+    if not nodes:
+        own = (
+            f"its own ranks hold {held} GPUs; whether all nodes together have room for it, only who may list them sees"
+        )
+        return replace(cause, suggestion=own) if held and "Insufficient" in cause.issue.message else cause
+    if text := unmatched(pod, nodes):
+        return replace(cause, err_class=ERR_PROGRAM, suggestion=text)
+    short = "Insufficient" in cause.issue.message or cause.fault == "gang.unschedulable"
+    return _of_size(cause, pod, nodes, wanted, held) if short else cause
+
+
+def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int, held: int) -> PodSymptom:
+    """Tell a job that is larger than the nodes from one that waits for others, and both from devices that are lost."""
+    offered, built = rooms(pod, nodes), rooms(pod, nodes, "capacity")
+    if offered is None or built is None or built >= wanted > offered:
+        return cause
+    if offered >= wanted:
+        busy = read_text("scheduler", f"{cause.issue.message}; in use by other workloads")
+        return replace(cause.advised(busy), err_class=None, hopeless=False)
+    size = " and ".join(f"{amount} {name}" for name, amount in pod_requests(as_map(pod.get("spec"))).items())
+    return replace(
+        cause,
+        err_class=ERR_PROGRAM,
+        suggestion=f"it asks for {wanted} x {size}, and all nodes together hold {built} such pods: it never fits",
+        remedy="ask for fewer pods, or for less in each"
+        + ("; cancel this one, whose ranks hold GPUs for it meanwhile" if held else ""),
+        hopeless=True,
+    )
