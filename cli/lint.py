@@ -300,7 +300,7 @@ def lines(judged: Judged) -> Iterator[str]:
             yield f"  {_TITLES[ok]}{fault}: {plain(each.subject)}: {plain(each.observed)}{expected}"
             if ok is False:
                 entry = explain(each.fault, "", judged.namespace)
-                yield f"    confirm  {entry['confirm']}"
+                yield f"    confirm  {entry['confirm'].replace(' -n NAMESPACE', '')}"
                 yield f"    remedy   {entry['remedy']}"
     if held := judged.said(True):
         yield f"  {len(held)} as needed: {plain('; '.join(dict.fromkeys(e.observed for e in held)), 400)}"

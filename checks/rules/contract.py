@@ -175,7 +175,7 @@ def _together(workload: Workload, around: Around) -> bool | None:
                 return True
             if any(name in known and not _is_own(known[name]) for name in _ADDRESS):
                 return True
-    return None
+    return False if workload.kind == "Deployment" else None  # replicas that serve
 
 
 def _several(value: str | None) -> bool:

@@ -485,6 +485,17 @@ def test_pods_of_other_kinds(text, endpoint, expected):
     assert "2 pods with 8 nvidia.com/gpu" in summary(found.workloads[0], around())
 
 
+def test_replicas_that_serve_do_not_train():
+    text = (
+        STATEFUL_SET.format(endpoint="x")
+        .replace("StatefulSet", "Deployment")
+        .replace("torchrun, --nnodes=2, ", "serve, ")
+    )
+    (workload,) = read_manifests(text.replace("--rdzv_endpoint=x, ", "")).workloads
+    assert faults(contract_findings(workload, around())) == ["manifest.no-shm"]
+    assert [f for f in contract_findings(workload, around()) if f.ok is None] == []
+
+
 def test_every_rule_has_been_broken_above():
     text = Path(__file__).read_text(encoding="utf-8")
     assert not [fault for fault in FAULTS if f'"{fault}"' not in text]
