@@ -21,6 +21,7 @@ from reports.schema import Verdict
 
 if TYPE_CHECKING:
     from checks.rules.contract import Around
+    from checks.rules.topology import Zones
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.workloads import Manifests
     from jobs.nccl.job_document import Lacking
@@ -164,6 +165,7 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
     """
     from dataclasses import replace  # noqa: PLC0415 -- as above
 
+    from checks.profiles.proposal import FABRIC  # noqa: PLC0415 -- as above
     from jobs.cluster.facts.workloads import sort_out  # noqa: PLC0415 -- as above
 
     raw = None
@@ -171,8 +173,11 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
         raw = _optional(kube, "jobset", name)
     if raw is None:
         raw = _get(kube, kind, name)
-    if around.profile is None:
-        around = replace(around, nics=_offered(kube, around))
+    nodes = _gpu_nodes(kube, around)
+    if nodes and around.profile is None:
+        nics = set.intersection(*(offer for _, offer in nodes))
+        around = replace(around, nics=tuple(sorted(name for name in nics if name.startswith(FABRIC))))
+    around = replace(around, zones=_zones(kube, [name for name, _ in nodes]))
     return list(_of(f"{kind}/{name}", sort_out([raw]), around, _services(kube)))
 
 
@@ -229,27 +234,34 @@ def _services(kube: Kube) -> list[Unstructured] | None:
         return None
 
 
-def _offered(kube: Kube, around: Around) -> tuple[str, ...] | None:
-    """Return the NICs that every node with GPUs offers as a resource; None where nodes are not seen, or have no GPU."""
-    from checks.profiles.proposal import FABRIC  # noqa: PLC0415 -- as above
+def _gpu_nodes(kube: Kube, around: Around) -> list[tuple[str, set[str]]]:
+    """Return the nodes with GPUs, each with the resources that it offers; none where nodes are not seen."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- as above
-    from jobs.cluster.unstructured import whole  # noqa: PLC0415 -- as above
+    from jobs.cluster.unstructured import name_of, whole  # noqa: PLC0415 -- as above
 
     try:
         kube.require("list", "nodes", namespace="")
-        nodes, _ = kube.list(path("nodes"))
+        nodes = [as_map(each) for each in kube.list(path("nodes"))[0]]
     except ApiError:
-        return None
-    offers = []
-    for node in nodes:
-        offer = {
-            str(key)
-            for key, amount in as_map(as_map(as_map(node).get("status")).get("allocatable")).items()
-            if whole(amount)
-        }
-        if offer & {*around.gpu_names}:
-            offers.append({key for key in offer if key.startswith(FABRIC)})
-    return tuple(sorted(set.intersection(*offers))) if offers else None
+        return []
+    offers = ((name_of(node), as_map(as_map(node.get("status")).get("allocatable"))) for node in nodes)
+    found = ((name, {str(key) for key, amount in offer.items() if whole(amount)}) for name, offer in offers)
+    return [(name, offer) for name, offer in found if offer & {*around.gpu_names}]
+
+
+def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
+    """Return the NUMA zones of these nodes; none unless all are told."""
+    from checks.rules.topology import read_zones  # noqa: PLC0415 -- as above
+    from jobs.cluster.facts.stack import KINDS as STACK  # noqa: PLC0415 -- as above
+    from jobs.cluster.facts.stack import listing  # noqa: PLC0415 -- as above
+
+    resource = "noderesourcetopologies"
+    try:
+        kube.require("list", resource, group=STACK[resource][0], namespace="")
+        known = read_zones(listing(kube, resource, *STACK[resource]).items)
+    except ApiError:
+        return ()
+    return tuple(known[name] for name in nodes) if nodes and all(name in known for name in nodes) else ()
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
@@ -300,7 +312,7 @@ def lines(judged: Judged) -> Iterator[str]:
             yield f"  {_TITLES[ok]}{fault}: {plain(each.subject)}: {plain(each.observed)}{expected}"
             if ok is False:
                 entry = explain(each.fault, "", judged.namespace)
-                yield f"    confirm  {entry['confirm']}"
+                yield f"    confirm  {entry['confirm'].replace(' -n NAMESPACE', '')}"
                 yield f"    remedy   {entry['remedy']}"
     if held := judged.said(True):
         yield f"  {len(held)} as needed: {plain('; '.join(dict.fromkeys(e.observed for e in held)), 400)}"

@@ -21,6 +21,7 @@ from reports.record import Finding
 
 from ..profiles.proposal import FABRIC
 from .findings import compared, failed, passed, unknown
+from .topology import Zones, refused
 
 if TYPE_CHECKING:
     from jobs.trial.spec import TrialSpec
@@ -33,6 +34,7 @@ FAULTS = (
     "manifest.no-ipc-lock",
     "manifest.no-queue",
     "manifest.no-shm",
+    "topology.inadmissible",
     "manifest.service",
     "manifest.rendezvous",
     "manifest.nccl-env",
@@ -75,7 +77,7 @@ class Around:
     """What is known beside a manifest: the profile with its trial, what all GPU nodes offer, and the Services.
 
     ``nics``: the NICs that every GPU node offers as a resource; None where nobody has looked. ``complete``: a Service
-    that is not among ``services`` does not exist.
+    that is not among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, where all are known.
     """
 
     profile: Profile | None = None
@@ -83,6 +85,7 @@ class Around:
     nics: tuple[str, ...] | None = None
     services: Sequence[Unstructured] = ()
     complete: bool = False
+    zones: tuple[Zones, ...] = ()
     gpus: tuple[str, ...] = field(default=_GPUS)
 
     @property
@@ -109,6 +112,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
         return
     for group in gpu_groups:
         yield from _shm(workload, group, around)
+        yield from _numa(workload, group, around)
     yield from _queue(workload, around)
     yield from _durable(workload, gpu_groups)
     yield from _sshd(workload, around)
@@ -175,7 +179,7 @@ def _together(workload: Workload, around: Around) -> bool | None:
                 return True
             if any(name in known and not _is_own(known[name]) for name in _ADDRESS):
                 return True
-    return None
+    return False if workload.kind == "Deployment" else None  # replicas that serve
 
 
 def _several(value: str | None) -> bool:
@@ -349,6 +353,18 @@ def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
             yield unknown(subject, f"the runtime of a {workload.kind} may mount it", expected, fault="manifest.no-shm")
         else:
             yield failed(subject, "nothing is mounted on /dev/shm: 64 MiB", expected, "manifest.no-shm")
+
+
+def _numa(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
+    """Judge whether a kubelet could ever admit the containers' devices, as its policy aligns them on NUMA nodes."""
+    for container in _with_gpus(group, around):
+        devices = {name: amount_of(container, name) for name in _limits(container) if "/" in str(name)}
+        why = {zones.node: refused(zones, devices) for zones in around.zones}
+        if why and all(why.values()):
+            node, text = next(iter(why.items()))
+            observed = f"no GPU node's kubelet would admit it ({safe(node, 63)}: {safe(text, 300)})"
+            expected = "devices that the Topology Manager can align"
+            yield failed(_named(workload, group, container), observed, expected, "topology.inadmissible")
 
 
 def _path(mount: Unstructured) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from checks.profiles.loader import load_profile, profile_names
 from checks.profiles.trial import job_defaults, spec_of
 from checks.rules.contract import FAULTS, Around, contract_findings, summary
+from checks.rules.topology import Zones
 from jobs.cluster.facts.workloads import KINDS, ManifestError, read_manifests, sort_out
 from jobs.trial.job_spec import LAUNCHERS, own_job
 from jobs.trial.manifests import build, job_of
@@ -402,6 +403,28 @@ def test_what_is_kept_outlives_the_pod(path, expected, typed):
     assert any(f.ok is None for f in findings) == (expected is None)
 
 
+def zones(policy, *gpus):
+    return Zones("gpu-node-0", policy, tuple({"nvidia.com/gpu": count} for count in gpus))
+
+
+@pytest.mark.parametrize(
+    ("known", "bad"),
+    [
+        ((zones("single-numa-node", 4, 4),), True),
+        ((zones("single-numa-node", 8),), False),
+        ((zones("restricted", 4, 4),), False),
+        ((zones("none", 4, 4),), False),
+        ((zones("single-numa-node", 4, 4), zones("single-numa-node", 8)), False),
+        ((), False),
+    ],
+    ids=["two of four", "one of eight", "restricted", "none", "one node admits it", "not known"],
+)
+def test_gpus_that_no_kubelet_would_admit(known, bad):
+    made = objects()
+    found = faults(judged(made, around(services=sort_out(made).services, zones=known)))
+    assert found == (["topology.inadmissible"] if bad else [])
+
+
 def test_ranks_that_share_a_node_are_said_and_not_accused():
     made = objects(gpu_count=4)
     assert faults(judged(made)) == [] and any("share a node" in f.observed for f in judged(made) if f.ok is None)
@@ -483,6 +506,17 @@ def test_pods_of_other_kinds(text, endpoint, expected):
     )
     assert [each.raw for each in wrapped.workloads] == [each.raw for each in found.workloads]
     assert "2 pods with 8 nvidia.com/gpu" in summary(found.workloads[0], around())
+
+
+def test_replicas_that_serve_do_not_train():
+    text = (
+        STATEFUL_SET.format(endpoint="x")
+        .replace("StatefulSet", "Deployment")
+        .replace("torchrun, --nnodes=2, ", "serve, ")
+    )
+    (workload,) = read_manifests(text.replace("--rdzv_endpoint=x, ", "")).workloads
+    assert faults(contract_findings(workload, around())) == ["manifest.no-shm"]
+    assert [f for f in contract_findings(workload, around()) if f.ok is None] == []
 
 
 def test_every_rule_has_been_broken_above():

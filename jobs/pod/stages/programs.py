@@ -69,11 +69,11 @@ def plan(
 
 def _conventions(trial: Trial, me: Identity) -> Dict[str, str]:
     """Return the variables by which torchrun needs no options, as a job of the user's own has them (job_spec.py)."""
-    if trial.launcher != "indexed":
+    if trial.launcher not in ("indexed", "mpijob"):
         return {}  # an operator sets its own
     values = (trial.nodes, trial.ranks_per_node, me.rank, trial.peers[0], trial.master_port)
     names = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-    return {"PET_%s" % name: str(value) for name, value in zip(names, values)}
+    return dict({"PET_%s" % name: str(value) for name, value in zip(names, values)}, NODE_RANK=str(me.rank))
 
 
 def training(trial: Trial, me: Identity, env: Mapping[str, str], archive: str) -> Tuple[Optional[List[str]], str]:
