@@ -187,9 +187,10 @@ def deciding(record: Record) -> Deciding:
     """Return what decided the verdict of a record that is no go, whole: a form that has less room cuts it."""
     checks = _decisive(record, record["checks"])
     if record["interrupted"] and record["verdict"] is not Verdict.NO_GO:
-        return Deciding(fact=f"ended early: {record['interrupted']}")
+        return Deciding(fact=f"Ended early: {record['interrupted']}")
     if not checks:
-        return Deciding(fact=_without_check(record))
+        why = _without_check(record)
+        return Deciding(fact=f"{why[0].upper()}{why[1:]}")
     check, further = checks[0], [each["id"] for each in checks[1:]]
     first, alike = _first(check)
     if first is None:
