@@ -198,7 +198,11 @@ def deciding(record: Record) -> Deciding:
     fact, expected = (with_unit(text, first["unit"]) for text in (first["observed"], first["expected"]))
     equal = [f["subject"] for f in check["findings"] if row_of(f) == row_of(first)]
     name = grouped(equal) + (f" (and {len(alike) - len(equal)} more)" if len(alike) > len(equal) else "")
-    name, fact, expected = figures.of_finding(record["sweep"], first["subject"]) or (name, fact, expected)
+    name, fact, expected = figures.of_finding(record["sweep"], first["subject"], first["observed"]) or (
+        name,
+        fact,
+        expected,
+    )
     if nodes := _took_part(check, coverage_of(record), f"{name} {fact}"):
         name = f"{nodes} · {name}"
     return Deciding(name, fact, expected, check["id"], further, equal)

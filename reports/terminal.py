@@ -285,7 +285,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
     cells = []
     for each in rows:
         seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
-        cells.append((*(figures.of_finding(run.sweep, each.subject) or seen), each.fault))
+        cells.append((*(figures.of_finding(run.sweep, each.subject, each.observed) or seen), each.fault))
     room = (width // 4, width // 3, width // 4, width)
     wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
     if all(len(cell) <= 2 for row in wrapped for cell in row):
