@@ -202,9 +202,10 @@ def deciding(record: Record) -> Deciding:
     """Return what decided the verdict of a record that is no go, whole: a form that has less room cuts it."""
     checks = _decisive(record, record["checks"])
     if record["interrupted"] and record["verdict"] is not Verdict.NO_GO:
-        return Deciding(fact=f"ended early: {record['interrupted']}")
+        return Deciding(fact=f"Ended early: {record['interrupted']}")
     if not checks:
-        return Deciding(fact=_without_check(record))
+        why = _without_check(record)
+        return Deciding(fact=f"{why[0].upper()}{why[1:]}")
     check, further = checks[0], [each["id"] for each in checks[1:]]
     first, alike = _first(check)
     if first is None:
@@ -212,7 +213,11 @@ def deciding(record: Record) -> Deciding:
     fact, expected = (with_unit(text, first["unit"]) for text in (first["observed"], first["expected"]))
     equal = [f["subject"] for f in check["findings"] if row_of(f) == row_of(first)]
     name = grouped(equal) + (f" (and {len(alike) - len(equal)} more)" if len(alike) > len(equal) else "")
-    name, fact, expected = figures.of_finding(record["sweep"], first["subject"]) or (name, fact, expected)
+    name, fact, expected = figures.of_finding(record["sweep"], first["subject"], first["observed"]) or (
+        name,
+        fact,
+        expected,
+    )
     if nodes := _took_part(check, coverage_of(record), f"{name} {fact}"):
         name = f"{nodes} · {name}"
     return Deciding(name, fact, expected, check["id"], further, equal)

@@ -287,7 +287,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
     cells = []
     for each in rows:
         seen = (each.subject, with_unit(each.observed, each.unit), with_unit(each.expected, each.unit))
-        cells.append((*(figures.of_finding(run.sweep, each.subject) or seen), each.fault))
+        cells.append((*(figures.of_finding(run.sweep, each.subject, each.observed) or seen), each.fault))
     room = (width // 4, width // 3, width // 4, width)
     wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
     if all(len(cell) <= 2 for row in wrapped for cell in row):
@@ -346,10 +346,10 @@ def _too_little(terminal: Any, run: Run, told: str) -> None:
     """Say which nodes were not tried, and what is missing for a go where that was not ``told`` before."""
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
-    if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried not in told:
+    if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried.lower() not in told:
         _paragraph(terminal, "", f"No go: {run.too_few_tried}.", _width())
     unseen = ", ".join(run.required_but_unseen)
-    if unseen and run.verdict is not Verdict.NO_GO and unseen not in told:
+    if unseen and run.verdict is not Verdict.NO_GO and unseen.lower() not in told:
         _paragraph(terminal, "", f"Required but not judged: {unseen}", _width())
 
 
@@ -383,7 +383,7 @@ def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
             _paragraph(terminal, "", run.goes_on, _width())
         terminal.write_line(f"  Next: {_plain(run.trial['attach'])}")  # on one line, to be copied
     else:
-        _too_little(terminal, run, summary.deciding.fact)
+        _too_little(terminal, run, summary.deciding.fact.lower())
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.failure_class:

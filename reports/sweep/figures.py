@@ -10,6 +10,8 @@ from ..schema import RecordedAccusation, RecordedSweep, elements
 PAIR = 2
 SHARE = " of the median"
 """In the reason of an accusation that rests on a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
+REST = "all others at "
+"""How a finding says what the rest reached, as a share (checks/rules/sweep_texts.py): here it stands in GB/s."""
 LEAVES = 8
 """Leaves that a terminal lists; the heatmap has all."""
 ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels (jobs/pod/sweep/judgement.py)
@@ -40,14 +42,14 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
         yield f"worst pair: {slowest:.1f} GB/s ({' - '.join(worst)}); median pair: {middle:.1f} GB/s{floor}"
 
 
-def of_finding(sweep: RecordedSweep | None, subject: str) -> tuple[str, str, str] | None:
+def of_finding(sweep: RecordedSweep | None, subject: str, observed: str) -> tuple[str, str, str] | None:
     """Return an element at fault, its GB/s and those expected; None where its fault is no matter of a rate.
 
-    ``subject``: of the check's finding, which names the element.
+    ``subject`` and ``observed`` are of the check's finding: what it names the element, and all that it says of it.
     """
     for finding in (sweep or {}).get("findings", []):
         if sweep is not None and element(finding) == subject and SHARE in finding["why"]:
-            return _in_figures(sweep, finding)
+            return _in_figures(sweep, finding, observed)
     return None
 
 
@@ -65,7 +67,7 @@ def level(sweep: RecordedSweep, kind: str, rail: int | None = None) -> float | N
     return next(rows, None)
 
 
-def _in_figures(sweep: RecordedSweep, finding: RecordedAccusation) -> tuple[str, str, str] | None:
+def _in_figures(sweep: RecordedSweep, finding: RecordedAccusation, observed: str) -> tuple[str, str, str] | None:
     leaves = _leaves(sweep)
     rail = finding["rails"][0] if len(finding["rails"]) == 1 else None
     names = set(finding["names"])
@@ -92,7 +94,10 @@ def _in_figures(sweep: RecordedSweep, finding: RecordedAccusation) -> tuple[str,
     spread = (
         f"{min(rates):.1f} to {max(rates):.1f}" if f"{min(rates):.1f}" != f"{max(rates):.1f}" else f"{rates[0]:.1f}"
     )
-    return name, f"{spread} GB/s: {finding['why']}", "; ".join(filter(None, (expected, floor)))
+    told = [
+        part for part in observed.split("; ") if not part.startswith(REST) and part not in (finding.get("cards") or ())
+    ]
+    return name, f"{spread} GB/s: {'; '.join(told)}", "; ".join(filter(None, (expected, floor)))
 
 
 def _devices(finding: RecordedAccusation) -> Sequence[str]:

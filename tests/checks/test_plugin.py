@@ -69,7 +69,7 @@ def test_bad(evidence):
     bad = [f for c in record["checks"] for f in c["findings"] if f["ok"] is False]
     assert [(f["subject"], f["fault"]) for f in bad] == [("node-b", "gpu.missing")]
     assert "gpu.missing" in record["faults"]
-    assert "node-b: 7, expected 8" in result.stdout.str()
+    assert "\n  node-b\n  7\n  expected 8\n" in result.stdout.str()
 
 
 def test_advice_that_fits_what_was_said_comes_before_the_faults_own(trial):
@@ -435,7 +435,7 @@ def test_off(evidence):
     assert outcomes(record)["a.off"] == "skipped"
     assert "passed" in outcomes(record).values()
     assert (record["verdict"], result.ret) == ("inconclusive", 10)
-    assert "Required but not judged: a.off" in result.stdout.str()
+    assert result.stdout.str().count("equired but not judged: a.off") == 1
 
 
 def test_a_check_of_another_command_is_named_with_it(trial):

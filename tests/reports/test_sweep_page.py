@@ -106,19 +106,20 @@ TESTED = {
 def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subject, name, fact, expected):
     """Of a rail those of that rail, of an uplink those of pairs across leaves; of a hang or a wrong sum there are none."""
     why = "2 of 2 pairs: 0.50 of the median"
-    said = figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, subject)
-    assert said[:2] == (name, f"{fact} GB/s: {why}")
+    observed = "; ".join([why, "all others at 1.00", *finding.get("cards", ()), "port errors grew by 7"])
+    said = figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, subject, observed)
+    assert said[:2] == (name, f"{fact} GB/s: {why}; port errors grew by 7")
     assert said[2].startswith(expected)
     wrong = {**TESTED, "findings": [{**finding, "why": "wrong sums in 2 of 2 pairs"}]}
-    assert figures.of_finding(wrong, subject) is None
-    assert figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, "another") is None
-    assert figures.of_finding(None, subject) is None
+    assert figures.of_finding(wrong, subject, "") is None
+    assert figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, "another", "") is None
+    assert figures.of_finding(None, subject, "") is None
 
 
 def test_a_node_that_is_slow_alone_has_its_rate_alone():
     """Its pairs say nothing of why it is at fault."""
     finding = {**CULPRITS[1], "why": "alone: 0.50 of the median"}
-    assert figures.of_finding({**TESTED, "findings": [finding]}, "a") == (
+    assert figures.of_finding({**TESTED, "findings": [finding]}, "a", finding["why"]) == (
         "a",
         "240.0 GB/s: alone: 0.50 of the median",
         "480.0 GB/s, the median of the fleet; floor 430",
