@@ -78,7 +78,7 @@ def _training(record: Record) -> Iterable[str]:
         yield "## Training steps"
         yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in lines])
         slowest = slowest_first(steps)[:FINDINGS]
-        numbers = [(_code(name), _code("not told" if value is None else f"{value:.1f}")) for name, value in slowest]
+        numbers = [(_code(name), _code("not reported" if value is None else f"{value:.1f}")) for name, value in slowest]
         yield _table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
     if (saved := record["checkpoint"]) and (lines := list(amounts(saved))):
         yield "## Checkpoints"

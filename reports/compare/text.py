@@ -11,11 +11,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from markupsafe import Markup
 from tabulate import tabulate
 
 from .. import plot
-from ..html import style as stylesheet
 from ..schema import Record, RecordedFloor, RecordedTable
+from ..template import render as rendered
 from .comparison import Comparison
 from .regression import percent
 
@@ -58,8 +59,8 @@ def _head(comparison: Comparison, style: str) -> str:
         kind = {"worse": "no-go", "unclear": "inconclusive"}.get(comparison.verdict, "go")
         word, _, rest = HEADLINE[comparison.verdict].partition(": ")
         sides = f"before: {escape(comparison.verdicts[0])}, after: {escape(comparison.verdicts[1])}"
-        hero = f'<div class="hero {kind}" role="status"><div class="word">{word}</div>'
-        return f'{hero}<div class="culprit">{rest}</div><div>{sides}</div></div>'
+        hero = f'<div class="hero {kind}" role="status"><h1 class="word">{word}</h1>'
+        return f'{hero}<p class="culprit">{rest}</p><p>{sides}</p></div>'
     return f"## seatrial compare: {text}" if style == "markdown" else text
 
 
@@ -139,8 +140,10 @@ def _title(text: str, style: str) -> str:
 
 
 def _lines(lines: Sequence[str], style: str) -> str:
-    text = "\n".join(lines)
-    return f"<pre>{text}</pre>" if style == "html" else text
+    if style == "html":
+        items = (line.strip().removeprefix("- ") for line in lines)
+        return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+    return "\n".join(lines)
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> list[str]:
@@ -167,13 +170,10 @@ def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Recor
     floors: Mapping[str, Sequence[RecordedFloor]] = next(
         (record["floors"] for record in reversed(after) if record["floors"]), {}
     )
-    curves = "".join(plot.bandwidth(tables(after), floors, tables(before)))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"/>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/><title>seatrial compare</title>'
-        f'{stylesheet()}</head><body><h1 id="title">seatrial compare</h1>'
-        f'<main class="st">{render(comparison, "html")}{curves}</main></body></html>\n'
-    )
+    body = Markup(render(comparison, "html"))  # noqa: S704 -- _clean escapes
+    if curves := plot.bandwidth(tables(after), floors, tables(before)):
+        body += Markup("<h2>{}</h2>").format(plot.TITLE) + curves
+    return rendered("page.html", title=f"{comparison.verdict} · seatrial compare", body=body)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:
