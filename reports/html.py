@@ -143,9 +143,8 @@ def _listed(anchor: str, title: str, texts: Sequence[str]) -> Section:
 
 def _proven(summary: Summary) -> Markup:
     """Bandwidths beside their floors, then what else was proven, in words."""
-    shown = {each.label for each in summary.measured}
-    rows = [(what, text) for what, text in summary.proven if what not in shown and what != "by others"]
-    return render("proven.html", measured=[_margin(each) for each in summary.measured], rows=rows)
+    measured = [_margin(each) for each in summary.measured]
+    return render("proven.html", measured=measured, rows=summary.in_words)
 
 
 def _margin(each: Measured) -> Mapping[str, Any]:

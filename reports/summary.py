@@ -77,6 +77,12 @@ class Summary:
         return " · ".join(said)
 
     @property
+    def in_words(self) -> Sequence[tuple[str, str]]:
+        """Of ``proven`` what is no bandwidth."""
+        shown = {"by others", *(each.label for each in self.measured)}
+        return [(what, text) for what, text in self.proven if what not in shown]
+
+    @property
     def counted(self) -> str:
         """How many checks ended how, in words."""
         return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items()) or "nothing was checked"

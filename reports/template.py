@@ -8,6 +8,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .plain import sentence
+
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
@@ -36,6 +38,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["sentence"] = sentence
     made.globals |= {
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704 -- files of this package
         "script": Markup(script),  # noqa: S704

@@ -139,6 +139,8 @@ class Session:
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
+        if self.kube.context and not self.simulation:
+            self.run.cluster["context"] = self.kube.context
         if self.simulation:
             facts = {key: fact for key, fact in self.simulation.facts.items() if fact and key in SIMULATED_FACTS}
             self.run.cluster |= cast("Cluster", facts)

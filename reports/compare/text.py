@@ -151,9 +151,11 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], styl
     cells = [[_clean(cell, style) for cell in row] for row in rows[:SHOWN]]
     widths = [34] * len(heads) if style == "text" else None
     more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
+    if style == "html":  # who listens to a table needs every head
+        heads = [head or ("component" if len(heads) == 3 else "result") for head in heads]
     table = tabulate(cells, heads, kind, disable_numparse=True, maxcolwidths=widths)
     if style == "html":
-        table = f'<div class="wide" tabindex="0" role="region" aria-label="{title}">{table}</div>'
+        table = f'<div class="wide" tabindex="0" role="group" aria-label="{title}">{table}</div>'
     return [f"{_title(title, style)}\n\n{table}{more}"]
 
 

@@ -70,10 +70,13 @@ def worst(grades: Iterable[str]) -> str:
     return max(grades, key=_ORDER.index, default="")
 
 
-def svg(width: float, height: float, title: str, parts: Sequence[str]) -> Markup:
-    """Return a picture that can be scrolled sideways; its cells are read out where they are pointed at, or by key."""
+def svg(width: float, height: float, title: str, parts: Sequence[str], *, fits: bool = False) -> Markup:
+    """Return a picture, whose cells are read out when pointed at, or by key.
+
+    It can be scrolled sideways, or becomes as narrow as the page where it ``fits``.
+    """
     drawn = Markup("".join(parts))  # noqa: S704 -- rect and text escape
-    return render("picture.html", width=round(width), height=round(height), title=title, parts=drawn)
+    return render("picture.html", width=round(width), height=round(height), title=title, parts=drawn, fits=fits)
 
 
 def rect(x: float, y: float, width: float, height: float, of: str, said: str = "") -> str:

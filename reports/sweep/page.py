@@ -16,7 +16,7 @@ from .text import lines
 
 TABLE = 200
 """Rows of a table; the record has all of them."""
-WIDTH = 520
+WIDTH = 430
 BINS = 48
 
 
@@ -90,7 +90,10 @@ def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
         label = f"{said} {value:.1f} GB/s"
         parts.append(text(x - 5, 18 + 14 * at, label, anchor="end"))
     none = "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not seen)"
-    yield f"Bus bandwidth of all pairs{none}", svg(WIDTH, head + height + 38, "how many pairs ran how fast", parts)
+    yield (
+        f"Bus bandwidth of all pairs{none}",
+        svg(WIDTH, head + height + 38, "how many pairs ran how fast", parts, fits=True),
+    )
 
 
 def _leaves(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Sequence[Sequence[str]]:
