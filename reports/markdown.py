@@ -83,7 +83,7 @@ def _proven(summary: Summary) -> Iterable[str]:
         ]
         yield _table(("bus bandwidth", "measured", "floor", "source of the floor; what others measured"), rows)
     if others := summary.in_words:
-        yield _table(("what", "in words"), [(_text(what), _text(text)) for what, text in others])
+        yield _table(("what", "in words"), [(_text(what), _text(sentence(text))) for what, text in others])
 
 
 def _training(record: Record) -> Iterable[str]:

@@ -16,7 +16,7 @@ from .summary import BANDWIDTH
 from .template import render
 
 TITLE = "Bus bandwidth by message size"
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 450, 270, 44, 44, 28, 128
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
 LINE = 30
 """Pixels between the labels at the ends of two curves."""
 SCALE = 0.5
@@ -25,7 +25,7 @@ COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
 BEFORE = ", before"
 """Ends the name of a curve of the earlier run; it has the colour of the later one."""
-LONGEST_NAME = 19
+LONGEST_NAME = 22
 
 Point = tuple[float, float]
 

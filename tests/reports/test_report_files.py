@@ -11,7 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from reports import html
+from reports.markdown import markdown
 from reports.matrix import matrix
+from reports.plain import sentence
 from reports.record import CheckResult, Finding, Run, verdict_of
 from reports.schema import Outcome, Verdict
 from tests.program import run_pytest
@@ -292,3 +294,81 @@ def test_a_node_of_the_matrix_has_its_worst_state():
     run.results.append(CheckResult(id="nccl.four", title="t", outcome=Outcome.BLOCKED))
     assert states(run) == dict(zip(NAMES, "ffuu", strict=True))  # blocked: nothing was told of any node
     assert matrix(Run(results=run.results)) == ""
+
+
+def test_the_page_has_every_check_without_its_script():
+    """Each once, with what it saw; a check that failed has its own section, to which its id leads."""
+    made = [
+        CheckResult(
+            id="a.good", title="t", outcome=Outcome.PASSED, findings=(Finding(subject="n", ok=True, observed="8"),)
+        ),
+        CheckResult(
+            id="a.bad", title="t", outcome=Outcome.FAILED, findings=(Finding(subject="m", ok=False, observed="7"),)
+        ),
+        CheckResult(id="b.skipped", title="t", outcome=Outcome.SKIPPED, reason="not asked for"),
+    ]
+    others = [html.UserTest("test_mine.py::test_<x>", "failed", "assert <1> == 2")]
+    text = re.sub(r"<script>.*</script>", "", html.page(Run(results=made), others), flags=re.DOTALL)
+    for check in made:
+        assert text.count(f'id="{check.id}"') == 1
+        assert f"{check.id}: t" in text
+    assert '<section id="a.bad">' in text and '<details class="check" id="a.good">' in text
+    assert "not asked for" in text and "test_mine.py::test_&lt;x&gt;" in text and "assert &lt;1&gt; == 2" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "0 s"), (59.6, "1 min 0 s"), (372, "6 min 12 s"), (3599.7, "1 h 0 min"), (7380, "2 h 3 min")],
+)
+def test_a_duration_is_said_in_two_units_at_most(seconds, said):
+    assert html.duration(seconds) == said
+
+
+def test_the_head_says_where_and_when():
+    """Server, context, namespace, date with its zone, profile, nodes, duration; in the title, too; nothing unknown."""
+    cluster = {"server": "https://a:6443", "namespace": "gpu", "context": "prod"}
+    text = html.page(
+        Run(cluster=cluster, started="2026-03-04T05:06:07+02:00", seconds=61, profile="h100-ib", pool=("a", "b"))
+    )
+    assert (
+        "<p>https://a:6443 · context prod · namespace gpu · 4 Mar 2026, 05:06 UTC+02:00 · profile h100-ib · "
+        "no pod was started · 1 min 1 s</p>" in text
+    )
+    title = re.search(r"<title>(.*)</title>", text)[1]
+    assert title.startswith("inconclusive · no check could be judged · https://a:6443 · context prod")
+    assert "some day" in html.page(Run(started="some day"))
+
+
+def test_of_a_large_fleet_the_nodes_without_findings_share_rows():
+    """Those with findings come first, the worst on top; what was found of all nodes together is shown once."""
+    nodes = tuple(f"n{number}" for number in range(40))
+    bad = Finding(subject="n30", ok=False, observed="7", fault="f")
+    unclear = Finding(subject="n5", ok=None, observed="?")
+    of_all = Finding(subject="the fabric", ok=False, observed="slow", fault="f")
+    fine = [Finding(subject=node, ok=True, observed="8") for node in nodes if node not in ("n5", "n30")]
+    one = CheckResult(id="a.one", title="t", outcome=Outcome.FAILED, findings=(*fine, unclear, bad))
+    two = CheckResult(id="b.two", title="t", outcome=Outcome.FAILED, findings=(of_all,))
+    text = matrix(Run(pool=nodes, results=[one, two], trial={"hosts": dict(enumerate(nodes[:39]))}))
+    assert list(states(Run(pool=nodes, results=[one], trial={}))) == ["n30", "n5"]
+    assert re.findall(r"<summary>(\d+ more nodes?[^<]*)</summary>", text) == ["37 more nodes", "1 more node, not tried"]
+    assert text.count("the fabric") == 1
+    assert set(re.findall(r'id="node/(\w+)"', text)) == set(nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [("the cable", "The"), ("kubectl get", "kubectl"), ("nvidia-smi", "nvidia"), ("MTU", "MTU"), ("", "")],
+)
+def test_a_sentence_begins_with_a_capital_and_a_command_does_not(text, begins):
+    assert sentence(text).startswith(begins)
+    assert sentence(text).lower() == text.lower()
+
+
+def test_a_ticket_has_prose_as_prose_and_keeps_units():
+    """A number's unit stands beside it and beside what was expected; nothing of it is markup or ends its cell."""
+    low = Finding(
+        subject="n|1", ok=False, observed=r"24.6 a\|b `x` $y$", expected="at least 35", unit="GB/s", fault="f"
+    )
+    text = markdown(Run(results=[CheckResult(id="a.b", title="t", outcome=Outcome.FAILED, findings=(low,))]).to_dict())
+    (row,) = (line for line in text.splitlines() if "24.6" in line and line.startswith("|"))
+    assert row == r"| `n\|1` | 24.6 a\\\|b \`x\` \$y\$ GB/s | at least 35 GB/s | f |"
