@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from jobs.pod.sweep.rows import NodeRow
 
+from ..plot import round_up
 from ..schema import RecordedSweep, elements
 from ..template import render
 from . import heatmap
@@ -80,10 +81,12 @@ def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
         if number
     ]
     parts.append(f'<path d="M{left:g} {head + height:g}h{width:g}" stroke="var(--faint)"/>')
-    for part in range(5):
-        parts.append(text(left + width * part / 4, head + height + 15, f"{top * part / 4:.0f}", anchor="middle"))
+    step = round_up(top / 5)
+    for tick in range(int(top / step) + 1):
+        x = left + width * tick * step / top
+        parts.append(text(x, head + height + 15, f"{tick * step:g}", anchor="middle"))
     parts.append(text(left + width / 2, head + height + 32, "bus bandwidth of a test (GB/s)", anchor="middle"))
-    parts.append(text(left - 5, head + 8, f"{max(counted)} tests", anchor="end"))
+    parts.append(text(left - 5, head + 8, f"{max(counted)} test{'' if max(counted) == 1 else 's'}", anchor="end"))
     for at, (said, value, colour) in enumerate(marks):
         x = left + width * value / top
         parts.append(f'<path d="M{x:.1f} {12 + 14 * at:g}V{head + height:g}" stroke="{colour}" stroke-width="2"/>')
