@@ -1,118 +1,174 @@
-"""The page of a run: the parts that this suite adds to pytest-html's report; every text is escaped here.
+"""The page of a run: one file, which asks for nothing from elsewhere and can be read without its script.
 
-pytest-html inserts summary and extras as raw HTML and does not escape test ids: nothing leaves this module unescaped.
+pytest-html brings the option; what it writes is replaced, since it shows neither a verdict nor a check's own outcome.
 """
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import plot
 from .matrix import matrix
 from .plain import plain
 from .record import CheckResult, Finding, Run, bill, counted, is_withheld
-from .schema import Outcome, RecordedJob
-from .summary import Summary, summarize
-from .sweep.page import page
+from .schema import Outcome, Record, RecordedJob
+from .summary import Measured, Summary, summarize
+from .sweep.page import page as swept
+from .template import render
 from .timeline import timeline
 from .training_page import checkpoint, training
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 NODES_SHOWN = 200
 """Names of nodes that were not tried; the record has all of them."""
 BAD_SHOWN, GOOD_SHOWN = 50, 10
 """Rows of one check's table: of what was found, and of what is as it should be; the record has all of them."""
-HERE = Path(__file__).parent
+ENTRIES = 8
+"""Failed checks in the table of contents."""
+TITLE = 90
+"""Characters of the culprit in the title: a browser's tab and a list of files show the first."""
+LONGEST_TEXT = 20_000
+"""Characters of what a test of the user's own printed."""
 
 
-def style() -> str:
-    """Return the page's style sheet, as an element."""
-    return f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style>"
+class Section(NamedTuple):
+    """A part of the page: its anchor, heading and content; ``entry`` stands in the table of contents."""
+
+    id: str
+    title: str
+    body: str
+    entry: str = ""
 
 
-def finish(text: str) -> str:
-    """Return pytest-html's page with a language, a viewport, named filters and the page's script."""
-    text = text.replace("<html>", '<html lang="en">', 1)
-    viewport = '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-    text = text.replace('<meta charset="utf-8"/>', f'<meta charset="utf-8"/>{viewport}', 1)
-    text = re.sub(r'(<input [^>]*data-test-result="(\w+)")', r'\1 aria-label="show \2"', text)
-    script = f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>"
-    return text.replace("</body>", f"{script}</body>", 1)
+class Table(NamedTuple):
+    """Findings as the rows of a table, and in words how many were left out."""
+
+    rows: Sequence[Mapping[str, str]]
+    left: str
 
 
-def overview(run: Run) -> Iterable[str]:
-    """Yield the verdict, what was proven, what was found with its remedy, the nodes, the plots, what is installed."""
+class UserTest(NamedTuple):
+    """A test of the session that is no check: its id, outcome and what it printed."""
+
+    id: str
+    outcome: str
+    text: str
+
+
+def page(run: Run, others: Sequence[UserTest] = ()) -> str:
+    """Return the page of a run; ``others``: what else the session tested."""
     record = run.to_dict()
     summary = summarize(record)
-    yield style()
-    yield '<div class="st">'
-    yield _hero(summary)
-    if run.simulated:
-        yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
-    for result in run.results:
-        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            yield _failure(run, result)
-    if summary.proven:
-        yield f"<h2>Proven, in {summary.seconds:.0f} s</h2>{_facts_table(summary.proven)}"
-    yield _not_judged(summary)
-    yield _list("Not seen, so not judged", run.not_seen)
-    yield _list("Left behind, not deleted", run.leftovers)
-    yield matrix(run)
-    yield from page(run.sweep or {})
-    yield from plot.bandwidth({name: job["tables"] for name, job in record["collectives"].items() if job}, run.floors)
-    yield from training(run.training)
-    yield from checkpoint(run.checkpoint)
-    yield _sentences(record["collectives"], run.trial.get("hosts", {}))
-    yield from timeline(run.trial.get("timeline", ()))
-    yield _bill(run)
-    yield "<h2>The run</h2>"
-    yield _facts(run)
-    yield "<h2>All checks</h2></div>"
-
-
-def _hero(summary: Summary) -> str:
+    sections = [each for each in _sections(run, record, summary, others) if each.body]
+    head = _head(run)
     marks = "".join(f" ({mark})" for mark in summary.marks)
-    culprit = f'<div class="culprit">{escape(summary.culprit)}</div>' if summary.culprit else ""
-    attempts = f"<div>{escape(summary.attempts)}</div>" if summary.attempts else ""
-    untried = f"<div>{escape(summary.untried)}</div>" if summary.untried else ""
-    return (
-        f'<div class="hero {escape(summary.verdict)}" role="status" '
-        f'aria-label="{escape(summary.headline, quote=True)}">'
-        f'<div class="word">{escape(summary.verdict)}{marks}</div>{culprit}'
-        f"<div>{escape(str(summary.coverage))} · exit code {summary.exit_code} · {escape(summary.counted)}</div>"
-        f"{attempts}{untried}</div>"
-    )
+    title = " · ".join(filter(None, [f"{summary.verdict}{marks}", plain(summary.culprit, TITLE), *head[:3]]))
+    return render("run.html", title=f"{title} · seatrial", summary=summary, head=head, sections=sections)
 
 
-def _facts_table(rows: Iterable[tuple[str, str]], differing: frozenset[str] = frozenset()) -> str:
-    cells = "".join(
-        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(plain(what))}</th>"
-        f"<td>{escape(plain(value))}</td></tr>"
-        for what, value in rows
-    )
-    return f'<table class="facts">{cells}</table>'
-
-
-def _list(title: str, texts: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(plain(text))}</li>" for text in texts[:NODES_SHOWN])
-    if len(texts) > NODES_SHOWN:
-        items += f"<li>… and {len(texts) - NODES_SHOWN} more, in report.json</li>"
-    return f"<h2>{title}</h2><ul>{items}</ul>" if items else ""
-
-
-def _not_judged(summary: Summary) -> str:
+def _head(run: Run) -> list[str]:
+    """Say on which cluster, when, against what, how far and how long."""
+    namespace = run.cluster.get("namespace")
+    scenario = run.cluster.get("scenario")
+    context = run.cluster.get("context")
     said = [
+        f"scenario {scenario}" if scenario else run.cluster.get("server", ""),
+        f"context {context}" if context else "",
+        f"namespace {namespace}" if namespace else "",
+        _date(run.started),
+        f"profile {run.profile}" if run.profile else "no profile",
+        str(run.coverage),
+        duration(run.seconds),
+    ]
+    return [plain(each) for each in said if each]
+
+
+def _date(started: str) -> str:
+    """Return a date with its time zone; a text that is none as it is."""
+    try:
+        return datetime.datetime.fromisoformat(started).strftime("%d %b %Y, %H:%M %Z").strip().lstrip("0")
+    except ValueError:
+        return started
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as people say it: 19 s, 6 min 12 s, 2 h 3 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    return f"{minutes} min {whole % 60} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserTest]) -> Iterator[Section]:
+    failed = [result for result in run.results if result.outcome in _BAD]
+    for number, result in enumerate(failed):
+        title = f"{result.outcome.upper()} {result.id}: {result.title}"
+        yield Section(result.id, title, _failure(run, result), result.id if number < ENTRIES else "")
+    if summary.proven:
+        yield Section("proven", "Proven", _proven(summary), "Proven")
+    yield _listed("not-judged", "Not judged", _not_judged(summary))
+    yield _listed("not-seen", "Not seen, so not judged", run.not_seen)
+    yield _listed("leftovers", "Left behind, not deleted", run.leftovers)
+    yield Section("nodes", "Nodes", matrix(run), "Nodes")
+    yield Section("links", "Every node, every link", swept(run.sweep or {}), "Every link")
+    tables = {name: job["tables"] for name, job in record["collectives"].items() if job}
+    yield Section("bandwidth", plot.TITLE, plot.bandwidth(tables, run.floors), "Bandwidth")
+    yield Section("training", "Training steps", training(run.training), "Training steps")
+    yield Section("checkpoints", "Checkpoints", checkpoint(run.checkpoint), "Checkpoints")
+    yield Section("time", "Where the time went", timeline(run.trial.get("timeline", ())), "Time")
+    if run.results or others:
+        yield Section("checks", "All checks", _checks(run, others), "All checks")
+    folded = [
+        ("What NCCL's logs say", _sentences(record["collectives"], run.trial.get("hosts", {})), ()),
+        ("Bill of materials", (installed := bill(run.bom)), _differing(installed)),
+        ("The run", _facts(run), ()),
+    ]
+    yield Section("details", "Details", render("details.html", parts=[each for each in folded if each[1]]), "Details")
+
+
+_BAD = (Outcome.FAILED, Outcome.ERROR)
+
+
+def _listed(anchor: str, title: str, texts: Sequence[str]) -> Section:
+    body = render("listed.html", texts=[plain(text) for text in texts], most=NODES_SHOWN) if texts else ""
+    return Section(anchor, title, body)
+
+
+def _proven(summary: Summary) -> Markup:
+    """Bandwidths beside their floors, then what else was proven, in words."""
+    measured = [_margin(each) for each in summary.measured]
+    return render("proven.html", measured=measured, rows=summary.in_words)
+
+
+def _margin(each: Measured) -> Mapping[str, Any]:
+    """Add the margin over the floor, and what a bar needs: both as shares of the larger one."""
+    shown: dict[str, Any] = {**each._asdict(), "margin": None}
+    try:
+        value, floor = float(each.value), float(each.floor)
+    except ValueError:
+        return shown
+    if floor > 0 and value >= 0:
+        whole = 1.05 * max(value, floor)
+        shown |= {"margin": value / floor - 1, "filled": value / whole, "mark": floor / whole}
+    return shown
+
+
+def _not_judged(summary: Summary) -> list[str]:
+    return [
         f"{why}: {', '.join(f'{name} {number}' for name, number in families.items())}"
         for why, families in summary.not_judged.items()
     ]
-    return _list("Not judged", said)
 
 
-def _facts(run: Run) -> str:
-    facts = {
+def _facts(run: Run) -> list[tuple[str, str]]:
+    facts: dict[str, Any] = {
         "run": run.run_id,
         "started": run.started,
         "took": f"{run.seconds:.1f} s",
@@ -126,96 +182,85 @@ def _facts(run: Run) -> str:
     }
     if run.interrupted:
         facts["interrupted"] = run.interrupted
-    return _facts_table((name, _flat(value)) for name, value in facts.items())
+    return [(name, _flat(value)) for name, value in facts.items()]
 
 
-def _bill(run: Run) -> str:
-    """The bill of materials; a line with several values for one thing is marked: nodes differ in it."""
-    rows = bill(run.bom)
-    if not rows:
-        return ""
-    differing = frozenset(what for what, value in rows if re.search(r"\(\d+\), ", value))
-    note = '<p class="note">Marked: nodes differ in it.</p>' if differing else ""
-    return f"<h2>Bill of materials</h2>{note}{_facts_table(rows, differing)}"
+def _differing(installed: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """Return the lines of a bill of materials with several values for one thing: nodes differ in it."""
+    return frozenset(what for what, value in installed if re.search(r"\(\d+\), ", value))
 
 
-def _sentences(collectives: Mapping[str, RecordedJob | None], hosts: Mapping[str, str]) -> str:
-    """What NCCL's own log says of each collective, in the analyzer's words, with nodes in place of pods."""
-    rows = []
+def _sentences(collectives: Mapping[str, RecordedJob | None], hosts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What NCCL's own log says of the collectives, with nodes in place of pods; equal sentences are one."""
+    named: dict[str, list[str]] = {}
     for name, job in collectives.items():
         if job and (said := job["sentence"]):
             for host in sorted(hosts, key=len, reverse=True):
                 said = said.replace(host, hosts[host])
-            rows.append((name, said))
-    return f"<h2>What NCCL's logs say</h2>{_facts_table(rows)}" if rows else ""
+            named.setdefault(said, []).append(plot.series(name))
+    return [(", ".join(names), said) for said, names in named.items()]
 
 
 def _flat(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _failure(run: Run, result: CheckResult) -> str:
-    kind = "fault error" if result.outcome is Outcome.ERROR else "fault"
-    title = f"{result.outcome.upper()} {result.id}: {result.title}"
-    parts = [f'<h2>{escape(title)}</h2><div class="{kind}">']
-    parts.append(_table([f for f in result.findings if f.ok is not True]) or f"<p>{escape(result.reason)}</p>")
-    parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes[:BAD_SHOWN]]
-    for fault in result.faults:
-        entry = run.faults.get(fault, {})
-        rows = "".join(
-            f"<dt>{escape(key)}</dt><dd>{_command(entry[key]) if key == 'confirm' else escape(entry[key])}</dd>"
-            for key in ("meaning", "look", "confirm", "remedy", "source")
-            if entry.get(key)
+def _failure(run: Run, result: CheckResult) -> Markup:
+    table = findings([f for f in result.findings if f.ok is not True])
+    faults = [(fault, run.faults.get(fault, {})) for fault in result.faults]
+    return render("failure.html", result=result, table=table, faults=faults, most=BAD_SHOWN)
+
+
+STATES = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}
+"""``ok`` of a finding -> its word, and its class of page.css."""
+
+
+def findings(found: Sequence[Finding]) -> Table:
+    """Return a table of findings: first what was found, then a few of those that are as they should be."""
+    bad, good = [f for f in found if f.ok is not True], [f for f in found if f.ok is True]
+    rows = [
+        {
+            "css": STATES[f.ok][1],
+            "state": "not judged" if is_withheld(f.ok, f.observed) else STATES[f.ok][0],
+            "subject": f.subject,
+            "observed": f"{f.observed} {f.unit}".strip(),
+            "expected": f"{f.expected} {f.unit}".strip() if f.expected else "",
+            "fault": f.fault,
+        }
+        for f in [*bad[:BAD_SHOWN], *good[:GOOD_SHOWN]]
+    ]
+    return Table(rows, counted((f.ok, f.observed) for f in [*bad[BAD_SHOWN:], *good[GOOD_SHOWN:]]))
+
+
+def _checks(run: Run, others: Sequence[UserTest]) -> Markup:
+    """All checks by family; a family in which something was found is open."""
+    by_family: dict[str, list[CheckResult]] = {}
+    for result in run.results:
+        by_family.setdefault(result.id.partition(".")[0], []).append(result)
+    families = []
+    for name, results in by_family.items():
+        ended = Counter(result.outcome for result in results)
+        families.append(
+            {
+                "name": name,
+                "counted": ", ".join(f"{ended[outcome]} {outcome}" for outcome in Outcome if ended[outcome]),
+                "bad": any(result.outcome in _BAD for result in results),
+                "checks": [
+                    {
+                        "result": result,
+                        "why": result.reason or _first_findings(result.findings),
+                        "carded": result.outcome in _BAD,  # its own section has the anchor
+                        "table": findings(result.findings),
+                    }
+                    for result in results
+                ],
+            }
         )
-        parts.append(f"<h3>{escape(entry.get('title', '') or fault)} <code>{escape(fault)}</code></h3><dl>{rows}</dl>")
-    return "".join(parts) + "</div>"
+    bad = any(other.outcome not in ("passed", "skipped") for other in others)
+    return render("checks.html", families=families, others=others, others_bad=bad, most=BAD_SHOWN)
 
 
-def _command(text: str) -> str:
-    return f'<div class="command"><code>{escape(text)}</code><button data-does="copy">copy</button></div>'
-
-
-def _table(findings: Sequence[Finding]) -> str:
-    """A table of findings: first what was found, then a few of those that are as they should be."""
-    bad = [f for f in findings if f.ok is not True]
-    good = [f for f in findings if f.ok is True]
-    shown = [*bad[:BAD_SHOWN], *good[:GOOD_SHOWN]]
-    left = counted((f.ok, f.observed) for f in [*bad[BAD_SHOWN:], *good[GOOD_SHOWN:]])
-    rows = []
-    for f in shown:
-        word, css = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}[f.ok]
-        word = "not judged" if is_withheld(f.ok, f.observed) else word
-        expected = f"{f.expected} {f.unit}".strip() if f.expected else ""
-        cells = (f.subject, f"{f.observed} {f.unit}".strip(), expected, f.fault)
-        rows.append(f'<tr><td class="{css}">{word}</td>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th scope=col>{h}</th>" for h in ("state", "subject", "observed", "expected", "fault"))
-    more = f'<p class="note">… and {left}, in report.json</p>' if left else ""
-    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-    return f'<div class="wide" tabindex="0" role="region" aria-label="findings">{table}</div>{more}' if rows else ""
-
-
-def details(result: CheckResult) -> str:
-    """The body of one row: what the check asserts, what it saw, what it requires."""
-    requires = f"<p>Requires: {escape(', '.join(result.requires))}</p>" if result.requires else ""
-    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes[:BAD_SHOWN])
-    return f'<div class="st"><p>{escape(result.doc)}</p>{_table(result.findings)}{notes}{requires}</div>'
-
-
-def row(report: Any, cells: list[str]) -> None:
-    """Rewrite pytest-html's cells of a check: its own outcome, its id and title, its reason."""
-    result: CheckResult | None = getattr(report, "seatrial", None)
-    if result is None:
-        cells[1] = f'<td class="col-testId">{escape(report.nodeid)}</td>'
-        cells[3] = "<td></td>"
-        return
-    if result.outcome is Outcome.BLOCKED:
-        # The filter of pytest-html knows 'Skipped' only; the reader sees the word of this suite.
-        cells[0] = '<td class="col-result" hidden>Skipped</td><td class="col-result">Blocked</td>'
-    cells[1] = f'<td class="col-testId">{escape(result.id)}: {escape(result.title)}</td>'
-    cells[3] = f"<td>{escape(result.reason or _first_finding(result.findings))}</td>"
-
-
-def _first_finding(findings: Sequence[Finding]) -> str:
-    """What a check that passed has seen, in a line: the whole stands in the row's details."""
-    said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in findings[:2]]
-    return "; ".join(said) + (f" … and {len(findings) - 2} more" if len(findings) > 2 else "")
+def _first_findings(found: Sequence[Finding]) -> str:
+    """What a check that passed has seen, in a line: the whole stands in its details."""
+    said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in found[:2]]
+    return "; ".join(said) + (f" … and {len(found) - 2} more" if len(found) > 2 else "")

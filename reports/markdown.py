@@ -1,6 +1,6 @@
 """The report as GitHub-flavoured Markdown: for a ticket, an issue, or the summary of a workflow's step.
 
-What a cluster says is put into code spans: it can neither make a link nor call anybody by name.
+What a cluster says can neither make a link nor call anybody by name: names are code spans, sentences are escaped.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from .plain import plain
+from .plain import plain, sentence
 from .record import bill, counted
 from .schema import Outcome, Record, RecordedCheck
-from .summary import summarize
+from .summary import Summary, summarize
 from .training_page import STATES, amounts, figures, rows, slowest_first
 
 FINDINGS = 20
@@ -43,10 +43,7 @@ def markdown(record: Record) -> str:
         _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
     ]
     if summary.proven:
-        parts += [
-            "## Proven",
-            _table(("what", "with which numbers"), [(what, _code(text)) for what, text in summary.proven]),
-        ]
+        parts += ["## Proven", *_proven(summary)]
     for check in record["checks"]:
         if check["outcome"] in (Outcome.FAILED, Outcome.ERROR):
             parts += _finding(check, record["faults"])
@@ -73,17 +70,34 @@ def workflow_commands(record: Record) -> Iterable[str]:
     yield workflow_command(kind, "seatrial", summary.headline)
 
 
+def _proven(summary: Summary) -> Iterable[str]:
+    """Yield the bandwidths beside their floors, then what else was proven, in words."""
+    if summary.measured:
+        rows = [
+            (
+                _text(f"{each.label} ({each.subject})"),
+                _text(f"{each.value} {each.unit}"),
+                _text(f"{each.floor} {each.unit}"),
+                "; ".join(map(_text, filter(None, (each.source, each.reference)))),
+            )
+            for each in summary.measured
+        ]
+        yield _table(("bus bandwidth", "measured", "floor", "source of the floor; what others measured"), rows)
+    if others := summary.in_words:
+        yield _table(("what", "in words"), [(_text(what), _text(sentence(text))) for what, text in others])
+
+
 def _training(record: Record) -> Iterable[str]:
     """Yield what training steps and checkpoints measured, as the page has it."""
     if (steps := record["training"]) and (lines := list(figures(steps))):
         yield "## Training steps"
-        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in lines])
+        yield _table(("measured", "what"), [(_text(number), _text(what)) for number, what in lines])
         slowest = slowest_first(steps)[:FINDINGS]
-        numbers = [(_code(name), _code("not told" if value is None else f"{value:.1f}")) for name, value in slowest]
+        numbers = [(_code(name), _code("not reported" if value is None else f"{value:.1f}")) for name, value in slowest]
         yield _table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
     if (saved := record["checkpoint"]) and (lines := list(amounts(saved))):
         yield "## Checkpoints"
-        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in lines])
+        yield _table(("measured", "what"), [(_text(number), _text(what)) for number, what in lines])
         yield _table(("node", "step", *STATES), [[_code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
         yield "Seconds from the moment a node began to write a step until it had the state."
 
@@ -95,8 +109,8 @@ def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> I
         rows = [
             (
                 _code(f["subject"]),
-                _code(f"{f['observed']} {f['unit']}".strip()),
-                _code(f["expected"]),
+                _text(f"{f['observed']} {f['unit']}".strip()),
+                _text(f"{f['expected']} {f['unit']}".strip() if f["expected"] else ""),
                 _text(f["fault"]),
             )
             for f in shown[:FINDINGS]
@@ -105,22 +119,23 @@ def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> I
         if left := counted((f["ok"], f["observed"]) for f in shown[FINDINGS:]):
             yield f"… and {left}, in report.json"
     else:
-        yield _code(check["reason"])
+        yield _text(sentence(check["reason"]))
     for note in check["notes"][:FINDINGS]:
-        yield f"Note: {_code(note)}"
+        yield f"Note: {_text(note)}"
     named = dict.fromkeys([check["fault"], *(f["fault"] for f in shown)])
     for fault in filter(None, named):
         entry = faults.get(fault, {})
-        yield f"**{_text(fault)}**: {_text(entry.get('title', ''))}. {_text(entry.get('meaning', ''))}"
+        said = [_text(sentence(text)).rstrip(".") + "." for text in map(entry.get, ("title", "meaning")) if text]
+        yield f"**{_text(fault)}**: {' '.join(said)}"
         if entry.get("confirm"):
             yield f"Confirm: {_code(entry['confirm'])}"
         if entry.get("remedy"):
-            yield f"Remedy: {_text(entry['remedy'])}"
+            yield f"Remedy: {_text(sentence(entry['remedy']))}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
@@ -141,7 +156,7 @@ def _code(value: object) -> str:
 
 def _text(value: object) -> str:
     """Return a text in which nothing is markup, a link or a mention."""
-    escaped = re.sub(r"([\\`*_\[\]<>#|~&])", r"\\\1", _line(value))
+    escaped = re.sub(r"([\\`*_\[\]<>#|~&$])", r"\\\1", _line(value))
     return unlinked(escaped).replace("://", ":\u200b//")
 
 

@@ -21,6 +21,21 @@ def with_unit(text: str, unit: str) -> str:
     return f"{number[0]} {unit}{text[number.end() :]}" if number else f"{text} {unit}"
 
 
+NAMES = frozenset(
+    (
+        *("chmod", "gdrdrv", "kubectl", "kured", "libfabric", "libibverbs", "ln", "modprobe", "mpirun", "nan", "ninja"),
+        *("peermem", "pip", "slurmctld", "slurmd", "ssh", "sysfs", "systemd", "torchrun", "umount"),
+    )
+)
+"""Commands and programs, which begin a sentence in small letters."""
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital, unless it begins with a name or a command."""
+    first = text.split(" ", 1)[0].rstrip(",.;:").removesuffix("'s")
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() and first not in NAMES else text
+
+
 def format_size(size: int) -> str:
     """Return a size as nccl-tests writes it on its command line: 8G, 512M, 1000."""
     for unit, power in (("G", 3), ("M", 2), ("K", 1)):

@@ -1,61 +1,109 @@
-"""Bandwidth over message size as inline SVG: no script, no library, a picture beside the table."""
+"""Bandwidth over message size as inline SVG: no script, no library, a picture beside the table.
+
+Curves of one scale share a panel, so that the small ones are no flat lines; a panel is as wide as a telephone.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .schema import RecordedFloor, RecordedTable
+from .summary import BANDWIDTH
+from .template import render
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
+TITLE = "Bus bandwidth by message size"
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
+LINE = 30
+"""Pixels between the labels at the ends of two curves."""
+SCALE = 0.5
+"""A curve whose highest point is below this share of a panel's has a panel of its own."""
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
-
 BEFORE = ", before"
 """Ends the name of a curve of the earlier run; it has the colour of the later one."""
+LONGEST_NAME = 22
 
 Point = tuple[float, float]
+
+
+class Curve(NamedTuple):
+    """What a collective reached, as (bytes, GB/s), its floors, and how it is drawn."""
+
+    name: str
+    points: Sequence[Point]
+    floors: Sequence[Point]
+    colour: str
+    dashed: bool
+
+    @property
+    def highest(self) -> float:
+        """The largest number that a panel has to show."""
+        return max(y for _, y in (*self.points, *self.floors))
+
+
+def series(run: str) -> str:
+    """Return the name of a run of a collective, which is the same in every part of a report."""
+    return BANDWIDTH.get(f"nccl.bandwidth-{run}", run)
 
 
 def bandwidth(
     tables: Mapping[str, Sequence[RecordedTable]],
     floors: Mapping[str, Sequence[RecordedFloor]],
     before: Mapping[str, Sequence[RecordedTable]] | None = None,
-) -> Iterator[str]:
-    """Yield one plot of bus bandwidth over message size for each collective's tables, with its floors.
+) -> str:
+    """Return plots of bus bandwidth over message size of each collective's tables, with its floors, and a table.
 
     ``before``: those of an earlier run, dashed.
     """
-    curves = {name: points for name, rows in tables.items() if (points := _points(rows))}
-    curves |= {f"{name}{BEFORE}": points for name, rows in (before or {}).items() if (points := _points(rows))}
+    curves = list(_curves(tables, floors, before or {}))
     if not curves:
-        return
-    yield "<h2>Bus bandwidth by message size</h2>"
-    marks = {name: [(float(f["size_bytes"]), f["busbw_gbps"]) for f in floors.get(name, ())] for name in curves}
-    yield _svg(curves, marks)
-    yield _values(curves, marks)
-    yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average."
-    if any(marks.values()):
-        yield " A bar with a triangle is the profile's floor: the curve of its colour must pass above it."
-    yield "</p>"
+        return ""
+    sizes = sorted({size for curve in curves for size, _ in curve.points})
+    rows = [[format_bytes(int(size)), *(_value(curve, size) for curve in curves)] for size in sizes]
+    return render(
+        "bandwidth.html",
+        panels=[_panel(panel, sizes) for panel in _panels(curves)],
+        head=["size", *(curve.name for curve in curves)],
+        rows=rows,
+        floors=any(curve.floors for curve in curves),
+    )
 
 
-def _values(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:
-    """The same as a table, for who reads it aloud or copies it."""
-    sizes = sorted({size for points in curves.values() for size, _ in points})
-    rows = []
-    for size in sizes:
-        cells = []
-        for name, points in curves.items():
-            value, floor = dict(points).get(size), dict(floors.get(name, ())).get(size)
-            said = "" if value is None else f"{value:.1f}"
-            cells.append(f"<td>{said}{f' (floor {floor:g})' if floor is not None else ''}</td>")
-        rows.append(f"<tr><th scope=row>{_size(int(size))}</th>{''.join(cells)}</tr>")
-    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in curves)
-    table = f"<table><tr><th scope=col>size</th>{head}</tr>{''.join(rows)}</table>"
-    return f'<details><summary>GB/s as a table</summary><div class="wide" tabindex="0">{table}</div></details>'
+def _curves(
+    tables: Mapping[str, Sequence[RecordedTable]],
+    floors: Mapping[str, Sequence[RecordedFloor]],
+    before: Mapping[str, Sequence[RecordedTable]],
+) -> Sequence[Curve]:
+    runs = list(dict.fromkeys([*tables, *before]))
+    colour = {run: COLOURS[number % len(COLOURS)] for number, run in enumerate(runs)}
+    made = []
+    for run in runs:
+        marks = [(float(floor["size_bytes"]), floor["busbw_gbps"]) for floor in floors.get(run, ())]
+        if points := _points(tables.get(run, ())):
+            made.append(Curve(series(run), points, marks, colour[run], dashed=False))
+        if points := _points(before.get(run, ())):
+            made.append(Curve(series(run) + BEFORE, points, [], colour[run], dashed=True))
+    return made
+
+
+def _panels(curves: Sequence[Curve]) -> Sequence[Sequence[Curve]]:
+    """Put curves of one scale together, the highest first."""
+    panels: list[list[Curve]] = []
+    for curve in sorted(curves, key=lambda curve: -curve.highest):
+        if panels and curve.highest >= SCALE * panels[-1][0].highest:
+            panels[-1].append(curve)
+        else:
+            panels.append([curve])
+    return panels
+
+
+def _value(curve: Curve, size: float) -> str:
+    value, floor = dict(curve.points).get(size), dict(curve.floors).get(size)
+    return ("" if value is None else f"{value:.1f}") + (f" (floor {floor:g})" if floor is not None else "")
 
 
 def _points(tables: Sequence[RecordedTable]) -> list[Point]:
@@ -70,11 +118,11 @@ def _points(tables: Sequence[RecordedTable]) -> list[Point]:
     return sorted((size, statistics.median(values)) for size, values in repeats.items())
 
 
-def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:
-    shown = [point for points in (*curves.values(), *floors.values()) for point in points]
-    sizes = [x for x, _ in shown]
-    low, high = math.log2(min(sizes)), math.log2(max(sizes))
-    top = round_up(max(y for _, y in shown))
+def _panel(curves: Sequence[Curve], sizes: Sequence[float]) -> Mapping[str, object]:
+    """Return what the template draws of one panel; all panels have the same sizes below."""
+    every = [*sizes, *(size for curve in curves for size, _ in curve.floors)]
+    low, high = math.log2(min(every)), math.log2(max(every))
+    top = round_up(max(curve.highest for curve in curves))
 
     def x(size: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * ((math.log2(size) - low) / ((high - low) or 1))
@@ -82,38 +130,40 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
     def y(gbps: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (1 - gbps / top)
 
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        'aria-label="Bus bandwidth by message size; the table below has the numbers">'
-    ]
-    for step in range(5):
-        value = top * step / 4
-        parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>'
-            f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
-        )
-    for exponent in range(math.ceil(low), math.floor(high) + 1, max(1, round((high - low) / 6))):
-        parts.append(
-            f'<text x="{x(2**exponent):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{_size(2**exponent)}</text>'
-        )
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}">message size (bytes) → bus bandwidth (GB/s)</text>')
-    names = list(dict.fromkeys(name.removesuffix(BEFORE) for name in curves))
-    for index, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[names.index(name.removesuffix(BEFORE)) % len(COLOURS)]
-        dashes = ' stroke-dasharray="6 4"' if name.endswith(BEFORE) else ""
-        line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
-        label = f"{escape(name)}: {points[-1][1]:.1f} at {_size(int(points[-1][0]))}"
-        parts += [
-            f'<path d="M{x(a) - 9:.1f} {y(b):.1f}h18m-9 0l-4 7h8z" stroke="{colour}" stroke-width="2" fill="{colour}">'
-            f"<title>{escape(name)}: floor {b:g} GB/s at {_size(int(a))}</title></path>"
-            for a, b in floors.get(name, ())
-        ]
-        parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
-            f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'
-            f'<text x="{WIDTH - RIGHT + 30}" y="{TOP + 10 + 20 * index}" class="label">{label}</text>'
-        )
-    return "".join(parts) + "</svg>"
+    exponents = range(math.ceil(low), math.floor(high) + 1, max(1, round((high - low) / 5)))
+    labels = _spread([y(curve.points[-1][1]) for curve in curves])
+    return {
+        "said": ", ".join(curve.name for curve in curves),
+        "grid": [(y(top * step / 4), f"{top * step / 4:g}") for step in range(5)],
+        "sizes": [(x(2**each), format_bytes(2**each)) for each in exponents],
+        "curves": [
+            {
+                "curve": curve,
+                "line": " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in curve.points),
+                "end": x(curve.points[-1][0]),
+                "label": label,
+                "value": f"{curve.points[-1][1]:.1f}",
+                "name": curve.name if len(curve.name) <= LONGEST_NAME else f"{curve.name[: LONGEST_NAME - 1]}…",
+                "floors": [(x(a), y(b), f"{b:g}", format_bytes(int(a))) for a, b in curve.floors],
+            }
+            for curve, label in zip(curves, labels, strict=True)
+        ],
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "bottom": HEIGHT - BOTTOM,
+    }
+
+
+def _spread(places: Sequence[float]) -> list[float]:
+    """Move labels apart, so that none covers another, and up again where that leaves the panel."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    spread = list(places)
+    for above, below in itertools.pairwise(order):
+        spread[below] = max(spread[below], spread[above] + LINE)
+    over = max([0.0, *(place - (HEIGHT - BOTTOM) for place in spread)])
+    return [place - over for place in spread]
 
 
 def round_up(value: float) -> float:
@@ -124,7 +174,8 @@ def round_up(value: float) -> float:
     return next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value)
 
 
-def _size(count: int) -> str:
+def format_bytes(count: int) -> str:
+    """Return a message size in the units of nccl-tests, rounded down: 64K, 8G."""
     for unit in ("", "K", "M", "G"):
         if count < 1024:
             return f"{count}{unit}"

@@ -60,6 +60,7 @@ class Renderers:
         self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
         self._planned: Counter[str] = Counter()  # checks by family
         self._layers: list[str] = []  # the families whose line is still to come, in the order of their layers
+        self._others: list[html.UserTest] = []  # what else was tested
         self.verbosity = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES)
         config.option.self_contained_html = True
         if folder is not None:
@@ -115,10 +116,11 @@ class Renderers:
     def _write(self, run: Run) -> None:
         if path := getattr(self.config.option, "xmlpath", None):
             junit.stamp(Path(os.path.expandvars(path)).expanduser(), run)
+        if path := getattr(self.config.option, "htmlpath", None):
+            write_atomically(Path(os.path.expandvars(path)).expanduser(), html.page(run, self._others))
         for draft, final in self._drafts.items():
             if draft.exists():
-                text = draft.read_text(encoding="utf-8")
-                write_atomically(final, html.finish(text) if final.suffix == ".html" else text)
+                write_atomically(final, draft.read_text(encoding="utf-8"))
         if self.folder is not None:
             from . import metrics  # noqa: PLC0415 -- only a run that leaves reports needs the library
 
@@ -195,6 +197,8 @@ class Renderers:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the line of each finished check, or of each finished family and of what did not pass."""
         result: CheckResult | None = getattr(report, "seatrial", None)
+        if result is None and (report.when == "call" or not report.passed):
+            self._others.append(html.UserTest(report.nodeid, report.outcome, report.longreprtext[-html.LONGEST_TEXT :]))
         if result is None or self._terminal is None or not QUIET < self.verbosity <= EACH:
             return
         if self.verbosity == EACH:
@@ -235,51 +239,10 @@ class Renderers:
                 self._layers.clear()
                 terminal.summary(terminalreporter, self.run, self.folder, detailed=self.verbosity >= EACH)
 
-    # -------------------------------------------------------------------------------------------------- HTML
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_metadata(self, metadata: dict[str, Any]) -> None:
-        """Keep the machine's environment out of a report that is handed around."""
+        """Keep the machine's environment out of what is printed and handed around."""
         metadata.clear()
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_report_title(self, report: Any) -> None:
-        """Name the report, and say so when nothing of it is real."""
-        simulated = str(self.config.getoption("--cluster", "")).startswith("sim")
-        report.title = "seatrial report" + (" (SIMULATED)" if simulated else "")
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        """Put the verdict, what was found and what to do above the table."""
-        if self.run is not None:
-            prefix.extend(html.overview(self.run))
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_table_header(self, cells: list[str]) -> None:
-        """Name the columns after what a reader looks for."""
-        cells[1] = '<th class="sortable" data-column-type="testId">Check</th>'
-        cells[3] = "<th>Why, or what was seen</th>"
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
-        """Show the check's own outcome and reason; escape the id, which pytest-html 4 does not."""
-        html.row(report, cells)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_html_results_table_html(self, report: Any, data: list[str]) -> None:
-        """Leave pytest's own text out of the row of a check: the reason is there, paths of this machine need not be."""
-        if hasattr(report, "seatrial"):
-            data.clear()
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
-        """Attach findings and the operator's text to the row of a check."""
-        report: Any = yield
-        if (result := getattr(report, "seatrial", None)) is not None:
-            content = html.details(result)
-            extra = {"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}
-            report.extras = [*getattr(report, "extras", []), extra]
-        return report
 
 
 def _family(check_id: str) -> str:

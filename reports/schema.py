@@ -140,6 +140,7 @@ class Cluster(TypedDict, total=False):
     server: str
     ca: str
     namespace: str
+    context: str
     scenario: str
     platform: str
     network: object

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
@@ -59,6 +60,23 @@ class Deciding:
     subjects: Sequence[str] = ()  # of the findings that are named
 
 
+class Measured(NamedTuple):
+    """A bus bandwidth beside its floor, as its check shows them; the slowest, where there are several."""
+
+    label: str
+    value: str  # as reported, in ``unit``
+    unit: str
+    subject: str  # collective and message size, or a node
+    floor: str
+    source: str  # of the floor; '' where it has none
+    reference: str  # what others measured, in words; '' where nothing is known
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        source = f": {self.source}" if self.source else ""
+        return f"{self.value} {self.unit} ({self.subject}), floor {self.floor}{source}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What every form of the report begins with."""
@@ -70,6 +88,7 @@ class Summary:
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, those that passed first
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
+    measured: Sequence[Measured]  # of ``proven`` the bandwidths, in their parts
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
     untried: str  # what a trial leaves out unless it is told where to look; '' where it was
     exit_code: int
@@ -99,6 +118,12 @@ class Summary:
         return [mark for mark, holds in limits.items() if holds]
 
     @property
+    def in_words(self) -> Sequence[tuple[str, str]]:
+        """Of ``proven`` what is no bandwidth."""
+        shown = {"by others", *(each.label for each in self.measured)}
+        return [(what, text) for what, text in self.proven if what not in shown]
+
+    @property
     def counted(self) -> str:
         """How many checks ended how, in words."""
         return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items()) or "nothing was checked"
@@ -117,6 +142,7 @@ def summarize(record: Record) -> Summary:
         coverage=coverage_of(record),
         counts={str(outcome): ended[outcome] for outcome in COUNTED if ended[outcome]},
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
+        measured=list(_measured(record, checks)),
         not_judged=_not_judged(checks),
         untried="" if goes_on(record["trial"]) or ended_as.get(PATHS) != Outcome.SKIPPED else EPHEMERAL,
         exit_code=record["exit_code"],
@@ -261,14 +287,9 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
         yield "GPUs", gpus
     if fabric := _fabric(passed):
         yield "fabric", fabric
-    for check_id, label in BANDWIDTH.items():
-        sums = "nccl.correctness-node" if check_id.endswith("-node") else "nccl.correctness"
-        if outcomes.get(sums) == Outcome.FAILED:
-            continue  # how fast wrong sums are is no proof of anything
-        if findings := [f for f in passed.get(check_id, ()) if f["unit"]]:
-            yield label, _bandwidth(record, check_id, findings)
-            run = ALONE if check_id.endswith("-node") else check_id.removeprefix("nccl.bandwidth-")
-            yield from (("by others", said) for said in [references(record).get(run)] if said)
+    for measured in _measured(record, checks):
+        yield measured.label, str(measured)
+        yield from (("by others", said) for said in [measured.reference] if said)
     right = {where: len(passed.get(name, ())) for name, where in SUMS.items() if name in passed}
     if right and not any(outcomes.get(name) == Outcome.FAILED for name in SUMS):
         yield "sums", "right " + " and ".join(f"{where} ({number} tables)" for where, number in right.items())
@@ -322,19 +343,29 @@ def _fabric(passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
     return ", ".join(said)
 
 
-def _bandwidth(record: Record, check_id: str, findings: Sequence[RecordedFinding]) -> str:
-    """Say the bus bandwidth at the largest size that has a floor, and the floor with its source.
-
-    Of several nodes it is the slowest.
-    """
-    last = findings[-1]
-    if check_id == "nccl.bandwidth-node":
-        last = min(findings, key=lambda f: _number(f["observed"]))
-    floors = record["floors"].get(check_id.removeprefix("nccl.bandwidth-"))
-    source = floors[-1]["source"] if floors else ""
-    floor = last["expected"].removeprefix("at least ")
-    number = last["observed"].partition(" ")[0]
-    return f"{number} {last['unit']} ({last['subject']}), floor {floor}{f': {source}' if source else ''}"
+def _measured(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[Measured]:
+    """Yield each bus bandwidth that passed, at the largest size that has a floor, and the floor with its source."""
+    outcomes = {check["id"]: check["outcome"] for check in checks}
+    passed = {check["id"]: check["findings"] for check in checks if check["outcome"] == Outcome.PASSED}
+    known = references(record)
+    for check_id, label in BANDWIDTH.items():
+        alone = check_id.endswith("-node")
+        if outcomes.get("nccl.correctness-node" if alone else "nccl.correctness") == Outcome.FAILED:
+            continue  # how fast wrong sums are is no proof of anything
+        findings = [f for f in passed.get(check_id, ()) if f["unit"]]
+        if not findings:
+            continue
+        last = min(findings, key=lambda f: _number(f["observed"])) if alone else findings[-1]
+        floors = record["floors"].get(check_id.removeprefix("nccl.bandwidth-"))
+        yield Measured(
+            label=label,
+            value=last["observed"].partition(" ")[0],
+            unit=last["unit"],
+            subject=last["subject"],
+            floor=last["expected"].removeprefix("at least "),
+            source=floors[-1]["source"] if floors else "",
+            reference=known.get(ALONE if alone else check_id.removeprefix("nccl.bandwidth-"), ""),
+        )
 
 
 def _number(text: str) -> float:

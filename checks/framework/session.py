@@ -147,6 +147,8 @@ class Session:
             swapped = {"nccl.bandwidth-ring": "nccl.bandwidth-default"}
             self.run.required = tuple(dict.fromkeys(swapped.get(each, each) for each in self.run.required))
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
+        if self.kube.context and not self.simulation:
+            self.run.cluster["context"] = self.kube.context
         if self.simulation:
             facts = {key: fact for key, fact in self.simulation.facts.items() if fact and key in SIMULATED_FACTS}
             self.run.cluster |= cast("Cluster", facts)

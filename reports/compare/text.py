@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from markupsafe import Markup
 from tabulate import tabulate
 
 from .. import plot
-from ..html import style as stylesheet
 from ..schema import Record, RecordedFloor, RecordedTable
 from ..summary import grouped
+from ..template import render as rendered
 from .comparison import Change, Comparison
 from .regression import percent
 
@@ -63,8 +64,8 @@ def _head(comparison: Comparison, style: str) -> str:
         kind = {"worse": "no-go", "unclear": "inconclusive"}.get(comparison.verdict, "go")
         word, _, rest = HEADLINE[comparison.verdict].partition(": ")
         sides = f"before: {escape(comparison.verdicts[0])}, after: {escape(comparison.verdicts[1])}"
-        hero = f'<div class="hero {kind}" role="status"><div class="word">{word}</div>'
-        return f'{hero}<div class="culprit">{rest}</div><div>{sides}</div></div>'
+        hero = f'<div class="hero {kind}" role="status"><h1 class="word">{word}</h1>'
+        return f'{hero}<p class="culprit">{rest}</p><p>{sides}</p></div>'
     return f"## seatrial compare: {text}" if style == "markdown" else _lines([text], style)
 
 
@@ -186,10 +187,12 @@ def _title(text: str, style: str) -> str:
 
 
 def _lines(lines: Sequence[str], style: str) -> str:
+    if style == "html":
+        items = (line.strip().removeprefix("- ") for line in lines)
+        return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
     if style == "text":
         lines = [row for line in lines for row in _wrapped(line, _width(), "  ")]
-    text = "\n".join(lines)
-    return f"<pre>{text}</pre>" if style == "html" else text
+    return "\n".join(lines)
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> list[str]:
@@ -198,9 +201,11 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], styl
     if style == "text":
         cells = _fitted(heads, cells, _width())
     more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
+    if style == "html":  # who listens to a table needs every head
+        heads = [head or ("component" if len(heads) == 3 else "result") for head in heads]
     table = tabulate(cells, heads, kind, disable_numparse=True)
     if style == "html":
-        table = f'<div class="wide" tabindex="0" role="region" aria-label="{title}">{table}</div>'
+        table = f'<div class="wide" tabindex="0" role="group" aria-label="{title}">{table}</div>'
     heading = "\n".join(_wrapped(_title(title, style), _width())) if style == "text" else _title(title, style)
     return [f"{heading}\n\n{table}{more}"]
 
@@ -229,13 +234,10 @@ def page(comparison: Comparison, before: Sequence[Record], after: Sequence[Recor
     floors: Mapping[str, Sequence[RecordedFloor]] = next(
         (record["floors"] for record in reversed(after) if record["floors"]), {}
     )
-    curves = "".join(plot.bandwidth(tables(after), floors, tables(before)))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"/>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/><title>seatrial compare</title>'
-        f'{stylesheet()}</head><body><h1 id="title">seatrial compare</h1>'
-        f'<main class="st">{render(comparison, "html")}{curves}</main></body></html>\n'
-    )
+    body = Markup(render(comparison, "html"))  # noqa: S704 -- _clean escapes
+    if curves := plot.bandwidth(tables(after), floors, tables(before)):
+        body += Markup("<h2>{}</h2>").format(plot.TITLE) + curves
+    return rendered("page.html", title=f"{comparison.verdict} · seatrial compare", body=body)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[RecordedTable]]:

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from jobs.pod.sweep.rows import NodeRow, TestRow
 
 from ..schema import RecordedRules, RecordedSweep, elements
+from ..template import render
 
 COLOURS = {
     "pass": "#aceebb",
@@ -67,13 +70,13 @@ def worst(grades: Iterable[str]) -> str:
     return max(grades, key=_ORDER.index, default="")
 
 
-def svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
-    """Return a picture that can be scrolled sideways."""
-    return (
-        f'<div style="overflow-x:auto"><svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" role="img" aria-label="{escape(title, quote=True)}; the tables below say the same" '
-        f'style="font:11px system-ui,sans-serif">{"".join(parts)}</svg></div>'
-    )
+def svg(width: float, height: float, title: str, parts: Sequence[str], *, fits: bool = False) -> Markup:
+    """Return a picture, whose cells are read out when pointed at, or by key.
+
+    It can be scrolled sideways, or becomes as narrow as the page where it ``fits``.
+    """
+    drawn = Markup("".join(parts))  # noqa: S704 -- rect and text escape
+    return render("picture.html", width=round(width), height=round(height), title=title, parts=drawn, fits=fits)
 
 
 def rect(x: float, y: float, width: float, height: float, of: str, said: str = "") -> str:
@@ -94,19 +97,14 @@ def short(label: str, most: int = 26) -> str:
     return label if len(label) <= most else "…" + label[1 - most :]
 
 
-def legend() -> str:
-    """Return what the colours mean."""
-    marks = "".join(
-        f'<span style="white-space:nowrap;margin-right:14px">{_mark(colour)} {WORDS[name]}</span> '
-        for name, colour in COLOURS.items()
-    )
-    empty = f'<span style="white-space:nowrap">{_mark("var(--panel)")} not tested together</span>'
-    return f'<p style="font-size:12px">{marks}{empty}</p>'
-
-
-def _mark(colour: str) -> str:
-    style = f"display:inline-block;width:13px;height:13px;border:1px solid #8c959f;background:{colour}"
-    return f'<b style="{style};vertical-align:-2px"></b>'
+def legend(sweep: RecordedSweep) -> Markup:
+    """Return what the colours mean, with the level that a share is of, and the floor."""
+    rules = sweep.get("rules", {})
+    levels = [level for level in sweep.get("levels", []) if level["rail"] is None and level["kind"] != "alone"]
+    said = [f"level {level['kind']} {level['busbw_gbps']:.1f} GB/s" for level in levels]
+    said += [f"floor {floor:g} GB/s" for floor in [rules.get("pair_floor")] if floor is not None]
+    colours = [(colour, WORDS[name]) for name, colour in COLOURS.items()]
+    return render("legend.html", colours=[*colours, ("var(--panel)", "not tested together")], levels=said)
 
 
 MOST_ROWS = 100
@@ -188,7 +186,7 @@ def opened(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> list[str]:
     return list(dict.fromkeys([*named, *(node["name"] for node in open_)]))[:OPENED]
 
 
-def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) -> str:
+def matrix(axis: Axis, pairs: Mapping[tuple[int, int], Cell], *, grouped: bool) -> Markup:
     """Return the heatmap of pairs, both halves."""
     count = len(axis.labels)
     size = max(7.0, min(26.0, 760 / count))
@@ -230,7 +228,7 @@ def _above(labels: Sequence[str], left: float, top: float, size: float) -> Itera
             yield text(x + 4, top - 5, label, turned=90) if size < 18 else text(x, top - 5, label, turned=60)
 
 
-def partners(sweep: RecordedSweep, names: Sequence[str]) -> str:
+def partners(sweep: RecordedSweep, names: Sequence[str]) -> Markup:
     """Return a row for each opened node: its tests alone, then with each partner, in the order of the rounds."""
     of: dict[str, list[tuple[str, str, float | None]]] = {name: [] for name in names}
     for test in sweep.get("tests", []):
@@ -253,30 +251,28 @@ def partners(sweep: RecordedSweep, names: Sequence[str]) -> str:
     return svg(left + PARTNERS * size, len(names) * row + 4, "each opened node with each partner", parts)
 
 
-def rails(sweep: RecordedSweep, nodes: Sequence[NodeRow], axis: Axis, *, grouped: bool) -> Iterator[str]:
-    """A strip for nodes (or the worst of each group) and one for uplinks: a row for each rail."""
+def rails(sweep: RecordedSweep, nodes: Sequence[NodeRow], axis: Axis, *, grouped: bool) -> Iterator[tuple[str, Markup]]:
+    """Yield a strip for nodes (or the worst of each group) and one for uplinks, with a title: a row for each rail."""
     worst: dict[int, list[float]] = {}
     for node in nodes:
         row = axis.row[node["name"]]
         shares = [float(share) for share in node["rails"]]
         worst[row] = [min(pair) for pair in zip(worst[row], shares, strict=False)] if row in worst else shares
     if any(worst.values()):
-        yield f"<h3>Rails of each {'leaf: its worst node' if grouped else 'node'}</h3>"
-        yield _strip(sweep, [(axis.labels[row], shares) for row, shares in sorted(worst.items())])
+        shown = [(axis.labels[row], shares) for row, shares in sorted(worst.items())]
+        yield f"Rails of each {'leaf: its worst node' if grouped else 'node'}", _strip(sweep, shown)
         if grouped and (chosen := set(opened(sweep, nodes))):
             named = [(n["name"], [float(s) for s in n["rails"]]) for n in nodes if n["name"] in chosen]
-            yield "<h3>Rails of the opened nodes</h3>"
-            yield _strip(sweep, named)
+            yield "Rails of the opened nodes", _strip(sweep, named)
     uplinks = [
         (each["leaf"], each["rails"] or [share for share in (each["share"],) if share is not None])
         for each in elements(sweep)["uplinks"]
     ][:MOST_ROWS]
     if any(shares for _, shares in uplinks):
-        yield "<h3>Uplinks of leaves, by rail where rails were measured</h3>"
-        yield _strip(sweep, uplinks)
+        yield "Uplinks of leaves, by rail where rails were measured", _strip(sweep, uplinks)
 
 
-def _strip(sweep: RecordedSweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
+def _strip(sweep: RecordedSweep, columns: Sequence[tuple[str, Sequence[float]]]) -> Markup:
     rules = sweep.get("rules", {})
     rows = max(len(shares) for _, shares in columns)
     size = max(7.0, min(26.0, 760 / len(columns)))

@@ -3,49 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from jobs.pod.sweep.rows import NodeRow
 
+from ..plot import round_up
 from ..schema import RecordedSweep, elements
+from ..template import render
 from . import heatmap
-from .heatmap import legend, svg, text
+from .heatmap import svg, text
 from .text import lines
 
 TABLE = 200
 """Rows of a table; the record has all of them."""
-WIDTH = 900
+WIDTH = 430
 BINS = 48
 
 
-def page(sweep: RecordedSweep) -> Iterator[str]:
-    """Yield HTML in which every text is escaped; nothing where no sweep was run."""
+def page(sweep: RecordedSweep) -> str:
+    """Return the section of a sweep; '' where no sweep was run."""
     nodes = elements(sweep)["nodes"]
     if not nodes:
-        return
-    yield "<h2>Every node, every link</h2><ul>"
-    yield from (f"<li>{escape(line)}</li>" for line in lines(sweep))
-    yield "</ul>"
+        return ""
+    return render(
+        "sweep.html",
+        lines=list(lines(sweep)),
+        legend=heatmap.legend(sweep),
+        pictures=list(_pictures(sweep, nodes)),
+        leaves=_leaves(sweep, nodes),
+        nodes=_nodes(nodes),
+        more=f", the first {TABLE} of {len(nodes)}" if len(nodes) > TABLE else "",
+    )
+
+
+def _pictures(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[tuple[str, Markup]]:
+    """Yield each picture with its title."""
     axis = heatmap.axis_of(nodes)
     grouped = len(axis.labels) < len(nodes)
-    yield legend()
     by = "node by node"
     if grouped:
         by = (
             f"{'leaf by leaf' if any(node['leaf'] for node in nodes) else 'by groups of nodes'}: the worst pair of each"
         )
-    yield f"<h3>Pairs, {by}</h3>"
-    yield heatmap.matrix(axis, heatmap.cells(sweep, axis), grouped=grouped)
+    yield f"Pairs, {by}", heatmap.matrix(axis, heatmap.cells(sweep, axis), grouped=grouped)
     if grouped and (chosen := heatmap.opened(sweep, nodes)):
-        yield f"<h3>Opened, with each partner: {len(chosen)} that failed or were not tested</h3>"
-        yield heatmap.partners(sweep, chosen)
+        title = f"Opened, with each partner: {len(chosen)} that failed or were not tested"
+        yield title, heatmap.partners(sweep, chosen)
     yield from heatmap.rails(sweep, nodes, axis, grouped=grouped)
     yield from _distribution(sweep)
-    yield from _tables(sweep, nodes)
 
 
-def _distribution(sweep: RecordedSweep) -> Iterator[str]:
-    """How many pairs ran how fast, with the floor and what tests were compared with."""
+def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
+    """Yield how many pairs ran how fast, with the floor and what tests were compared with."""
     values = [
         float(test["busbw_gbps"])
         for test in sweep.get("tests", [])
@@ -61,7 +71,7 @@ def _distribution(sweep: RecordedSweep) -> Iterator[str]:
     counted = [0] * BINS
     for value in values:
         counted[min(BINS - 1, int(BINS * value / top))] += 1
-    left, width, height, head = 60.0, WIDTH - 200.0, 150.0, 46.0
+    left, width, height, head = 60.0, WIDTH - 90.0, 150.0, 46.0
     bar = width / BINS
     parts = [
         f'<rect x="{left + at * bar:.1f}" y="{head + height * (1 - number / max(counted)):.1f}" width="{bar - 1:.1f}" '
@@ -71,21 +81,25 @@ def _distribution(sweep: RecordedSweep) -> Iterator[str]:
         if number
     ]
     parts.append(f'<path d="M{left:g} {head + height:g}h{width:g}" stroke="var(--faint)"/>')
-    parts += [text(left + width * part / 4, head + height + 15, f"{top * part / 4:.0f} GB/s") for part in range(5)]
-    parts.append(text(left - 5, head + 8, f"{max(counted)} tests", anchor="end"))
+    step = round_up(top / 5)
+    for tick in range(int(top / step) + 1):
+        x = left + width * tick * step / top
+        parts.append(text(x, head + height + 15, f"{tick * step:g}", anchor="middle"))
+    parts.append(text(left + width / 2, head + height + 32, "bus bandwidth of a test (GB/s)", anchor="middle"))
+    parts.append(text(left - 5, head + 8, f"{max(counted)} test{'' if max(counted) == 1 else 's'}", anchor="end"))
     for at, (said, value, colour) in enumerate(marks):
         x = left + width * value / top
         parts.append(f'<path d="M{x:.1f} {12 + 14 * at:g}V{head + height:g}" stroke="{colour}" stroke-width="2"/>')
         label = f"{said} {value:.1f} GB/s"
         parts.append(text(x - 5, 18 + 14 * at, label, anchor="end"))
-    yield "<h3>Bus bandwidth of all pairs</h3>"
-    if floor is None:
-        yield "<p>No floor: the profile has none for two nodes, so a fleet that is slow as a whole is not seen.</p>"
-    yield svg(WIDTH, head + height + 24, "how many pairs ran how fast", parts)
+    none = "" if floor is not None else " (no floor: the profile has none for two nodes, so a slow fleet is not seen)"
+    yield (
+        f"Bus bandwidth of all pairs{none}",
+        svg(WIDTH, head + height + 38, "how many pairs ran how fast", parts, fits=True),
+    )
 
 
-def _tables(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[str]:
-    """The same as text: leaves, then nodes, those that are not proven first."""
+def _leaves(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Sequence[Sequence[str]]:
     leaves: dict[str, list[NodeRow]] = {}
     for node in nodes:
         leaves.setdefault(node["leaf"], []).append(node)
@@ -97,11 +111,13 @@ def _tables(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[str]:
         uplink = uplinks.get(leaf)
         said = f"{uplink['state']}, {_share(uplink['share'])}" if uplink else ""
         rows.append((leaf or "not known", str(len(mates)), counted, said))
-    yield "<details open><summary>By leaf</summary>"
-    yield _table(("leaf", "nodes", "of which", "uplink, best share"), rows)
-    yield "</details>"
+    return rows
+
+
+def _nodes(nodes: Sequence[NodeRow]) -> Sequence[Sequence[str]]:
+    """The nodes, those that are not proven first."""
     ordered = sorted(nodes, key=lambda node: (heatmap.STATES.index(node["state"]), node["name"]))
-    each = [
+    return [
         (
             node["name"],
             node["leaf"],
@@ -112,10 +128,6 @@ def _tables(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[str]:
         )
         for node in ordered[:TABLE]
     ]
-    rest = f", the first {TABLE} of {len(nodes)}" if len(nodes) > TABLE else ""
-    yield f"<details><summary>By node, what is not proven first{rest}</summary>"
-    yield _table(("node", "leaf", "state", "partners", "best share", "worst rail"), each)
-    yield "</details>"
 
 
 def _worst(rails: Sequence[float]) -> str:
@@ -124,8 +136,3 @@ def _worst(rails: Sequence[float]) -> str:
 
 def _share(share: float | None) -> str:
     return "nothing measured" if share is None else f"{share:.2f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>{body}</table>"

@@ -132,11 +132,21 @@ def in_every_form(out, record):
     """Page, ticket, JUnit and metrics carry the record's verdict, culprit and counts."""
     summary = summarize(completed(record))
     assert (summary.culprit == "") == (summary.verdict == "go")
-    assert html.escape(summary.headline) in (out / "report.html").read_text()
-    assert html.escape(summary.counted) in (out / "report.html").read_text()
+    page = html.unescape((out / "report.html").read_text())
+    assert summary.headline in page
+    assert summary.counted in page
+    assert f"<title>{summary.verdict} (SIMULATED) · " in page
+    for outcome, number in summary.counts.items():
+        assert len(re.findall(rf'<details class="check"[^>]*><summary><span class="{outcome}"', page)) == number
+    for each in summary.measured:
+        assert f'<b>{each.value}</b></td><td class="number">{each.floor}</td>' in page
     ticket = (out / "report.md").read_text()
     assert summary.counted in ticket
-    assert " ".join(summary.headline.split()) in re.sub(r"\\(.)", r"\1", ticket).replace("\u200b", "")
+    words = re.sub(r"\\(.)", r"\1", ticket).replace("\u200b", "")
+    assert " ".join(summary.headline.split()) in words
+    for each in summary.measured:
+        assert f"| {each.value} {each.unit} | {each.floor} {each.unit} |" in words
+        assert each.reference in words
     suite = ElementTree.parse(out / "junit.xml").getroot().find("testsuite")
     facts = {each.get("name"): each.get("value") for each in suite.find("properties")}
     assert (facts["verdict"], facts["headline"]) == (summary.verdict, summary.headline)

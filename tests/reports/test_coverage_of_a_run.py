@@ -102,7 +102,7 @@ def test_a_preflight_says_that_no_pod_was_started(tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     junit.write_text("<testsuites><testsuite/></testsuites>")
     stamp(junit, made)
-    texts = [summarize(record).headline, record["coverage"]["said"], "".join(html.overview(made)), junit.read_text()]
+    texts = [summarize(record).headline, record["coverage"]["said"], html.page(made), junit.read_text()]
     texts.append(markdown.markdown(record))
     assert made.verdict is Verdict.GO
     for text in texts:
@@ -115,7 +115,7 @@ def test_a_preflight_says_that_no_pod_was_started(tmp_path: Path) -> None:
 def test_what_is_drawn_from_the_record_says_it() -> None:
     """Report and metrics name how many were tried, and which were not."""
     made = run(POOL, POOL[:2])
-    page = "".join(html.overview(made))
+    page = html.page(made)
     assert "go \u00b7 2 of 16 nodes tried" in page
     assert "n15" in page
     metrics = exposition(made.to_dict())

@@ -2,11 +2,19 @@
 
 import functools
 import os
+import re
 import shutil
 
 import pytest
 
+from reports import html
+from reports.compare.text import page as compared
+from reports.record import Run
+from reports.schema import completed
+from tests.hang.recorded import DATA as HANG
 from tests.program import own_pytest, seatrial
+from tests.reports.records import compare, record
+from tests.reports.test_sweep_page import swept
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
@@ -61,12 +69,51 @@ def test_rdma(evidence):
 """
 
 
+def page_of_a_healthy_run(folder):
+    """As users get it."""
+    done = seatrial("accept", "--cluster", "sim:healthy", "--out", "out", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (folder / "out" / "report.html").read_text()
+
+
+def page_of_a_sweep(_):
+    """64 nodes, of which one has a slow rail."""
+    sweep = swept(64, 16, lambda nodes: {(nodes[7], 3): 0.6})
+    nodes = tuple(each["name"] for each in sweep["elements"]["nodes"])
+    return html.page(Run(sweep=sweep, pool=nodes, trial={"hosts": dict(enumerate(nodes))}))
+
+
+def page_of_a_hang(_):
+    """As `seatrial explain --format html` prints it."""
+    done = seatrial("explain", "--format", "html", str(HANG / "nccl-2.28.9" / "sleep"))
+    assert done.returncode == 1, done.stderr
+    return done.stdout
+
+
+def page_of_a_comparison(_):
+    """Of two runs with noise."""
+    before, after = record(1), record(2, scale=0.8)
+    return compared(compare([before], [after]), [completed(before)], [completed(after)])
+
+
+PAGES = {
+    "healthy": page_of_a_healthy_run,
+    "sweep": page_of_a_sweep,
+    "hang": page_of_a_hang,
+    "compare": page_of_a_comparison,
+}
+
+
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory):
     """Return a function: a number of nodes to the page of a run over them, with one bad GPU on the second node."""
 
     @functools.cache
     def made(nodes):
+        if nodes in PAGES:
+            file = tmp_path_factory.mktemp(nodes) / "report.html"
+            file.write_text(PAGES[nodes](file.parent))
+            return file
         folder = tmp_path_factory.mktemp(f"nodes{nodes}")
         (folder / "conftest.py").write_text(CONFTEST)
         (folder / "test_sample.py").write_text(CHECKS)
@@ -98,7 +145,7 @@ def look(browser, page_of):
     """Open the page of so many nodes; at the end nothing may have gone wrong in it, or been asked of the network."""
     trouble, contexts = [], []
 
-    def opened(nodes, width=1280, scheme="light"):
+    def opened(nodes, width=1280, scheme="light", anchor=""):
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
@@ -108,7 +155,7 @@ def look(browser, page_of):
         page.on(
             "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else trouble.append(asked.url)
         )
-        page.goto(f"file://{page_of(nodes)}")
+        page.goto(f"file://{page_of(nodes)}#{anchor}")
         return page
 
     yield opened
@@ -129,28 +176,121 @@ def test_the_page_fits_every_screen(look, nodes):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_everybody_can_read_it(look, scheme, width):
-    """axe-core finds nothing serious: contrast (WCAG AA), labels, language, what the keyboard reaches."""
+@pytest.mark.parametrize("which", [2, 64, "sweep", "hang", "compare"])
+def test_everybody_can_read_it(look, which, scheme, width):
+    """axe-core finds nothing: contrast (WCAG AA), labels, landmarks, language, what the keyboard reaches."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = look(2, width, scheme)
+    page = look(which, width, scheme)
     violations = axe.Axe().run(page).response["violations"]
-    said = [
-        (each["id"], each["nodes"][0]["html"][:200]) for each in violations if each["impact"] in ("serious", "critical")
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in violations] == []
+
+
+@pytest.mark.parametrize(("width", "most"), [(1280, 2500), (390, 6000)])
+def test_a_page_of_a_healthy_run_is_short(look, width, most):
+    """What passed is folded; on paper it takes four pages at most."""
+    page = look("healthy", width)
+    assert page.evaluate("document.documentElement.scrollHeight") <= most
+    assert page.title().startswith("go (SIMULATED) · scenario healthy · namespace default · ")
+    printed = page.pdf(format="A4", margin=dict.fromkeys(("top", "bottom", "left", "right"), "12mm"))
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= 4
+
+
+def test_each_bandwidth_is_a_number_beside_its_floor(look):
+    """Aligned to the right, the margin in percent, its source folded."""
+    page = look("healthy")
+    row = page.locator(".measured tbody tr").first
+    value, floor = (float(cell.inner_text()) for cell in row.locator(".number").all())
+    assert row.locator("td").nth(2).inner_text() == f"{100 * (value / floor - 1):+.0f} %"
+    assert row.locator(".number").first.evaluate("each => getComputedStyle(each).textAlign") == "right"
+    assert row.locator("details p").first.is_hidden()
+    row.locator("summary").click()
+    assert row.locator("details p").first.inner_text().startswith("floor: ")
+
+
+def test_the_bad_node_is_in_the_first_screen_of_nodes(look):
+    """Of 1,000: those without findings share a row, and one of them is found by its name."""
+    page = look(1000)
+    assert [row.inner_text().split("\t")[0].strip() for row in page.locator(".matrix tbody tr").all()] == [
+        "gpu-node-1",
+        "999 more nodes",
     ]
-    assert said == []
+    good = page.locator("[id='node/gpu-node-777']")
+    assert not good.is_visible()
+    page.get_by_role("searchbox").fill("node-777")
+    assert good.is_visible()
+    assert not page.locator("[id='node/gpu-node-1']").is_visible()
+    assert page.locator(".groups li:visible").count() == 1
+    page.get_by_role("searchbox").fill("")
+    assert page.locator("[id='node/gpu-node-1']").is_visible()
+    assert not good.is_visible()
+
+
+def test_an_address_leads_to_a_node_and_to_a_check(look):
+    """The node opens with what was found there, a check with what it has seen; both are in the window."""
+    page = look(64, anchor="node/gpu-node-1")
+    assert page.locator(".matrix .opened").inner_text().strip() == "runtime.health gpu-node-1 GPU 3: a remap failed"
+    page = look(64, anchor="node/gpu-node-40")
+    assert page.locator("[id='node/gpu-node-40']").is_visible()
+    page = look(64, anchor="nodes.gpu")
+    assert page.get_by_text("Ready, without pressure").first.is_visible()
+    page = look(64, anchor="runtime.health")
+    box = page.get_by_role("heading", name="FAILED runtime.health").bounding_box()
+    assert 0 <= box["y"] < 200
+
+
+def test_the_contents_stay_in_sight_on_a_wide_screen(look):
+    """And lead to each part; on a phone they are a line above it."""
+    page = look(2, 1280)
+    page.evaluate("scrollTo(0, 1500)")
+    assert page.get_by_role("link", name="All checks").bounding_box()["y"] < 400
+    for link in page.locator(".contents a").all():
+        assert page.locator(f"[id='{link.get_attribute('href')[1:]}']").count() == 1
+    assert look(2, 390).locator(".contents").bounding_box()["height"] < 80
+
+
+def test_names_of_nodes_are_on_paper(look):
+    """A button that opens findings is a name there, too."""
+    page = look(64)
+    page.emulate_media(media="print")
+    assert page.get_by_role("button", name="gpu-node-1", exact=True).is_visible()
+    assert not page.locator(".command button").first.is_visible()
+
+
+def test_a_picture_is_read_out_by_pointer_and_by_key(look):
+    """The value of a cell stands below it; level and floor are in the legend."""
+    page = look("sweep")
+    assert "floor 80 GB/s" in page.locator("#links").inner_text()
+    assert "level in a leaf " in page.locator("#links").inner_text()
+    figure = page.locator("figure").first
+    figure.locator("rect:has(title)").nth(3).hover()
+    pointed = figure.locator("figcaption").inner_text()
+    assert re.fullmatch(r"n\d+( - n\d+)?: .*, 0 of 1 failed, lowest [01]\.\d\d", pointed)
+    figure.locator("[data-does=read]").focus()
+    page.keyboard.press("ArrowDown")
+    assert figure.locator("figcaption").inner_text() not in ("", pointed)
+
+
+def test_plots_have_readable_type_on_a_phone(look):
+    """The letters of a plot are at least 9 pixels high in a window of 390; no plot needs to be scrolled."""
+    page = look(64, 390)
+    for text in page.locator("svg.plot text").all():
+        assert text.bounding_box()["height"] >= 9
+    assert page.locator("svg.plot").first.bounding_box()["width"] <= 390
+    assert page.locator("svg.plot text", has_text="bus bandwidth (GB/s)").count() == 1
 
 
 def test_a_head_sorts_the_nodes(look):
     """Those with findings first, by mouse and by keyboard; by name in the order of their numbers."""
-    page = look(64)
+    page = look(12)
     names = page.locator(".matrix tbody tr td:first-child")
-    page.get_by_role("button", name="runtime").click()
     assert names.first.inner_text() == "gpu-node-1"
     page.get_by_role("button", name="node", exact=True).focus()
     page.keyboard.press("Enter")
-    assert names.first.inner_text() == "gpu-node-63"
+    assert names.first.inner_text() == "gpu-node-11"
     page.keyboard.press("Enter")
     assert names.all_inner_texts()[:3] == ["gpu-node-0", "gpu-node-1", "gpu-node-2"]
+    page.get_by_role("button", name="runtime").click()
+    assert names.first.inner_text() == "gpu-node-1"
 
 
 def test_a_node_opens_its_findings(look):
@@ -198,4 +338,5 @@ def test_a_large_page_is_bounded(page_of):
 def test_what_differs_between_nodes_is_marked(look):
     """Two drivers are; one operating system is not."""
     page = look(64)
+    page.get_by_text("Bill of materials").click()
     assert page.locator("tr.differs").all_inner_texts() == ["nodes driver\t580.95 (1), 570.10 (63)"]

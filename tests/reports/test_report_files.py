@@ -1,5 +1,7 @@
 """The files under --out: whole or absent, valid, escaped, and marked SIMULATED where nothing is real."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -9,7 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from reports import html
+from reports.markdown import markdown
 from reports.matrix import matrix
+from reports.plain import sentence
 from reports.record import CheckResult, Finding, Run, verdict_of
 from reports.schema import Outcome, Verdict
 from tests.program import run_pytest
@@ -66,27 +70,28 @@ def reported(pytester, monkeypatch):
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page: scripts, handlers, and the rows that pytest-html's script inserts as HTML."""
+    """What a browser makes of a page: its scripts, handlers of events, addresses, and what its policy lets run."""
 
     def __init__(self, text):
         super().__init__()
-        self.scripts, self.handlers, self.rows = 0, [], ""
+        self.scripts, self.handlers, self.asked, self.policy = [], [], [], ""
+        self._tag = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.scripts += tag == "script"
+        self._tag = tag
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
-        for name, value in attrs:
-            if name == "data-jsonblob":
-                self.rows = "".join(texts(json.loads(value)["tests"]))
+        self.asked += [value for name, value in attrs if name in ("src", "href") and not value.startswith("#")]
+        known = dict(attrs)
+        if known.get("http-equiv") == "Content-Security-Policy":
+            self.policy = known["content"]
 
+    def handle_data(self, data):
+        if self._tag == "script" and data.strip():
+            self.scripts.append(data)
 
-def texts(value):
-    """Every string in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from texts(inner)
+    def handle_endtag(self, _):
+        self._tag = ""
 
 
 def test_junit_is_valid_xml_and_says_verdict_and_simulated(reported):
@@ -116,11 +121,18 @@ def test_nothing_of_the_cluster_becomes_markup_in_the_html_report(reported):
     text = (path / "out" / "report.html").read_text(encoding="utf-8")
     assert "<script>alert" not in text
     page = Page(text)
-    rows = Page(page.rows)
-    assert "Doc" in page.rows
-    assert (rows.scripts, rows.handlers, "onerror" in page.handlers) == (0, [], False)
+    assert (page.handlers, page.asked, len(page.scripts)) == ([], [], 1)
+    digest = base64.b64encode(hashlib.sha256(page.scripts[0].encode()).digest()).decode()
+    assert page.policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert "Doc &lt;img" in text and "test_plain[&lt;script&gt;" in text
     assert "SIMULATED" in text
-    assert not re.search(r"<link|<script[^>]+src=", text)  # self-contained
+
+
+def test_a_page_of_the_users_own_choice_is_the_same_page(reported):
+    """`--html` is pytest-html's option; what it writes knows no verdict."""
+    path, _ = reported("--html", "mine.html")
+    text = (path / "mine.html").read_text(encoding="utf-8")
+    assert "no-go (SIMULATED)" in text and "pytest-html" not in text and "took" not in text.partition("<main>")[0]
 
 
 def test_the_json_record_is_plain_and_complete(reported):
@@ -228,9 +240,9 @@ def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
 def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
     """Escaped, in the page and in the record; the verdict says that a tenant saw it."""
     run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
-    page = "".join(html.overview(run))
+    page = html.page(run)
     assert "<li>nodes &lt;b&gt;</li>" in page
-    assert "<th scope=row>nodes kernel</th><td>&lt;6.8&gt; (2)</td>" in page
+    assert '<th scope="row">nodes kernel</th><td>&lt;6.8&gt; (2)</td>' in page
     assert run.to_dict()["bom"]["kubernetes"] == "v1.36.2"
     assert run.to_dict()["not_seen"] == ["nodes <b>"]
 
@@ -243,13 +255,13 @@ def test_the_picture_shows_the_floors_of_each_curve():
         collectives={"ring": {"tables": [{"rows": [small, row]}], "sentence": "2 ranks <b>"}, "default": None},
         floors={"ring": [{"size_bytes": 2**30, "busbw_gbps": 300.0, "source": "s"}]},
     )
-    page = "".join(html.overview(run))
+    page = html.page(run)
     curve = re.search(r'polyline points="([^"]*)"', page)[1].split()[-1].split(",")
     mark = re.search(r'<path d="M([\d.]+) ([\d.]+)h', page)
     assert float(mark[1]) + 9 == pytest.approx(float(curve[0]), abs=0.2)
     assert float(mark[2]) < float(curve[1])  # downwards in SVG
     assert "floor 300 GB/s at 1G" in page
-    assert "<th scope=row>1G</th><td>100.0 (floor 300)</td>" in page
+    assert '<th scope="row">1G</th><td>100.0 (floor 300)</td>' in page
     assert "2 ranks &lt;b&gt;" in page
 
 
@@ -257,15 +269,22 @@ def test_a_node_that_a_finding_only_speaks_of_is_not_accused():
     """A job over all nodes failed, and the words of one of them are quoted: no node is at fault."""
     end = Finding(subject="all_reduce of 2 nodes", ok=False, observed="failed (gpu-a: exit code 1)", fault="f")
     checks = [CheckResult(id="sweep.scale", title="t", outcome=Outcome.FAILED, findings=(end,))]
-    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(Run(pool=("gpu-a", "gpu-b"), results=checks)))
-    assert [state for _, state in rows] == ["u", "n"]
+    assert states(Run(pool=("gpu-a", "gpu-b"), results=checks)) == {"gpu-a": "u", "gpu-b": "n"}
+
+
+def states(run):
+    """The state of each node in the first family, in the order of the rows."""
+    return dict(re.findall(r'<tr id="node/([^"]*)"><td>.*?<td class="(\w)">', matrix(run)))
+
+
+NAMES = ("gpu-a", "gpu-b", "gpu-c", "gpu-aa")
 
 
 def test_a_node_of_the_matrix_has_its_worst_state():
     """A pair's finding stands at both nodes, another node's at none; what nothing was judged of is a dot."""
     pair = Finding(subject="gpu-a -> gpu-b (ring)", ok=False, observed="sockets", fault="f")
     run = Run(
-        pool=("gpu-a", "gpu-b", "gpu-c", "gpu-aa"),
+        pool=NAMES,
         results=[
             CheckResult(id="nccl.one", title="t", outcome=Outcome.FAILED, findings=(pair,)),
             CheckResult(
@@ -276,16 +295,90 @@ def test_a_node_of_the_matrix_has_its_worst_state():
             ),
         ],
     )
-    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
-    states = [state for _, state in rows]
-    assert states == ["f", "f", "p", "n"]
+    assert states(run) == dict(zip(NAMES, "ffpn", strict=True))
     assert matrix(run).count("<template") == 2
     slow = Finding(subject="all_reduce 8G in place", ok=False, observed="126 GB/s", fault="f")
     run.trial = {"hosts": {"pod-0": "gpu-c", "pod-1": "gpu-b"}}
     run.results.append(CheckResult(id="nccl.three", title="t", outcome=Outcome.FAILED, findings=(slow,)))
-    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
-    assert [state for _, state in rows] == ["f", "f", "u", "n"]
+    assert states(run) == dict(zip(NAMES, "ffun", strict=True))
     run.results.append(CheckResult(id="nccl.four", title="t", outcome=Outcome.BLOCKED))
-    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
-    assert [state for _, state in rows] == ["f", "f", "u", "u"]  # blocked: nothing was told of any node
+    assert states(run) == dict(zip(NAMES, "ffuu", strict=True))  # blocked: nothing was told of any node
     assert matrix(Run(results=run.results)) == ""
+
+
+def test_the_page_has_every_check_without_its_script():
+    """Each once, with what it saw; a check that failed has its own section, to which its id leads."""
+    made = [
+        CheckResult(
+            id="a.good", title="t", outcome=Outcome.PASSED, findings=(Finding(subject="n", ok=True, observed="8"),)
+        ),
+        CheckResult(
+            id="a.bad", title="t", outcome=Outcome.FAILED, findings=(Finding(subject="m", ok=False, observed="7"),)
+        ),
+        CheckResult(id="b.skipped", title="t", outcome=Outcome.SKIPPED, reason="not asked for"),
+    ]
+    others = [html.UserTest("test_mine.py::test_<x>", "failed", "assert <1> == 2")]
+    text = re.sub(r"<script>.*</script>", "", html.page(Run(results=made), others), flags=re.DOTALL)
+    for check in made:
+        assert text.count(f'id="{check.id}"') == 1
+        assert f"{check.id}: t" in text
+    assert '<section id="a.bad">' in text and '<details class="check" id="a.good">' in text
+    assert "not asked for" in text and "test_mine.py::test_&lt;x&gt;" in text and "assert &lt;1&gt; == 2" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "0 s"), (59.6, "1 min 0 s"), (372, "6 min 12 s"), (3599.7, "1 h 0 min"), (7380, "2 h 3 min")],
+)
+def test_a_duration_is_said_in_two_units_at_most(seconds, said):
+    assert html.duration(seconds) == said
+
+
+def test_the_head_says_where_and_when():
+    """Server, context, namespace, date with its zone, profile, nodes, duration; in the title, too; nothing unknown."""
+    cluster = {"server": "https://a:6443", "namespace": "gpu", "context": "prod"}
+    text = html.page(
+        Run(cluster=cluster, started="2026-03-04T05:06:07+02:00", seconds=61, profile="h100-ib", pool=("a", "b"))
+    )
+    assert (
+        "<p>https://a:6443 · context prod · namespace gpu · 4 Mar 2026, 05:06 UTC+02:00 · profile h100-ib · "
+        "no pod was started · 1 min 1 s</p>" in text
+    )
+    title = re.search(r"<title>(.*)</title>", text)[1]
+    assert title.startswith("inconclusive · no check could be judged · https://a:6443 · context prod")
+    assert "some day" in html.page(Run(started="some day"))
+
+
+def test_of_a_large_fleet_the_nodes_without_findings_share_rows():
+    """Those with findings come first, the worst on top; what was found of all nodes together is shown once."""
+    nodes = tuple(f"n{number}" for number in range(40))
+    bad = Finding(subject="n30", ok=False, observed="7", fault="f")
+    unclear = Finding(subject="n5", ok=None, observed="?")
+    of_all = Finding(subject="the fabric", ok=False, observed="slow", fault="f")
+    fine = [Finding(subject=node, ok=True, observed="8") for node in nodes if node not in ("n5", "n30")]
+    one = CheckResult(id="a.one", title="t", outcome=Outcome.FAILED, findings=(*fine, unclear, bad))
+    two = CheckResult(id="b.two", title="t", outcome=Outcome.FAILED, findings=(of_all,))
+    text = matrix(Run(pool=nodes, results=[one, two], trial={"hosts": dict(enumerate(nodes[:39]))}))
+    assert list(states(Run(pool=nodes, results=[one], trial={}))) == ["n30", "n5"]
+    assert re.findall(r"<summary>(\d+ more nodes?[^<]*)</summary>", text) == ["37 more nodes", "1 more node, not tried"]
+    assert text.count("the fabric") == 1
+    assert set(re.findall(r'id="node/(\w+)"', text)) == set(nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [("the cable", "The"), ("kubectl get", "kubectl"), ("nvidia-smi", "nvidia"), ("MTU", "MTU"), ("", "")],
+)
+def test_a_sentence_begins_with_a_capital_and_a_command_does_not(text, begins):
+    assert sentence(text).startswith(begins)
+    assert sentence(text).lower() == text.lower()
+
+
+def test_a_ticket_has_prose_as_prose_and_keeps_units():
+    """A number's unit stands beside it and beside what was expected; nothing of it is markup or ends its cell."""
+    low = Finding(
+        subject="n|1", ok=False, observed=r"24.6 a\|b `x` $y$", expected="at least 35", unit="GB/s", fault="f"
+    )
+    text = markdown(Run(results=[CheckResult(id="a.b", title="t", outcome=Outcome.FAILED, findings=(low,))]).to_dict())
+    (row,) = (line for line in text.splitlines() if "24.6" in line and line.startswith("|"))
+    assert row == r"| `n\|1` | 24.6 a\\\|b \`x\` \$y\$ GB/s | at least 35 GB/s | f |"

@@ -268,7 +268,7 @@ def test_every_form_begins_with_the_attempt_and_who_interrupted_the_one_before(w
     run = Run(results=[check("job.started")], trial={"job": "t", **({"interrupted": why} if why else {})})
     said = "Attempt 2 of the trial; attempt 1 was interrupted: pod x on n1"
     record = completed(json.loads(json.dumps(run.to_dict())))
-    forms = (printed(run, monkeypatch, columns=200), "".join(html.overview(run)), markdown.markdown(record))
+    forms = (printed(run, monkeypatch, columns=200), html.page(run), markdown.markdown(record))
     assert [said in " ".join(text.split()) for text in forms] == [bool(why)] * 3
     assert ["ttempt" in text for text in forms] == [bool(why)] * 3
     assert "<b>" not in forms[1].partition("urgent")[2][:10]
@@ -287,9 +287,9 @@ def test_what_was_not_judged_is_counted_apart(monkeypatch):
     many = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*each, *down))])
     assert "… and 192 more, 295 not judged, in report.json (--out)" in printed(many, monkeypatch)
     assert "… and 185 more, 295 not judged, in report.json" in markdown.markdown(run.to_dict())
-    page = "".join(html.overview(run))
+    page = html.page(run)
     assert "… and 155 more, 295 not judged, in report.json" in page
     few = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad[:12], *down[:3]))])
     assert "  m-0, m-1, m-2  not judged: " in printed(few, monkeypatch)
-    assert '<td class="unclear">not judged</td>' in "".join(html.overview(few))
+    assert '<td class="unclear">not judged</td>' in html.page(few)
     assert "… and" not in printed(Run(results=[check("a.b", Outcome.FAILED, findings=bad[:12])]), monkeypatch)

@@ -7,18 +7,18 @@ SPAN = {"node": "n", "phase": "runtime", "start_s": 0.0, "seconds": 2.0}
 
 def test_names_of_a_record_are_escaped_and_pods_bounded():
     spans = [{**SPAN, "node": f"<b>{number}", "phase": "collective.<i>"} for number in range(500)]
-    text = "".join(timeline(spans))
+    text = timeline(spans)
     assert "<b>" not in text
     assert "<i>" not in text
-    assert text.count("<rect") == MOST_NODES + 1  # the legend's
+    assert text.count("title=") == MOST_NODES
 
 
 def test_the_table_adds_up_what_the_picture_shows():
     """A phase that came twice, as after a restart, is one number."""
-    text = "".join(timeline([SPAN, {**SPAN, "start_s": 3.0, "seconds": 0.5}]))
+    text = timeline([SPAN, {**SPAN, "start_s": 3.0, "seconds": 0.5}])
     assert "<td>2.5</td>" in text
 
 
 def test_nothing_told_is_nothing_drawn():
-    assert list(timeline([])) == []
-    assert list(timeline([{**SPAN, "seconds": 0}])) == []
+    assert timeline([]) == ""
+    assert timeline([{**SPAN, "seconds": 0}]) == ""
