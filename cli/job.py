@@ -26,6 +26,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 OF_ACTION = {
     "status": ("seatrial job status -n team-a --json train",),
+    "explain": ("seatrial job explain -n team-a train",),
     "logs": ("seatrial job logs -n team-a --lines 200 train",),
     "attach": ("seatrial job attach --profile my.yaml --out report seatrial-k3v9x2m7pq",),
     "cancel": ("seatrial job cancel -n team-a seatrial-k3v9x2m7pq",),

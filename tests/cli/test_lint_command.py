@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.jobs.on_sim import Sim
 
 from cli.__main__ import main
 from jobs.cluster.client.kube import Kube
 from jobs.run.launcher import Launcher
+from tests.onsim import Sim
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "nvcr.io/nvidia/pytorch:25.08-py3"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli import rehearse
 from jobs.faults.advice import FAULTS
+from lab.rehearse import trials as rehearse
 from tests.program import Program
 
 ENFORCE = "pod-security.kubernetes.io/enforce"

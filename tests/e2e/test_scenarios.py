@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from cli import rehearse
+from lab.rehearse import trials as rehearse
 from reports import terminal
 from reports.plain import plain
 from reports.schema import completed
