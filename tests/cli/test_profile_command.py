@@ -95,7 +95,7 @@ def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
 
 def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of one record, at the top and below it; a file that extends another one says whose its parent's faults are."""
-    (tmp_path / "parent.yaml").write_text("extends: h100-ib\nnodes: -3\nfabrik: {}\ngpu: {per_node: 0, prodct: x}\n")
+    (tmp_path / "parent.yaml").write_text("extends: h100-ib\nnodes: -3\nfabrik: {}\ngpu: {per_node: -1, prodct: x}\n")
     file = tmp_path / "mine.yaml"
     file.write_text("extends: ./parent.yaml\nnodes: five\n")
     told = []
@@ -103,7 +103,7 @@ def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, caps
         assert main(["profile", "lint", str(ref)]) == 1
         told.append([line.strip() for line in capsys.readouterr().out.splitlines()[1:]])
     unknown = ("unknown key 'fabrik'; did you mean fabric?", "unknown key 'gpu.prodct'; did you mean product?")
-    gpus = "gpu.per_node must be at least 1"
+    gpus = "gpu.per_node must not be negative"
     assert told[0] == [f"line 3: {unknown[0]}", f"line 4: {unknown[1]}", f"line 4: {gpus}"]
     assert told[1] == [
         "line 2: nodes: a whole number is expected, not the text 'five'",
