@@ -125,7 +125,10 @@ def test_nothing_of_a_log_is_markup_and_a_large_job_is_bounded(capsys):
     job["hosts"] = [
         {**job["hosts"][0], "name": name, "ranks": list(range(n * 64, n * 64 + 64))} for n, name in enumerate(hosts)
     ]
-    job["sentence"], job["places"] = evil, {"3": {"host": evil, "gpu": None, "pid": None, "last_words": evil + "x" * 10**6}}
+    job["sentence"], job["places"] = (
+        evil,
+        {"3": {"host": evil, "gpu": None, "pid": None, "last_words": evil + "x" * 10**6}},
+    )
     job["late_ranks"] = [64 * 150]
     text = to_html([job])
     assert "<script>alert" not in text
