@@ -110,11 +110,11 @@ def listing(word: str | None = None, *, as_json: bool) -> str:
     for each in known:
         row = f"  {each.name:<{width}}  {each.title}{' *' if each.run else ''}"
         families.setdefault(_family(each), []).append(row)
-    if word is None:
-        families[HEALTHY].append(f"  {'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log")
     lines = [
         line for name in sorted(families, key=lambda name: (name != HEALTHY, name)) for line in _block(name, families)
     ]
+    if word is None:
+        lines += ["replay=FILE: healthy, but the collective prints that recorded log", ""]
     if any(each.run for each in known):
         lines += ["* shows with a profile or options of its own: seatrial rehearse gives it these"]
     return "\n".join(lines).rstrip()

@@ -231,7 +231,7 @@ def deciding(record: Record) -> Deciding:
         return Deciding(fact=f"Ended early: {record['interrupted']}")
     if not checks:
         why = _without_check(record)
-        return Deciding(fact=f"{why[0].upper()}{why[1:]}")
+        return Deciding(fact=why if run_of(record).goes_on else f"{why[0].upper()}{why[1:]}")  # that begins with a name
     check, further = checks[0], [each["id"] for each in checks[1:]]
     first, alike = _first(check)
     if first is None:
