@@ -50,10 +50,10 @@ SHOWN_OTHERWISE = {
         f"nccl.{name}": ("tests/nccl/test_nccl_environment.py", "words of what stands around NCCL")
         for name in ("cumem-host", "ib-length", "too-many-processes")
     },
-    **{
-        name: ("tests/jobs/test_why_it_does_not_run.py", "of a user's own job, and scenarios play trials")
-        for name in ("job.canceled", "queue.unnamed", "dns.service-missing")
-    },
+    **dict.fromkeys(
+        ("job.canceled", "queue.unnamed", "dns.service-missing"),
+        ("tests/jobs/test_why_it_does_not_run.py", "of a user's own job, and scenarios play trials"),
+    ),
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
