@@ -223,8 +223,8 @@ SAID = [
     ("chroot: failed to run command 'nvidia-smi': No such file or directory", "nccl.no-gpu", "no driver"),
     (
         "RuntimeError: DDP expects same model across all ranks, but Rank 1 has 212 params, while rank 0 has inconsistent 0",
-        "nccl.program-failed",
-        "the first rank that failed said RuntimeError: DDP expects same model",
+        "nccl.collective-mismatch",
+        "different models",
     ),
     # libraries of other networks
 ]
