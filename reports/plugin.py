@@ -83,7 +83,7 @@ class Renderers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self) -> None:
-        """Remove the folder that pytest-html made, until there is something to write: a run that is killed leaves none."""
+        """Remove the folder that pytest-html made until there is something to write: a killed run leaves none."""
         if self._scratch is not None:
             self._scratch.rmdir()
 
