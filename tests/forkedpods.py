@@ -110,6 +110,7 @@ def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoRetu
     try:
         _keep_rights_of_an_exec()
         vars(subprocess)["_fork_exec"] = forkedscripts.start
+        vars(subprocess)["_USE_POSIX_SPAWN"] = False  # from 3.13 on preferred, and no place to take
         forkedscripts.go_on(path, argv, env, stand_in=stand_in)
     finally:
         os._exit(1)
