@@ -112,7 +112,9 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
 
 def _names_matter(state: JobState, job: Unstructured | None) -> bool:
     """Tell whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
-    return job is not None and state not in (JobState.COMPLETE, JobState.CANCELED) and age(job) > DELETED_S
+    if job is None or state in (JobState.COMPLETE, JobState.CANCELED):
+        return False
+    return state is JobState.ERROR or age(job) > DELETED_S
 
 
 class JobLookup:

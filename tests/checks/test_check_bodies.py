@@ -193,15 +193,13 @@ def test_no_gpu_node_at_all_is_not_enough(inventory, spec, evidence):
         nodes.test_enough_gpus_are_free(inventory([]), Pool(), Profile(), spec, nothing_listed, evidence)
 
 
-def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, evidence):
+def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, spec, evidence):
     """Any RDMA may be the wrong one, and how many rails there should be only the profile knows."""
-    for check in (
-        nccl.test_data_goes_over_the_right_fabric,
-        nccl.test_every_rail_carries_data,
-        nccl.test_gpudirect_rdma_is_used,
-    ):
+    for check in (nccl.test_data_goes_over_the_right_fabric, nccl.test_gpudirect_rdma_is_used):
         with pytest.raises(CannotTell, match="no profile"):
             check(trial, jobs, Profile(), evidence)
+    with pytest.raises(CannotTell, match="no profile"):
+        nccl.test_every_rail_carries_data(trial, jobs, spec, Profile(), evidence)
 
 
 def test_a_fabric_without_gpudirect_skips_it(trial, jobs, evidence, h100):

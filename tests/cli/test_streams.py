@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "faults": ([], 0),
     "job": (["status", "x", "--kubeconfig", "no-such-file"], 4),
     "cleanup": (["--kubeconfig", "no-such-file"], 4),
+    "lint": (["no-such-file"], 4),
     "compare": (["{record}", "{record}"], 10),
     "mark": (["no-such-folder", "--label-nodes"], 4),
     "cron": (["--help"], 0),

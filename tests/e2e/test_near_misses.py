@@ -16,8 +16,22 @@ from jobs.faults.advice import FAULTS
 from jobs.faults.catalogue import fault_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = [*ROOT.glob("tests/checks/test_*.py"), *ROOT.glob("tests/jobs/test_*.py")]
+TESTS = [path for room in ("checks", "jobs", "e2e") for path in ROOT.glob(f"tests/{room}/test_*.py")]
 NEAR_MISSES = {
+    # a user's own job: its manifest, its program, what it waits for
+    "dns.service-missing": "test_a_crash_is_not_put_down_to_a_service_that_is_missing",
+    "job.canceled": "test_a_drained_node_is_told_of_and_nobody_is_at_fault",
+    "queue.unnamed": "test_a_job_of_a_queue_without_a_workload_is_told_so_at_once",
+    "manifest.nccl-env": "test_what_job_run_makes_of_a_profile_lacks_nothing",
+    "manifest.no-ipc-lock": "test_ipc_lock_is_a_finding_only_where_the_profile_asks_for_it",
+    "manifest.no-network": "test_what_job_run_makes_of_a_profile_lacks_nothing",
+    "manifest.no-queue": "test_what_job_run_makes_of_a_profile_lacks_nothing",
+    "manifest.no-rdma": "test_a_job_on_cpus_is_not_accused",
+    "manifest.no-shm": "test_what_job_run_makes_of_a_profile_lacks_nothing",
+    "manifest.rendezvous": "test_a_service_of_rank_0_alone_is_a_rendezvous",
+    "manifest.service": "test_a_service_that_is_not_in_the_file_may_be_in_the_cluster",
+    "nccl.nothing-shown": "test_a_program_that_shows_the_fabric_is_go_and_no_acceptance",
+    "nccl.own-program": "test_a_program_that_shows_nothing_is_never_green",
     # layers 1 to 3
     "api.unreachable": "healthy-slow-api",
     "api.unauthorized": "rbac-denied",

@@ -122,7 +122,8 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
     assert attached.state == "Complete" and all(e.complete for e in attached.evidence.values())
     logs = jobs.logs(asked.job_name)
     assert len(logs) == 2 and all(any('"stage": "end"' in line for line in lines) for lines in logs.values())
-    _, replicas, analysis = jobs.look(asked.job_name)
+    seen = jobs.look(asked.job_name)
+    replicas, analysis = seen.replicas, seen.analysis
     assert [r.phase for r in replicas] == ["Succeeded", "Succeeded"] and analysis is None
     monkeypatch.setattr(Kube, "connect", lambda **_: cluster)
     assert job.main(["status", asked.job_name]) == 0
@@ -201,7 +202,7 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, mo
     monkeypatch.setattr(watcher, "time", clock)
 
     def heard(line):
-        if re.search(r": 1 Pending \(no node yet\), 1 Running", line):
+        if re.search(r": 1 pending \(no node yet\), 1 running", line):
             passed[0] = HERE.start_s + 1
 
     blocker = spec(cluster, nodes=1, gpus_per_node=4, env={"NAP": str(HANG_S)})

@@ -225,7 +225,7 @@ def test_a_drained_node_is_told_of_and_nobody_is_at_fault(healthy, ask):
     code, answer, text, explained, _ = ask(healthy, "long", lambda now: now["state"] == "Error")
     healthy.patch(path("nodes", rank["node"]), {"spec": {"unschedulable": False}})
     assert (code, explained, answer["failure_analysis"]["fault"]) == (10, 10, "job.disrupted")
-    assert "interrupted from outside" in text and rank["pod"] in text
+    assert "interrupted by preemption or drain" in text and rank["pod"] in text
     gone(healthy, "long")
 
 
