@@ -20,7 +20,7 @@ from reports.plain import format_size
 from reports.record import Finding
 
 from ..profiles.lint import least_seeing
-from ..profiles.loader import Floor, Profile
+from ..profiles.loader import Floor, Profile, Size
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
@@ -91,6 +91,24 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
             f"floor {floor.busbw_gbps:g} GB/s at {format_size(floor.size)} (profile {profile.name}): "
             f"{floor.topology}; {' '.join(floor.source.split())}"
         )
+
+
+def fastest(table: Table) -> str:
+    """Say what the best row of a table reached."""
+    row = max(table["rows"], key=_peak)
+    return f"{_peak(row):.1f} GB/s at {format_size(row['size_bytes'])}"
+
+
+def too_slow(table: Table, operation: str, algorithm: str, profile: Profile, spec: TrialSpec) -> str:
+    """Say why a measurement without a floor may not stand unjudged: half of the wires may be lost; '' where not."""
+    best = max(table["rows"], key=_peak)
+    row = {"collective": operation, "algorithm": algorithm, "nodes": spec.nodes, "size": Size(profile.bench.max)}
+    least = least_seeing(profile, Floor(**row, busbw_gbps=1, topology="none", source="none"))
+    if not least:
+        return "neither a floor nor the wires are known: say fabric.rails and fabric.rail_gbit_s, or floors"
+    if _peak(best) < least:
+        return f"{fastest(table)}, less than half of what the wires carry (at least {least:g} GB/s), and no floor"
+    return ""
 
 
 def rows_of(rows: Rows, size: int) -> list[Row]:
