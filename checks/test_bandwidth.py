@@ -12,7 +12,6 @@ from checks.profiles.trial import ALLTOALL, COMMAND, DEFAULT, OPERATIONS, RING, 
 from checks.rules import rdma
 from checks.rules.bandwidth import (
     blind_findings,
-    fastest,
     floor_findings,
     floors_of,
     impossible_findings,
@@ -20,7 +19,7 @@ from checks.rules.bandwidth import (
     sources,
     spread_findings,
     table_of,
-    too_slow,
+    unjudged,
 )
 from checks.rules.ranks import facts
 from jobs.nccl.job_document import JobDocument
@@ -177,9 +176,10 @@ def judge(
         evidence.put(impossible_findings(name, job, table, profile, spec))
         if evidence.findings:
             evidence.verdict()
-        if why := too_slow(table, op, algorithm, profile, spec):
+        busbw, why = unjudged(table, op, algorithm, profile, spec.nodes)
+        if why:
             evidence.unknown(why)
-        evidence.skip(f"{profile.unjudged}; measured, not judged: {fastest(table)}", waived=True)
+        evidence.skip(f"{profile.unjudged}; measured, not judged: {busbw:.1f} GB/s", waived=True)
     if not floors:
         said = f"profile {profile.name} has" if profile.known else "no profile (pass --profile NAME): there is"
         evidence.unknown(f"{said} no floor for {op}, {algorithm}, {spec.nodes} nodes")

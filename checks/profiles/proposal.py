@@ -129,7 +129,7 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
     same = all(any(fnmatchcase(each, pattern) for pattern in gpu.machines) for each in known)
     if gpu.machines and not same:
         return 0
-    more = len(asked) + 3 * bool(known and gpu.machines)  # the machine's own name outweighs what its plugins are called
+    more = len(asked) + 4 * bool(known and gpu.machines)  # the machine's own name outweighs what its plugins are called
     resources, offered = set(profile.pod.resources), _offered(pool)
     if resources and not resources & offered.keys():
         return 1 + more

@@ -93,22 +93,25 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
         )
 
 
-def fastest(table: Table) -> str:
-    """Say what the best row of a table reached."""
-    row = max(table["rows"], key=_peak)
-    return f"{_peak(row):.1f} GB/s at {format_size(row['size_bytes'])}"
+def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nodes: int) -> tuple[float, str]:
+    """Return the median of the largest row, and why it may not stand without a floor; '' where it may.
 
-
-def too_slow(table: Table, operation: str, algorithm: str, profile: Profile, spec: TrialSpec) -> str:
-    """Say why a measurement without a floor may not stand unjudged: half of the wires may be lost; '' where not."""
-    best = max(table["rows"], key=_peak)
-    row = {"collective": operation, "algorithm": algorithm, "nodes": spec.nodes, "size": Size(profile.bench.max)}
-    least = least_seeing(profile, Floor(**row, busbw_gbps=1, topology="none", source="none"))
+    Half of the wires may be lost, or the profile does not say what they carry.
+    """
+    size = max(row["size_bytes"] for row in table["rows"])
+    measured = [side["busbw_gbps"] for row in rows_of(table["rows"], size) for key, _ in SIDES if (side := row[key])]
+    numbers = [number for each in measured if (number := _number(each)) is not None]
+    if not numbers or len(numbers) < len(measured):
+        return 0.0, "the largest row has no number"
+    row = Floor(
+        collective=operation, algorithm=algorithm, nodes=nodes, size=Size(size), busbw_gbps=1, topology="-", source="-"
+    )
+    least = least_seeing(profile, row)
+    busbw = median(numbers)
     if not least:
-        return "neither a floor nor the wires are known: say fabric.rails and fabric.rail_gbit_s, or floors"
-    if _peak(best) < least:
-        return f"{fastest(table)}, less than half of what the wires carry (at least {least:g} GB/s), and no floor"
-    return ""
+        return busbw, "neither a floor nor what the wires carry is known: say fabric.rails and fabric.rail_gbit_s"
+    short = f"{busbw:.1f} GB/s are less than half of what the wires carry (at least {least:g}), and there is no floor"
+    return busbw, short if busbw < least else ""
 
 
 def rows_of(rows: Rows, size: int) -> list[Row]:

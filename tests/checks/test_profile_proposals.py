@@ -81,11 +81,7 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
         ({"product": "NVIDIA-H200", "offered": {"vpc.amazonaws.com/efa": 16}}, (), "p5en-efa"),
         ({"product": "NVIDIA-B300-SXM6-AC"}, (), "b300-ib"),
         ({"product": "NVIDIA-L40S", "count": 4, "offered": {}}, (), "l40s"),
-        (
-            {"product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "offered": {}},
-            (),
-            "rtx-pro",
-        ),
+        ({"product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "offered": {}}, (), "rtx-pro"),
     ],
 )
 def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
