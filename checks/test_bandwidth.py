@@ -19,6 +19,7 @@ from checks.rules.bandwidth import (
     sources,
     spread_findings,
     table_of,
+    unjudged,
 )
 from checks.rules.ranks import facts
 from jobs.nccl.job_document import JobDocument
@@ -171,6 +172,14 @@ def judge(
         evidence.note(text)
     if name == COMMAND and (size := (job["ranks"], job["nodes"])) != (spec.nodes * spec.gpus_per_node, spec.nodes):
         evidence.unknown(f"floors are of all GPUs, and the program had {size[0]} ranks on {size[1]} nodes")
+    if not floors and profile.unjudged:
+        evidence.put(impossible_findings(name, job, table, profile, spec))
+        if evidence.findings:
+            evidence.verdict()
+        busbw, why = unjudged(table, op, algorithm, profile, spec.nodes)
+        if why:
+            evidence.unknown(why)
+        evidence.skip(f"{profile.unjudged}; measured, not judged: {busbw:.1f} GB/s", waived=True)
     if not floors:
         said = f"profile {profile.name} has" if profile.known else "no profile (pass --profile NAME): there is"
         evidence.unknown(f"{said} no floor for {op}, {algorithm}, {spec.nodes} nodes")

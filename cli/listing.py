@@ -16,10 +16,12 @@ from tabulate import tabulate
 
 from checks.framework import selection
 from checks.framework.selection import Declaration, declaration
+from cli.requirements import REQUIREMENTS, list_names, show_requirements
 from cli.usage import USAGE, Parser
 from jobs.cluster.redact import safe
 from jobs.faults.catalogue import Fault, OwnFaultsError
 from jobs.faults.variants import fill
+from reports.requirements.forms import FORMATS
 
 FOUND = 1  # the file has mistakes; one that pytest uses for failed tests, as for a no-go
 
@@ -87,8 +89,15 @@ def all_checks(files: Sequence[str] = ()) -> dict[str, Declaration]:
 
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
-    examples = ("seatrial checks nccl", "seatrial checks nccl.gdr", "seatrial checks test_ours.py")
-    queries = list(_asked(arguments, "check", *examples).words)
+    examples = (
+        "seatrial checks nccl",
+        "seatrial checks nccl.gdr",
+        "seatrial checks test_ours.py",
+        "seatrial checks --requirements cncf-ai-1.35",
+        "seatrial checks --requirements ours.yaml report --format csv",
+    )
+    asked = _asked(arguments, "check", *examples)
+    queries = list(asked.words)
     files = [word for word in queries if word.endswith(".py")]
     if gone := [word for word in files if not Path(word).is_file()]:
         print(f"seatrial: {gone[0]}: no such file", file=sys.stderr)
@@ -101,6 +110,8 @@ def show_checks(arguments: Sequence[str]) -> int:
             raise
         print(f"seatrial: {safe(str(error))}", file=sys.stderr)
         return USAGE
+    if asked.requirements:
+        return show_requirements(asked.requirements, queries, asked.format, checks)
     if files:
         checks = {name: each for name, each in checks.items() if each.own}
     about = {name: f"{name} {d.title} {d.doc}" for name, d in checks.items()}
@@ -162,6 +173,14 @@ def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Name
     said = f"List the {kind}s, those of a family or about a word; or show one in full."
     parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
     parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD" + ("|FILE" if kind == "check" else ""))
+    if kind == "check":
+        parser.epilog = f"{REQUIREMENTS} {parser.epilog}"
+        parser.add_argument(
+            "--requirements",
+            metavar="LIST",
+            help=f"the requirements of a list with their checks: {', '.join(list_names())}, or a file",
+        )
+        parser.add_argument("--format", choices=FORMATS, default="text", help="of what a run shows of them")
     if kind == "fault":
         parser.add_argument(
             "--lint", metavar="FILE|DIR", help="say what is wrong with faults of your own, and nothing else"

@@ -36,11 +36,11 @@ def markdown(record: Record) -> str:
     }
     parts = [
         f"# seatrial: {summary.verdict}",
-        f"**{_text(summary.headline)}**",
+        f"**{escaped(summary.headline)}**",
         f"{summary.counted}; {summary.seconds:.0f} s",
-        *([_text(summary.attempts)] if summary.attempts else []),
-        *([_text(summary.untried)] if summary.untried else []),
-        _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
+        *([escaped(summary.attempts)] if summary.attempts else []),
+        *([escaped(summary.untried)] if summary.untried else []),
+        table(("", ""), [(name, code(value)) for name, value in facts.items() if value]),
     ]
     if summary.proven:
         parts += ["## Proven", *_proven(summary)]
@@ -49,11 +49,11 @@ def markdown(record: Record) -> str:
             parts += _finding(check, record["faults"])
     for why, families in summary.not_judged.items():
         named = ", ".join(f"{family} {number}" for family, number in families.items())
-        parts.append(f"Not judged, {_text(why)}: {named}.")
+        parts.append(f"Not judged, {escaped(why)}: {named}.")
     parts += _training(record)
     if installed := bill(record["bom"]):
-        rows = [(_text(what), _code(value)) for what, value in installed]
-        parts += ["## Bill of materials", _table(("what", "version or number"), rows)]
+        rows = [(escaped(what), code(value)) for what, value in installed]
+        parts += ["## Bill of materials", table(("what", "version or number"), rows)]
     whole = "\n\n".join(parts) + "\n"
     return whole if len(whole) <= LONGEST else whole[:LONGEST] + "\n\n(cut here; report.json has the rest)\n"
 
@@ -75,65 +75,66 @@ def _proven(summary: Summary) -> Iterable[str]:
     if summary.measured:
         rows = [
             (
-                _text(f"{each.label} ({each.subject})"),
-                _text(f"{each.value} {each.unit}"),
-                _text(f"{each.floor} {each.unit}"),
-                "; ".join(map(_text, filter(None, (each.source, each.reference)))),
+                escaped(f"{each.label} ({each.subject})"),
+                escaped(f"{each.value} {each.unit}"),
+                escaped(f"{each.floor} {each.unit}"),
+                "; ".join(map(escaped, filter(None, (each.source, each.reference)))),
             )
             for each in summary.measured
         ]
-        yield _table(("bus bandwidth", "measured", "floor", "source of the floor; what others measured"), rows)
+        yield table(("bus bandwidth", "measured", "floor", "source of the floor; what others measured"), rows)
     if others := summary.in_words:
-        yield _table(("what", "in words"), [(_text(what), _text(sentence(text))) for what, text in others])
+        yield table(("what", "in words"), [(escaped(what), escaped(sentence(text))) for what, text in others])
 
 
 def _training(record: Record) -> Iterable[str]:
     """Yield what training steps and checkpoints measured, as the page has it."""
     if (steps := record["training"]) and (lines := list(figures(steps))):
         yield "## Training steps"
-        yield _table(("measured", "what"), [(_text(number), _text(what)) for number, what in lines])
+        yield table(("measured", "what"), [(escaped(number), escaped(what)) for number, what in lines])
         slowest = slowest_first(steps)[:FINDINGS]
-        numbers = [(_code(name), _code("not reported" if value is None else f"{value:.1f}")) for name, value in slowest]
-        yield _table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
+        numbers = [(code(name), code("not reported" if value is None else f"{value:.1f}")) for name, value in slowest]
+        yield table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
     if (saved := record["checkpoint"]) and (lines := list(amounts(saved))):
         yield "## Checkpoints"
-        yield _table(("measured", "what"), [(_text(number), _text(what)) for number, what in lines])
-        yield _table(("node", "step", *STATES), [[_code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
+        yield table(("measured", "what"), [(escaped(number), escaped(what)) for number, what in lines])
+        yield table(("node", "step", *STATES), [[code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
         yield "Seconds from the moment a node began to write a step until it had the state."
 
 
 def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
-    yield f"## {check['outcome'].upper()} {_text(check['id'])}: {_text(check['title'])}"
+    yield f"## {check['outcome'].upper()} {escaped(check['id'])}: {escaped(check['title'])}"
     shown = [f for f in check["findings"] if f["ok"] is not True]
     if shown:
         rows = [
             (
-                _code(f["subject"]),
-                _text(f"{f['observed']} {f['unit']}".strip()),
-                _text(f"{f['expected']} {f['unit']}".strip() if f["expected"] else ""),
-                _text(f["fault"]),
+                code(f["subject"]),
+                escaped(f"{f['observed']} {f['unit']}".strip()),
+                escaped(f"{f['expected']} {f['unit']}".strip() if f["expected"] else ""),
+                escaped(f["fault"]),
             )
             for f in shown[:FINDINGS]
         ]
-        yield _table(("subject", "observed", "expected", "fault"), rows)
+        yield table(("subject", "observed", "expected", "fault"), rows)
         if left := counted((f["ok"], f["observed"]) for f in shown[FINDINGS:]):
             yield f"… and {left}, in report.json"
     else:
-        yield _text(sentence(check["reason"]))
+        yield escaped(sentence(check["reason"]))
     for note in check["notes"][:FINDINGS]:
-        yield f"Note: {_text(note)}"
+        yield f"Note: {escaped(note)}"
     named = dict.fromkeys([check["fault"], *(f["fault"] for f in shown)])
     for fault in filter(None, named):
         entry = faults.get(fault, {})
-        said = [_text(sentence(text)).rstrip(".") + "." for text in map(entry.get, ("title", "meaning")) if text]
-        yield f"**{_text(fault)}**: {' '.join(said)}"
+        said = [escaped(sentence(text)).rstrip(".") + "." for text in map(entry.get, ("title", "meaning")) if text]
+        yield f"**{escaped(fault)}**: {' '.join(said)}"
         if entry.get("confirm"):
-            yield f"Confirm: {_code(entry['confirm'])}"
+            yield f"Confirm: {code(entry['confirm'])}"
         if entry.get("remedy"):
-            yield f"Remedy: {_text(sentence(entry['remedy']))}"
+            yield f"Remedy: {escaped(sentence(entry['remedy']))}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     lines += ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
@@ -144,7 +145,7 @@ def _line(value: object) -> str:
     return " ".join(plain(value).split())
 
 
-def _code(value: object) -> str:
+def code(value: object) -> str:
     """Return a text as a code span, which nothing in it can end."""
     text = _line(value)
     if not text:
@@ -154,10 +155,10 @@ def _code(value: object) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _text(value: object) -> str:
+def escaped(value: object) -> str:
     """Return a text in which nothing is markup, a link or a mention."""
-    escaped = re.sub(r"([\\`*_\[\]<>#|~&$])", r"\\\1", _line(value))
-    return unlinked(escaped).replace("://", ":\u200b//")
+    text = re.sub(r"([\\`*_\[\]<>#|~&$])", r"\\\1", _line(value))
+    return unlinked(text).replace("://", ":\u200b//")
 
 
 def unlinked(text: str) -> str:

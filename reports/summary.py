@@ -133,7 +133,6 @@ def summarize(record: Record) -> Summary:
     """Return the summary of a record (``Run.to_dict`` or ``report.json``)."""
     checks, verdict = record["checks"], record["verdict"]
     ended = Counter(check["outcome"] for check in checks)
-    ended_as = {check["id"]: check["outcome"] for check in checks}
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else plain(_culprit(record, verdict, checks), CULPRIT),
@@ -144,13 +143,22 @@ def summarize(record: Record) -> Summary:
         proven=[(what, plain(text, PROOF)) for what, text in _proven(record, checks)],
         measured=list(_measured(record, checks)),
         not_judged=_not_judged(checks),
-        untried="" if goes_on(record["trial"]) or ended_as.get(PATHS) != Outcome.SKIPPED else EPHEMERAL,
+        untried="" if goes_on(record["trial"]) else " ".join(_untried(checks)),
         exit_code=record["exit_code"],
         seconds=record["seconds"],
         simulated=record["simulated"],
         tenant=record["tenant"],
         cpu_only=record["cpu_only"],
     )
+
+
+def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
+    """Yield what a go does not speak of: storage that nobody named, bandwidths that the profile has no floor for."""
+    for check in checks:
+        if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
+            yield EPHEMERAL
+        if check["outcome"] is Outcome.SKIPPED and check["id"] in BANDWIDTH and check["waived"]:
+            yield f"{check['id']}: {plain(check['reason'], REASON)}."
 
 
 def _attempts(interrupted: Sequence[str]) -> str:

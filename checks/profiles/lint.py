@@ -79,7 +79,7 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
         yield _warning(
             "pod.env", f"says {', '.join(off)}, and fabric.kind {fabric.kind}: no run over it can be accepted"
         )
-    if fabric.kind not in (None, "socket") and not profile.floors:
+    if fabric.kind not in (None, "socket") and not profile.floors and not profile.unjudged:
         yield _warning("floors", "are missing: every run is inconclusive on bandwidth")
 
 

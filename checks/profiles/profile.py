@@ -73,6 +73,7 @@ class Profile:
     training: TrainingSection = field(default_factory=TrainingSection)
     deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
+    unjudged: str = ""  # why an all_reduce without a floor is measured and not judged; none: it is inconclusive
     faults: str = ""  # a file or folder of faults of one's own (jobs.faults.own), as a path from the profile's file
 
     def __post_init__(self) -> None:
@@ -111,12 +112,15 @@ class Profile:
 
 
 def _changed(value: Any) -> Any:
-    """Return what in a record differs from its defaults, as plain types; whose number it is changes no demand."""
+    """Return what in a record differs from its defaults, as plain types.
+
+    Whose number it is, and how a cloud calls the machine, changes no demand.
+    """
     if is_dataclass(value):
         return {
             f.name: _changed(own)
             for f in fields(value)
-            if (own := getattr(value, f.name)) != _default(f) and f.name != "source"
+            if (own := getattr(value, f.name)) != _default(f) and f.name not in ("source", "machines")
         }
     if isinstance(value, tuple | list):
         return [_changed(item) for item in value]

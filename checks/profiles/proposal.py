@@ -26,6 +26,8 @@ PRODUCT = {
     "amd.com/gpu": ("amd.com/gpu.product-name",),
 }
 """By GPU resource: the labels in which feature discovery, or else GKE, names the product."""
+MACHINE = "node.kubernetes.io/instance-type"
+"""The label in which a cloud names its machine type (kubernetes.io, "Well-Known Labels")."""
 FABRIC = (
     "rdma/",
     "nvidia.com/hostdev",
@@ -109,7 +111,7 @@ def best(
     ``classes``: the DeviceClasses that there are; None where that is not seen.
     """
     scores = {name: _fit(pool, profile, networks, classes) for name, profile in profiles.items()}
-    name = max(sorted(scores), key=lambda n: scores[n], default=None)
+    name = max(sorted(scores), key=lambda n: (scores[n], not profiles[n].gpu.machines), default=None)
     return name if name is not None and scores[name] > 0 else None
 
 
@@ -123,11 +125,16 @@ def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classe
         return 0
     if profile.fabric.kind in GOOGLE and not _on_gke(pool):
         return 0
+    known = {label for node in pool.nodes if (label := node.labels.get(MACHINE))}
+    same = all(any(fnmatchcase(each, pattern) for pattern in gpu.machines) for each in known)
+    if gpu.machines and not same:
+        return 0
+    more = len(asked) + 4 * bool(known and gpu.machines)  # the machine's own name outweighs what its plugins are called
     resources, offered = set(profile.pod.resources), _offered(pool)
     if resources and not resources & offered.keys():
-        return 1
+        return 1 + more
     there = {*networks, *(name.removeprefix(GKE_NETWORK) for name in offered)}
-    return 2 + 2 * len(resources & offered.keys()) + len(_networks(profile) & there)
+    return 2 + more + 2 * len(resources & offered.keys()) + len(_networks(profile) & there)
 
 
 def _is_of(pool: ProposedPool, profile: Profile) -> bool:

@@ -169,6 +169,7 @@ class GpuSection:
     per_node: int | None = None  # 0: a trial on CPUs alone, which says nothing of GPUs and their fabric
     kind: str = "nvidia"
     product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
+    machines: tuple[str, ...] = ()  # what node.kubernetes.io/instance-type may say; `profile detect` alone reads it
 
     def __post_init__(self) -> None:
         require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")

@@ -20,7 +20,7 @@ from reports.plain import format_size
 from reports.record import Finding
 
 from ..profiles.lint import least_seeing
-from ..profiles.loader import Floor, Profile
+from ..profiles.loader import Floor, Profile, Size
 from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .findings import compared, failed, passed, unknown
@@ -91,6 +91,27 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
             f"floor {floor.busbw_gbps:g} GB/s at {format_size(floor.size)} (profile {profile.name}): "
             f"{floor.topology}; {' '.join(floor.source.split())}"
         )
+
+
+def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nodes: int) -> tuple[float, str]:
+    """Return the median of the largest row, and why it may not stand without a floor; '' where it may.
+
+    Half of the wires may be lost, or the profile does not say what they carry.
+    """
+    size = max(row["size_bytes"] for row in table["rows"])
+    measured = [side["busbw_gbps"] for row in rows_of(table["rows"], size) for key, _ in SIDES if (side := row[key])]
+    numbers = [number for each in measured if (number := _number(each)) is not None]
+    if not numbers or len(numbers) < len(measured):
+        return 0.0, "the largest row has no number"
+    row = Floor(
+        collective=operation, algorithm=algorithm, nodes=nodes, size=Size(size), busbw_gbps=1, topology="-", source="-"
+    )
+    least = least_seeing(profile, row)
+    busbw = median(numbers)
+    if not least:
+        return busbw, "neither a floor nor what the wires carry is known: say fabric.rails and fabric.rail_gbit_s"
+    short = f"{busbw:.1f} GB/s are less than half of what the wires carry (at least {least:g}), and there is no floor"
+    return busbw, short if busbw < least else ""
 
 
 def rows_of(rows: Rows, size: int) -> list[Row]:

@@ -198,16 +198,20 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], ex
                 hosts.setdefault(host["name"], []).append(host)
     if not hosts:
         yield unknown("job", "the log shows no devices", fault="nccl.no-evidence")
+    nvlink = all(job["inter_node_transport"] == "mnnvl" for job in analysed(jobs).values())
+    without, fault = (
+        ("NVLink between nodes is used", "") if nvlink else ("no channel shows a device", "nccl.no-evidence")
+    )
     for name, same in sorted(hosts.items()):
         devices = rails_used(same)
         missing = rails_missing(devices, expected, filters)
-        shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
+        shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else without
         yield Finding(
             subject=by_node(trial, name),
             ok=not missing if devices else None,
             observed=missing if devices and missing else shown,
             expected=f"{expected} rails (profile, fabric.rails)",
-            fault="" if not missing else "nccl.rail-missing" if devices else "nccl.no-evidence",
+            fault="" if not missing else "nccl.rail-missing" if devices else fault,
         )
 
 

@@ -13,6 +13,7 @@ from jobs.cluster.facts.inventory import Inventory, Node, Taint
 from jobs.cluster.facts.stack import Listing
 from reports.schema import completed
 
+MACHINE = "node.kubernetes.io/instance-type"
 PROFILES = {name: load_profile(name) for name in profile_names()}
 
 
@@ -58,6 +59,29 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
         ({"product": "NVIDIA-H200", "offered": {}, "labels": {"cloud.google.com/gke-nodepool": "p"}}, (), "a3-ultra"),
         ({"product": "NVIDIA-A100-SXM4-80GB"}, (), "a100-ib"),
         ({"product": "NVIDIA-L4"}, (), None),
+        ({"offered": {}}, (), "h100-ib"),  # nothing tells of a cloud's shape
+        ({"offered": {"nvidia.com/sriov-rdma-vf": 8}}, (), "h100-roce"),
+        ({"offered": {"nvidia.com/rdma-vf": 16}, "labels": {MACHINE: "BM.GPU.H100.8"}}, ("rdma-vf",), "oke-h100"),
+        ({"offered": {"rdma/shared_ib": 63}, "labels": {MACHINE: "Standard_ND96isr_H100_v5"}}, (), "aks-h100"),
+        ({"offered": {}, "labels": {MACHINE: "Standard_ND96isr_H100_v5"}}, (), "aks-h100"),
+        ({"labels": {MACHINE: "BM.GPU.H100.8"}}, (), "oke-h100"),
+        ({"labels": {MACHINE: "BM.GPU.H100T.8"}}, (), "h100-ib"),
+        ({"product": "NVIDIA-B200"}, (), "b200-ib"),
+        ({"product": "NVIDIA-B200", "offered": {"rdma/rdma_shared_device_a": 63}}, (), "b200-mpi-slinky"),
+        (
+            {
+                "product": "NVIDIA-B200",
+                "offered": {"vpc.amazonaws.com/efa": 8},
+                "labels": {MACHINE: "p6-b200.48xlarge"},
+            },
+            (),
+            "p6-efa",
+        ),
+        ({"product": "NVIDIA-B200", "offered": {"vpc.amazonaws.com/efa": 8}}, (), "p6-efa"),
+        ({"product": "NVIDIA-H200", "offered": {"vpc.amazonaws.com/efa": 16}}, (), "p5en-efa"),
+        ({"product": "NVIDIA-B300-SXM6-AC"}, (), "b300-ib"),
+        ({"product": "NVIDIA-L40S", "count": 4, "offered": {}}, (), "l40s"),
+        ({"product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "offered": {}}, (), "rtx-pro"),
     ],
 )
 def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
@@ -66,6 +90,29 @@ def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[st
     assert proposal is not None
     assert proposal.document.get("extends") == parent
     assert (parent is None) == any("no shipped profile fits" in text for text in proposal.open)
+
+
+@pytest.mark.parametrize("model", ["MI300X", "MI325X", "MI355X"])
+def test_each_instinct_has_its_profile(model: str) -> None:
+    """By the label of AMD's feature discovery."""
+    offered = {"amd.com/gpu": 8, "rdma/rdma_shared_device_roce": 63}
+    labels = {"amd.com/gpu.product-name": f"AMD_Instinct_{model}_OAM"}
+    each = node("a", product="", count=0, offered=offered, labels=labels)
+    proposal = propose(cluster(each), PROFILES)
+    assert proposal is not None
+    assert proposal.document["extends"] == model.lower()
+
+
+@pytest.mark.parametrize(("product", "name"), [("NVIDIA-GB200", "gb200"), ("NVIDIA-GB300", "gb300")])
+def test_a_rack_is_judged_by_nvlink_where_channels_can_be_claimed(product: str, name: str) -> None:
+    """With the DeviceClass of IMEX channels the profile of NVLink between nodes, without it the one of its NICs."""
+    tray = node("a", product, 4)
+    nvlink = {"gb200": "gb200-mnnvl", "gb300": "gb300-nvls"}[name]
+    classes = [{"metadata": {"name": "compute-domain-default-channel.nvidia.com"}}]
+    for items, parent in ((classes, nvlink), ([], f"{name}-net")):
+        proposal = propose(cluster(tray), PROFILES, (), lambda _, items=items: Listing(tuple(items)))
+        assert proposal is not None
+        assert proposal.document["extends"] == parent
 
 
 def test_two_pools_are_kept_apart() -> None:

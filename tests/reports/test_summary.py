@@ -6,7 +6,7 @@ import pytest
 
 from reports.markdown import markdown, workflow_commands
 from reports.record import CheckResult, Finding, Run
-from reports.schema import Outcome
+from reports.schema import Outcome, completed
 from reports.summary import summarize
 
 
@@ -235,3 +235,12 @@ def test_nodes_that_are_left_out_or_queued_are_said():
     assert proven["noted"] == "not judged: virtual, no machine of its own; queued for a driver upgrade: a"
     failed = replace(left_out, outcome=Outcome.FAILED)
     assert "noted" not in dict(summarize(Run(results=[failed, other]).to_dict()).proven)
+
+
+def test_a_bandwidth_that_was_waived_is_told_of_a_go():
+    """A go of a profile without floors says that no bandwidth was judged, and what was measured."""
+    why = "no floor published; measured, not judged: 386.4 GB/s"
+    waived = {"id": "nccl.bandwidth-ring", "outcome": "skipped", "reason": why, "waived": True, "findings": []}
+    unasked = {"id": "nccl.bandwidth-sendrecv", "outcome": "skipped", "reason": "no floor", "findings": []}
+    run = {"schema": 1, "run_id": "r", "verdict": "go", "scope": "full", "collectives": {}}
+    assert summarize(completed({**run, "checks": [waived, unasked]})).untried == f"nccl.bandwidth-ring: {why}."

@@ -1,0 +1,146 @@
+"""What a run's record shows of each requirement of a list: met, not met or not tested, with its evidence.
+
+Rule: a requirement is met only where every check that shows it passed, and nothing of it is left that no check shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..plain import plain, with_unit
+from ..record import is_withheld, run_of
+from ..schema import Outcome, Record, RecordedCheck, RecordedFinding, Verdict
+from ..summary import summarize
+
+FINDINGS, OBSERVED, REASON = 3, 160, 200
+"""Findings of one check that are evidence, and characters of each and of a reason; the record has them whole."""
+
+
+class State(StrEnum):
+    """What a run says of a requirement."""
+
+    MET = "met"
+    NOT_MET = "not met"
+    NOT_TESTED = "not tested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One requirement: its id in its list, and the checks of which each must pass, and whose failure disproves it."""
+
+    id: str
+    title: str
+    level: str = ""  # in the list's own words: MUST, SHOULD
+    checks: tuple[str, ...] = ()  # none: no check shows it
+    not_shown: str = ""  # what of it no check shows: then it is never met, and its checks can only disprove it
+
+    def __post_init__(self) -> None:
+        """Refuse, as the loader expects it, what cannot be told from another or says nothing."""
+        for name in ("id", "title"):
+            if not getattr(self, name).strip():
+                raise ValueError(f".{name} must not be empty")
+        if twice := _twice(self.checks):
+            raise ValueError(f".checks names {twice} twice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequirementList:
+    """A list of requirements in one version, and where it is published."""
+
+    title: str
+    source: str
+    requirements: tuple[Requirement, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a list of nothing, and one in which an id stands for two requirements."""
+        if not self.requirements:
+            raise ValueError(".requirements must not be empty")
+        if twice := _twice(each.id for each in self.requirements):
+            raise ValueError(f".requirements have the id {twice} twice")
+        if not self.source.strip():
+            raise ValueError(".source must say where the list is published")
+
+
+def _twice(names: Iterable[str]) -> str:
+    return next((name for name, count in Counter(names).items() if count > 1), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A requirement with what a run says of it, a line of evidence for each of its checks."""
+
+    requirement: Requirement
+    state: State
+    evidence: Sequence[str]
+
+
+def judge(record: Record, requirements: Iterable[Requirement]) -> list[Judged]:
+    """Return what a record says of each requirement, in their order."""
+    ended: dict[str, list[RecordedCheck]] = {}
+    for check in record["checks"]:
+        ended.setdefault(check["id"], []).append(check)
+    return [_judged(each, ended) for each in requirements]
+
+
+def _judged(requirement: Requirement, ended: dict[str, list[RecordedCheck]]) -> Judged:
+    found = [check for name in requirement.checks for check in ended.get(name, [])]
+    evidence = [_evidence(check) for check in found]
+    evidence += [f"{name}: not part of this run" for name in requirement.checks if name not in ended]
+    if requirement.not_shown or not requirement.checks:
+        evidence.append(f"no check shows {requirement.not_shown or 'it'}")
+    if any(check["outcome"] is Outcome.FAILED for check in found):
+        return Judged(requirement, State.NOT_MET, evidence)
+    whole = bool(requirement.checks) and not requirement.not_shown and all(map(ended.get, requirement.checks))
+    met = whole and all(_passed(check) for check in found)
+    return Judged(requirement, State.MET if met else State.NOT_TESTED, evidence)
+
+
+def _passed(check: RecordedCheck) -> bool:
+    """Whether a check passed on all that it was about."""
+    return check["outcome"] is Outcome.PASSED and all(f["ok"] is True for f in check["findings"])
+
+
+def _evidence(check: RecordedCheck) -> str:
+    """Say how a check ended: what it found first where something is not as expected, else what it measured."""
+    shown = [f for f in check["findings"] if f["ok"] is False]
+    shown = shown or [f for f in check["findings"] if f["ok"] is None and not is_withheld(f["ok"], f["observed"])]
+    if not shown and check["outcome"] is Outcome.PASSED:
+        shown = check["findings"]
+    said = [_finding(each) for each in shown[:FINDINGS]]
+    if len(shown) > FINDINGS:
+        said.append(f"and {len(shown) - FINDINGS} more")
+    blocked = f"by {', '.join(check['blocked_by'])}" if check["blocked_by"] else ""
+    why = "; ".join(said) or blocked or plain(check["reason"], REASON)
+    return f"{check['id']} {check['outcome']}" + (f": {why}" if why else "")
+
+
+def _finding(finding: RecordedFinding) -> str:
+    observed = with_unit(plain(finding["observed"], OBSERVED), finding["unit"])
+    expected = with_unit(plain(finding["expected"], OBSERVED), finding["unit"])
+    return plain(f"{finding['subject']}: {observed}" + (f" (expected {expected})" if expected else ""))
+
+
+def limits(record: Record) -> list[str]:
+    """Say what limits all evidence of a run: a simulation, a selection of checks, nodes that were not tried."""
+    summary, run = summarize(record), run_of(record)
+    marks = [*summary.marks]
+    if record["scope"] != "full":
+        marks.append(f"PARTIAL: {plain(record['selection'], REASON) or 'checks were deselected'}")
+    if run.goes_on:
+        marks.append("the trial goes on")
+    if record["interrupted"]:
+        marks.append(plain(f"ended early: {record['interrupted']}", REASON))
+    if not summary.coverage.whole:
+        marks.append(str(summary.coverage))
+    return marks
+
+
+def verdict_over(judged: Iterable[Judged]) -> Verdict:
+    """Return what a list comes to: no-go where something is not met, go where all of it is met."""
+    states = {each.state for each in judged}
+    if State.NOT_MET in states:
+        return Verdict.NO_GO
+    return Verdict.GO if states == {State.MET} else Verdict.INCONCLUSIVE
