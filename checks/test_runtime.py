@@ -152,7 +152,7 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
         evidence.skip("the profile asks for none (runtime.dcgm: 0)")
     if gone := dcgm.missing(trial):
         evidence.skip(
-            f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (of DCGM 3: "
+            f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (DCGM 3: "
             "datacenter-gpu-manager) in the trial's image"
         )
     evidence.judge(dcgm.findings(trial, spec))

@@ -30,6 +30,7 @@ NOT_RUN = re.compile(r"abort|skipp|permission", re.IGNORECASE)
 """A test that was ended early, left out, or not allowed to this pod has measured nothing, whatever its status says."""
 ON_GPU = re.compile(r"remap|retire|inforom", re.IGNORECASE)
 """Tests of DCGM 3's deployment category that read the GPU's own state."""
+MOST_NAMED = 4
 
 
 def missing(trial: TrialResult) -> list[str]:
@@ -72,13 +73,22 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
         own = [result for result in results if name in (result.get("who") or [])]
         if name in accused:
             continue
-        passed = [str(each.get("test")) for each in own if each.get("status") == "pass"]
+        passed = [each for each in own if each.get("status") == "pass"]
         rest = [_told(each) for each in own if each.get("status") != "pass"]
-        says = f"passed: {', '.join(passed)}" if passed else "no test passed"
+        says = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
         shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {says}", *rest])
         yield proven(f"{node} {name}", bool(passed or _only_persistence(own)), shown, expected)
     if not gpus:
         yield unknown(node, "no GPU was read", expected)
+
+
+def _named(passed: Sequence[DcgmResult]) -> Iterator[str]:
+    """Name the tests; of a category with many, such as DCGM 3's deployment, only how many."""
+    of: dict[str, list[str]] = {}
+    for each in passed:
+        of.setdefault(each.get("category") or "", []).append(each.get("test") or "a test")
+    for category, tests in of.items():
+        yield ", ".join(tests) if len(tests) <= MOST_NAMED else f"{len(tests)} tests of {category}"
 
 
 def _only_persistence(own: Sequence[DcgmResult]) -> bool:

@@ -8,7 +8,18 @@ from ..cluster.redact import safe
 from ..listing import nearest
 from .job_spec import JobSpec
 from .names import SpecError, whole
-from .parts import S3, BenchSizes, CheckpointSpec, Collective, DcgmSpec, Deadlines, Endpoint, NetworkSpec, Sweep, TrainingSpec
+from .parts import (
+    S3,
+    BenchSizes,
+    CheckpointSpec,
+    Collective,
+    DcgmSpec,
+    Deadlines,
+    Endpoint,
+    NetworkSpec,
+    Sweep,
+    TrainingSpec,
+)
 
 PREFIX = "seatrial-"
 PROGRAMS = ("auto", "torch", "nccl-tests")

@@ -2,7 +2,7 @@
 
 The engine listens on a socket in the probe's own folder: no port is taken, and nobody else reaches it. Its JSON has two
 shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM, nvvs/include/NvvsCommon.h
-and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: bounded and redacted, and what is not there is left out.
+and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: it is bounded, and credentials are taken out.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def run(data: Dict[str, Any], limit_s: float, place: str, env: Mapping[str, str]
     socket, log = os.path.join(place, "dcgm.sock"), os.path.join(place, "dcgm.out")
     with open(log, "wb") as stream:
         engine = subprocess.Popen(
-            [host_engine, "-n", "-d", socket, "--pid", os.path.join(place, "dcgm.pid")]
-            + ["-f", os.path.join(place, "dcgm.log")],
+            [host_engine, "-n", "-d", socket, "--pid", "dcgm.pid", "-f", "dcgm.log"],
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
