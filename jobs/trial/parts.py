@@ -383,9 +383,9 @@ class CheckpointSpec:
 
 
 DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
-"""Seconds that a level may take. NVIDIA's page of dcgmi diag: seconds, about 2 minutes, about 15 minutes, and longer;
-machines of eight GPUs and drivers that load anew need more, and what hangs must end (AWS HyperPod's checks give levels
-2 to 4 half an hour, one and three)."""
+"""Seconds that a level may take: what NVIDIA's page of dcgmi diag says of each (DcgmSpec.usual), with room for machines
+of eight GPUs whose driver loads anew; what hangs must end. Health checks in public give levels 2 to 4 half an hour, one
+and three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,6 +397,11 @@ class DcgmSpec:
 
     def __post_init__(self) -> None:
         whole("DCGM level", self.level, 1, max(DCGM_S))
+
+    @property
+    def usual(self) -> str:
+        """How long NVIDIA says that it takes."""
+        return {1: "seconds", 2: "about 2 minutes", 3: "about 15 minutes"}.get(self.level, "an hour and more")
 
     @property
     def extra_s(self) -> float:
