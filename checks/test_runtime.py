@@ -8,7 +8,7 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
-from checks.rules import gpu_health
+from checks.rules import dcgm, gpu_health
 from checks.rules import runtime as node_runtime
 from checks.rules.ranks import place
 from jobs.cluster.facts.inventory import Inventory
@@ -130,6 +130,32 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
     """
     judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
     evidence.judge(gpu_health.xid_findings(trial, spec), gpu_health.notes(trial, spec))
+
+
+@pytest.mark.acceptance
+@of_gpus
+@pytest.mark.check(
+    "runtime.dcgm",
+    "DCGM's diagnostics pass on every GPU",
+    by_node=True,
+    requires=["runtime.gpus"],
+    faults=[dcgm.GPU_FAULT, dcgm.SETUP_FAULT],
+)
+def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Where the image has them, DCGM's diagnostics of the profile's level (runtime.dcgm) pass on every GPU.
+
+    They are what vendors begin with, before the collectives and on idle GPUs. A test that is skipped shows nothing. A
+    setting that they dislike is no fault of the GPU; persistence mode is judged by runtime.persistence alone.
+    """
+    skip_amd(profile, "DCGM is NVIDIA's", evidence)
+    if spec.dcgm is None:
+        evidence.skip("the profile asks for none (runtime.dcgm: 0)")
+    if gone := dcgm.missing(trial):
+        evidence.skip(
+            f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (DCGM 3: "
+            "datacenter-gpu-manager) in the trial's image"
+        )
+    evidence.judge(dcgm.findings(trial, spec))
 
 
 @pytest.mark.acceptance

@@ -46,6 +46,7 @@ NESTED: dict[str, dict[str, Any]] = {
         "missing": list,  # patterns of images that cannot be had
         "lacks": dict,  # pattern -> commands and libraries that the image does not contain
         "programs": dict,  # pattern -> paths of daemons that it contains: they run, and do nothing
+        "dcgm": str,  # the release of DCGM that the images contain
         "slow": dict,  # pattern -> seconds that a pull takes
     },
     "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
@@ -182,6 +183,7 @@ GPU = frozenset(
         "remap_pending",
         "remap_failure",
         "throttle",
+        "dcgm",  # test -> how it ends
         "compute_scale",
         "nan_step",
         "product_differs",

@@ -288,6 +288,11 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
         known = profile.floor(COLLECTIVE, DEFAULT, 1) if alone else floors_of(profile, each.name, spec.nodes)
         floors[each.name] = {int(floor.size): floor.busbw_gbps for floor in known}
     seatrial.progress.expect([each.name for each in spec.collectives], floors)
+    if spec.dcgm and spec.dcgm.extra_s:
+        seatrial.progress.note(
+            f"DCGM's diagnostics of level {spec.dcgm.level} come before the collectives where the image has dcgmi: "
+            f"{spec.dcgm.usual}, at most {spec.dcgm.limit_s / 60:.0f} minutes, on all nodes at once"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -68,9 +68,7 @@ def build_spec(
 def trained(spec: TrialSpec, soak_s: int) -> TrialSpec:
     """Return the trial with training steps after its collectives, and with the time that they take."""
     steps = TrainingSpec(soak_s=soak_s, limit_s=TrainingSpec().limit_s + soak_s)
-    times = spec.deadlines
-    later = replace(times, probe_s=times.probe_s + steps.extra_s, job_s=times.job_s + steps.extra_s)
-    return replace(spec, training=steps, deadlines=later)
+    return replace(spec, training=steps, deadlines=spec.deadlines.longer(steps.extra_s))
 
 
 def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
@@ -81,9 +79,7 @@ def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
             f"--checkpoint: profile {profile.name or '(none)'} names no path that training writes (storage.paths with "
             "write: true)"
         )
-    times = spec.deadlines
-    later = replace(times, probe_s=times.probe_s + asked.limit_s, job_s=times.job_s + asked.limit_s)
-    return replace(spec, checkpoint=asked, deadlines=later)
+    return replace(spec, checkpoint=asked, deadlines=spec.deadlines.longer(asked.limit_s))
 
 
 def mirrored(image: str, registry: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from jobs.cluster.unstructured import Unstructured
 from jobs.trial.job_spec import LAUNCHERS
 from jobs.trial.names import SpecError
-from jobs.trial.parts import OPERATIONS, S3, ClaimSpec, Credential, Endpoint, Mpi, Queue, StorageSpec
+from jobs.trial.parts import DCGM_S, OPERATIONS, S3, ClaimSpec, Credential, Endpoint, Mpi, Queue, StorageSpec
 
 from .yaml_schema import Size, require, require_known, require_positive, require_source
 
@@ -194,10 +194,12 @@ class RuntimeSection:
     intra_node: str | None = None  # how the GPUs of a node reach each other: p2p (NVLink, xGMI), shm (PCIe machines)
     nvlinks: int | None = None  # active links of each GPU
     persistence: bool | None = None  # must the driver stay loaded between jobs?
+    dcgm: int = 1  # the level of DCGM's diagnostics where the image has dcgmi; 0: none
 
     def __post_init__(self) -> None:
         require(self.intra_node in (None, "p2p", "shm"), "intra_node", f"must be p2p or shm, not {self.intra_node!r}")
         require(self.nvlinks is None or self.nvlinks >= 0, "nvlinks", "must not be negative")
+        require(0 <= self.dcgm <= max(DCGM_S), "dcgm", f"must be a level from 1 to {max(DCGM_S)}, or 0 for none")
         minimum = (self.toolkit_min or "0").split(".")
         require(all(p.isdigit() for p in minimum), "toolkit_min", "must look like 1.19.0")
         parts = (self.driver_min or "0").split(".")

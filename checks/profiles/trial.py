@@ -9,7 +9,7 @@ from typing import Any
 from jobs.trial.job_spec import JobSpec
 from jobs.trial.names import SpecError
 from jobs.trial.needs import NETWORKS
-from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, NetworkSpec, Queue
+from jobs.trial.parts import DCGM_S, BenchSizes, CheckpointSpec, Collective, DcgmSpec, NetworkSpec, Queue
 from jobs.trial.spec import TrialSpec
 from reports.schema import RecordedPod
 
@@ -43,6 +43,8 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
     gpus = gpus_per_node if profile.gpu.per_node is None else profile.gpu.per_node
     launched = {"launcher": launch.launcher, "queue": launch.queue, "runtime": launch.runtime}
+    level = 0 if profile.gpu.none or profile.gpu.kind != "nvidia" else profile.runtime.dcgm
+    dcgm = DcgmSpec(level=level, limit_s=DCGM_S[level]) if level else None
     return TrialSpec(
         run_id=run_id,
         namespace=namespace,
@@ -54,7 +56,8 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         bench=BenchSizes(
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
-        deadlines=profile.deadlines,
+        deadlines=profile.deadlines.longer(dcgm.extra_s) if dcgm else profile.deadlines,
+        dcgm=dcgm,
         endpoints=profile.network.endpoints.all,
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,

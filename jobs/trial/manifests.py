@@ -219,6 +219,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
         "sweep": asdict(spec.sweep) if spec.sweep else None,
         "training": asdict(spec.training) if spec.training else None,
         "checkpoint": asdict(spec.checkpoint) if spec.checkpoint else None,
+        "dcgm": asdict(spec.dcgm) if spec.dcgm else None,
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,6 +59,10 @@ class Deadlines:
                 f"deadline job_s ({self.job_s:.0f} s) must leave room for starting and probing: "
                 f"at least start_s + probe_s = {self.start_s + self.probe_s:.0f} s"
             )
+
+    def longer(self, seconds: float) -> Deadlines:
+        """Return the same for pods that have so much more to do."""
+        return replace(self, probe_s=self.probe_s + seconds, job_s=self.job_s + seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,3 +380,30 @@ class CheckpointSpec:
         whole("checkpoint bytes", self.bytes, 1 << 20, 1 << 33)
         if not 0 < self.limit_s <= 900:  # what is older is taken for a killed run's (stages/checkpoint.py)
             raise SpecError("a checkpoint's limit_s must be between 0 and 900")
+
+
+DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
+"""Seconds that a level may take: what NVIDIA's page of dcgmi diag says of each (DcgmSpec.usual), with room for machines
+of eight GPUs whose driver loads anew; what hangs must end. Health checks in public give levels 2 to 4 half an hour, one
+and three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcgmSpec:
+    """DCGM's diagnostics before the collectives, where the image has dcgmi: how deep, and until when."""
+
+    level: int = 1
+    limit_s: float = DCGM_S[1]
+
+    def __post_init__(self) -> None:
+        whole("DCGM level", self.level, 1, max(DCGM_S))
+
+    @property
+    def usual(self) -> str:
+        """How long NVIDIA says that it takes."""
+        return {1: "seconds", 2: "about 2 minutes", 3: "about 15 minutes"}.get(self.level, "an hour and more")
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer the pods may take; level 1 takes seconds, which every trial has."""
+        return 0.0 if self.level == 1 else self.limit_s + 30

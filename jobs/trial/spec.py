@@ -8,7 +8,18 @@ from ..cluster.redact import safe
 from ..listing import nearest
 from .job_spec import JobSpec
 from .names import SpecError, whole
-from .parts import S3, BenchSizes, CheckpointSpec, Collective, Deadlines, Endpoint, NetworkSpec, Sweep, TrainingSpec
+from .parts import (
+    S3,
+    BenchSizes,
+    CheckpointSpec,
+    Collective,
+    DcgmSpec,
+    Deadlines,
+    Endpoint,
+    NetworkSpec,
+    Sweep,
+    TrainingSpec,
+)
 
 PREFIX = "seatrial-"
 PROGRAMS = ("auto", "torch", "nccl-tests")
@@ -35,6 +46,7 @@ class TrialSpec(JobSpec):
     sweep: Sweep | None = None
     training: TrainingSpec | None = None
     checkpoint: CheckpointSpec | None = None
+    dcgm: DcgmSpec | None = None
 
     @property
     def job_name(self) -> str:

@@ -37,6 +37,7 @@ TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
 PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
+DCGM_PROGRAMS = {"dcgmi": ("dcgm", "main"), "nv-hostengine": ("dcgm", "engine_main")}  # where the images have DCGM
 #: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
 #: and spend no time on their own rubbish, neither while they run nor at the end.
 PROGRAM = """{start}
@@ -71,11 +72,12 @@ class HardwareFiles:
             shutil.copyfile(recorded, copy)
         return copy
 
-    def programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False) -> Path:
+    def programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False, dcgm: bool = False) -> Path:
         """The folder of fakes: what an image brings, and what the container toolkit adds to pods with GPUs."""
-        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {})
+        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {}) | (DCGM_PROGRAMS if dcgm else {})
         brings = {name: program for name, program in offered.items() if name not in lacks}
         without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
+        without += "-dcgm" if dcgm else ""
         folder = self._root / (("bin-gpu" if gpus else "bin") + without)
         if folder.exists():
             return folder

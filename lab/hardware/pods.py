@@ -97,7 +97,7 @@ class Hardware:
             self._root.mkdir(parents=True, exist_ok=True)
             state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
         tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
-        programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests)
+        programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests, dcgm=bool(self._images.dcgm))
         files = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
         files += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
@@ -309,6 +309,7 @@ class Hardware:
             "rdma": rdma,
             "collective": collective,
             "lacks": sorted(self._images.lacks_any(pod)),
+            "dcgm": self._images.dcgm,
             "plugin": plugin,
             "interfaces": interfaces,
             "gpu": {**kind, **self._changes(node).get("gpu", {})},

@@ -25,6 +25,7 @@ class Images:
         self._missing = registry.get("missing", [])
         self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
         self._programs: Mapping[str, list[str]] = registry.get("programs", {})
+        self.dcgm = str(registry.get("dcgm") or "")
         self._slow: Mapping[str, float] = registry.get("slow", {})
 
     async def pull(self, image: str) -> None:

@@ -21,7 +21,9 @@ from checks.profiles.loader import load_profile
 from checks.rules.collectives import conclude_collectives, conclude_nodes
 from jobs.cluster.facts.inventory import Inventory
 from jobs.diagnosis.state import JobState, Replica
+from jobs.pod.stages import dcgm
 from jobs.run.evidence import EvidenceReader
+from lab.hardware.fakes.dcgm import document
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
@@ -43,8 +45,16 @@ def real():
         for line in lines:
             reader.feed(line)
         assert reader.result().complete
-        stages_of[rank] = reader.result().stages
+        stages_of[rank] = {**reader.result().stages, "dcgm": diagnosed()}
     return stages_of
+
+
+def diagnosed():
+    """What a probe prints of DCGM's diagnostics of eight healthy GPUs."""
+    version, results, _ = dcgm.read(
+        json.dumps(document({"gpu": {"driver": "580.95.05"}, "gpus": [{}] * 8}, 1)).encode()
+    )
+    return {**dcgm.blank(1), "found": True, "exit": 0, "version": version, "results": results}
 
 
 def arrived(rank, stages):
@@ -224,6 +234,7 @@ FAULTS = {
     "runtime.health": ("runtime", ("gpus", 2, "remap_failure"), True),
     "runtime.fabric": ("runtime", ("gpus", 4, "fabric_status"), "Failure"),
     "runtime.nvlinks": ("runtime", ("gpus", 5, "nvlinks_active"), 12),
+    "runtime.dcgm": ("dcgm", ("results", 0, "status"), "fail"),
     "runtime.limits": ("start", ("shm_bytes",), 2**26),
     "rdma.devices": ("rdma", ("devices", 6, "state"), "DOWN"),
     "topology.affinity": ("topology", ("paths", 0, "path"), "SYS"),

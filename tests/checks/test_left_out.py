@@ -31,6 +31,12 @@ OPTIONAL = {
     "collective.*.exit": ("rdma.counters", "nccl.completed needs it"),
     "dns.peers.#.pod_ip_matches": ("rendezvous.dns", "the peer itself tells its address"),
     "dns.peers.#.seconds_to_first_answer": ("rendezvous.dns", SHOWN),
+    "dcgm.exit": ("runtime.dcgm", "its JSON is judged"),
+    "dcgm.level": ("runtime.dcgm", SHOWN),
+    "dcgm.version": ("runtime.dcgm", SHOWN),
+    "dcgm.results.#.category": ("runtime.dcgm", SHOWN),
+    "dcgm.results.#.test": ("runtime.dcgm", SHOWN),
+    "dcgm.results.#.said": ("runtime.dcgm", "a test that passed has nothing to say"),
     "endpoints.tried.#.by": ("network.endpoints", SHOWN),
     "network.interfaces*": ("network.mtu", "the way to the peers shows the interface's MTU, too"),
     "network.interfaces.#.addresses": ("network.secondary", "eth0 is the pod's own"),
@@ -233,7 +239,7 @@ def may_pass(field, check):
     return any(fnmatchcase(check, each) for patterns in named for each in patterns)
 
 
-STAGES = ["start", "runtime", "rdma", "topology", "dns", "port", "network", "storage"]
+STAGES = ["start", "runtime", "rdma", "topology", "dns", "port", "network", "storage", "dcgm"]
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "collective.default", "collective.node"])

@@ -104,6 +104,8 @@ NEAR_MISSES = {
     "gpu.row-remap": "ecc-history",
     "gpu.fabric": "test_history_and_absence_are_no_ailments",
     "gpu.throttled": "gpu-warm",
+    "gpu.dcgm-failed": "dcgm-persistence",
+    "runtime.dcgm-setup": "dcgm-persistence",
     # layers 7 and 8
     "dns.unresolved": "dns-slow",
     "dns.wrong-address": "healthy-dual-stack",

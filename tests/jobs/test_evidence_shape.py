@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.nccl import open_sources, read
-from jobs.pod.stages import collective, gpus, network, rdma, smi, storage, topology
+from jobs.pod.stages import collective, dcgm, gpus, network, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
 
 TESTS = Path(__file__).parents[1]
@@ -18,6 +18,7 @@ BLANK = {
     "topology": topology.blank(),
     "network": network.blank(),
     "storage": storage.blank(),
+    "dcgm": dcgm.blank(1),
     "collective.ring": collective.blank(CHOSEN),
     "collective.node": {"skipped": "names that do not resolve"},
     "dns": {"error": "the stage's record kept changing"},

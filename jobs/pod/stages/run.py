@@ -27,6 +27,7 @@ from .rendezvous import Rendezvous
 START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
 STORAGE_S = 240.0
 ENDPOINTS_S = 40.0  # for all of them: they are tried at once
+DCGM_END_S = 15.0  # to end its host engine, and what runs below it
 WAITING_SAY_S = 5.0
 PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
@@ -78,6 +79,8 @@ class Probe:
             work = storage.Storage(trial, me, watch, self.barrier, self.places).run
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
             self.stage("storage", limit, storage.blank(), work, binds=False)
+        if trial.dcgm:
+            self.diagnostics(trial.dcgm)
         watch.all_met()
         self.programs()
         seconds = watch.elapsed()
@@ -267,6 +270,19 @@ class Probe:
         from . import endpoints  # noqa: PLC0415
 
         return endpoints.run(data, self.trial.endpoints, self.watch)
+
+    def diagnostics(self, asked: Dict[str, Any]) -> None:
+        """Run DCGM's diagnostics on idle GPUs; who is through waits for the others, whose collectives it would meet."""
+        from . import dcgm  # noqa: PLC0415
+
+        def work(data: Dict[str, Any]) -> str:
+            return dcgm.run(data, asked["limit_s"], self.place, os.environ, self.watch)
+
+        limit = asked["limit_s"] + DCGM_END_S
+        began = time.monotonic()
+        self.stage("dcgm", limit, dcgm.blank(asked["level"]), work, binds=False)
+        if not self.watch.stopped():
+            self.barrier.through("dcgm", limit - (time.monotonic() - began))
 
     def collective(self, bench: BenchRun, chosen: Dict[str, Any], limit_s: float) -> None:
         """Run one collective, or say why not."""

@@ -57,6 +57,7 @@ class Trial:
         self.sweep = _sweep(_section(raw, "sweep"))
         self.training = _training(_section(raw, "training"))
         self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
+        self.dcgm = _dcgm(_section(raw, "dcgm"))
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -246,6 +247,13 @@ def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
         "bytes": _whole(raw, "bytes", 1 << 28, low=1 << 20, high=1 << 33),
         "limit_s": _seconds(raw, "limit_s", 600),
     }
+
+
+def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    """Return what DCGM's diagnostics are told; None where the trial runs none."""
+    if raw is None:
+        return None
+    return {"level": _whole(raw, "level", 1, low=1, high=4), "limit_s": _seconds(raw, "limit_s", 90)}
 
 
 def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict, get_type_hints
 
-from .hardware import EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
+from .hardware import DcgmStage, EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, EndpointsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
 from .sweep import SweepAgent, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
@@ -27,6 +27,7 @@ class Stages(TypedDict, total=False):
     network: NetworkStage
     endpoints: EndpointsStage
     storage: StorageStage
+    dcgm: DcgmStage
     training: TrainingRun
     checkpoint: CheckpointRun
     end: EndStage

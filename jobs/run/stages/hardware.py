@@ -100,6 +100,37 @@ class RuntimeStage(TypedDict, total=False):
     xid: list[Xid]
 
 
+class DcgmSaid(TypedDict, total=False):
+    """A warning of DCGM, with its own numbers for it."""
+
+    text: str
+    id: Count
+    severity: Count
+    category: Count
+
+
+class DcgmResult(TypedDict, total=False):
+    """How one test of DCGM's diagnostics ended, and for which GPUs."""
+
+    category: str
+    test: str
+    status: str
+    who: list[str]
+    said: list[DcgmSaid]
+
+
+class DcgmStage(TypedDict, total=False):
+    """DCGM's diagnostics, where the image has them."""
+
+    level: Count
+    found: bool
+    missing: list[str]
+    exit: float
+    version: str
+    error: str
+    results: list[DcgmResult]
+
+
 class Gid(TypedDict, total=False):
     """An entry of a port's GID table."""
 

@@ -1,0 +1,150 @@
+"""DCGM's diagnostics: what its tests say of each GPU, and whether the GPU is to blame or the node's settings.
+
+A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. Whom a
+failure accuses is told by DCGM's own category and severity of it (dcgm_errors.h), and where a release prints none by
+what the test looks at: tests of the deployment look at libraries, permissions and settings, the others at the GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import DcgmResult, DcgmSaid, DcgmStage
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from .findings import failed, proven, unknown
+from .ranks import place, silent, stages
+
+GPU_FAULT, SETUP_FAULT = "gpu.dcgm-failed", "runtime.dcgm-setup"
+# github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h: dcgmErrorCategory_enum, dcgmErrorSeverity_enum and dcgmError_enum.
+OF_GPU = frozenset({1, 2, 5, *range(9, 16)})  # performance, Xid, and all that begin with HARDWARE
+OF_SETUP = frozenset({3, 4})  # SOFTWARE_CONFIG, SOFTWARE_LIBRARY
+ASKS = {1: "monitor it", 2: "isolate it", 4: "triage", 5: "change a setting", 6: "drain it and reset it"}
+SEVERITY_OF = {2: GPU_FAULT, 5: SETUP_FAULT, 6: GPU_FAULT}
+PERSISTENCE_ID = 29
+PERSISTENCE = re.compile(r"persistence mode", re.IGNORECASE)
+NOT_RUN = re.compile(r"abort|skipp|permission", re.IGNORECASE)
+"""A test that was ended early, left out, or not allowed to this pod has measured nothing, whatever its status says."""
+ON_GPU = re.compile(r"remap|retire|inforom", re.IGNORECASE)
+"""Tests of DCGM 3's deployment category that read the GPU's own state."""
+MOST_NAMED = 4
+
+
+def missing(trial: TrialResult) -> list[str]:
+    """Return which of DCGM's programs no pod has; nothing where some pod has all, or none says so."""
+    told = [data for rank in trial.evidence if (data := stages(trial, rank).get("dcgm"))]
+    if not told or any(data.get("found") is not False for data in told):
+        return []
+    return sorted({str(name) for data in told for name in data.get("missing") or []}) or ["dcgmi"]
+
+
+def findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge each GPU of each rank by DCGM's tests of it, and each node by those that are of no single GPU."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stages(trial, rank).get("dcgm")
+        if data is None:
+            yield silent(trial, rank, "dcgm")
+        elif data.get("found") is not True:
+            yield unknown(node, "no dcgmi and nv-hostengine in this pod, though another has them")
+        else:
+            yield from _of_node(node, data, (stages(trial, rank).get("runtime") or {}).get("gpus") or [])
+
+
+def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Finding]:
+    asked = f"dcgmi diag -r {data.get('level')}"
+    expected = f"{asked} passes"
+    if data.get("error"):
+        yield unknown(node, f"{asked} did not tell all: {data['error']}", expected)
+    results = data.get("results") or []
+    accused = set()
+    for result in results:
+        if result.get("status") == "pass" or _is_skipped(result) or _is_persistence(result):
+            continue
+        who = result.get("who") or []
+        accused |= set(who)
+        observed, fault = _told(result), _fault(result)
+        subject = f"{node} {who[0]}" if len(who) == 1 else node
+        yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed, expected)
+    for index in range(len(gpus)):
+        name = f"GPU {index}"
+        own = [result for result in results if name in (result.get("who") or [])]
+        if name in accused:
+            continue
+        passed = [each for each in own if each.get("status") == "pass"]
+        rest = [_told(each) for each in own if each.get("status") != "pass"]
+        says = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
+        shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {says}", *rest])
+        yield proven(f"{node} {name}", bool(passed or _only_persistence(own)), shown, expected)
+    if not gpus:
+        yield unknown(node, "no GPU was read", expected)
+
+
+def _named(passed: Sequence[DcgmResult]) -> Iterator[str]:
+    """Name the tests; of a category with many, such as DCGM 3's deployment, only how many."""
+    of: dict[str, list[str]] = {}
+    for each in passed:
+        of.setdefault(each.get("category") or "", []).append(each.get("test") or "a test")
+    for category, tests in of.items():
+        yield ", ".join(tests) if len(tests) <= MOST_NAMED else f"{len(tests)} tests of {category}"
+
+
+def _only_persistence(own: Sequence[DcgmResult]) -> bool:
+    """Say whether all that is told of a GPU is that its driver unloads, which runtime.persistence judges."""
+    return any(map(_is_persistence, own)) and all(_is_persistence(each) or _is_skipped(each) for each in own)
+
+
+def _is_skipped(result: DcgmResult) -> bool:
+    return result.get("status") == "skip"
+
+
+def _is_persistence(result: DcgmResult) -> bool:
+    said = result.get("said") or []
+    named = bool(said) and all(_says_persistence(each) for each in said)
+    return named or (not said and bool(PERSISTENCE.search(result.get("test") or "")))
+
+
+def _says_persistence(said: DcgmSaid) -> bool:
+    return said.get("id") == PERSISTENCE_ID or bool(PERSISTENCE.search(said.get("text") or ""))
+
+
+def _told(result: DcgmResult) -> str:
+    words = {"fail": "failed", "skip": "skipped", "warn": "warns"}
+    status = result.get("status") or "no status"
+    parts = [f"{result.get('test') or 'a test'} {words.get(status, status)}"]
+    for said in result.get("said") or []:
+        asks = ASKS.get(said.get("severity") or 0)
+        parts.append(f"{said.get('text')}{f' (DCGM: {asks})' if asks and status == 'fail' else ''}")
+    return ": ".join([parts[0], "; ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def _fault(result: DcgmResult) -> str:
+    """Return whom a result accuses, '' where it accuses nobody: it only warns, or nothing was measured."""
+    if result.get("status") != "fail":
+        return ""
+    said = [each for each in result.get("said") or [] if not _says_persistence(each)]
+    faults = {_fault_of(each, result) for each in said} if said else {_by_test(result)}
+    return next((fault for fault in (GPU_FAULT, SETUP_FAULT) if fault in faults), "")
+
+
+def _fault_of(said: DcgmSaid, result: DcgmResult) -> str:
+    category, severity = said.get("category"), said.get("severity") or 0
+    if category in OF_GPU:
+        return GPU_FAULT
+    if NOT_RUN.search(said.get("text") or ""):
+        return ""
+    if category in OF_SETUP:
+        return SETUP_FAULT
+    return SEVERITY_OF.get(severity) or _by_test(result)
+
+
+def _by_test(result: DcgmResult) -> str:
+    test = result.get("test") or ""
+    if ON_GPU.search(test):
+        return GPU_FAULT
+    if NOT_RUN.search(test):
+        return ""
+    deployment = (result.get("category") or "").lower() == "deployment" or test.lower() == "software"
+    return SETUP_FAULT if deployment else GPU_FAULT

@@ -1,0 +1,159 @@
+"""DCGM's diagnostics as a pod runs and reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.pod.stages import children, dcgm
+from jobs.pod.stages.deadline import Watch
+from lab.hardware.fakes.dcgm import document
+
+MISMATCH = {"status": "Fail", "warning": "A mismatch.", "category": 10, "id": 58, "severity": 2}
+ENGINE = """#!{python} -IS
+import os, signal, socket, sys
+if {refuses}:
+    sys.exit("Unable to start: the driver is not loaded, TOKEN=abcdef123456")
+os.chdir(os.path.dirname(sys.argv[sys.argv.index("-d") + 1]))
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("dcgm.sock")
+open("engine.pid", "w").write(str(os.getpid()))
+signal.pause()
+"""
+DCGMI = """#!{python} -IS
+import sys, time
+assert sys.argv[1:3] == ["diag", "--host"] and sys.argv[3].startswith("unix:///"), sys.argv
+assert sys.argv[4:] == ["-r", "2", "-j"], sys.argv
+sys.stdout.write({says!r})
+sys.stdout.flush()
+time.sleep({hangs})
+sys.exit(226)
+"""
+
+
+def world(release: str, **first: object) -> dict[str, object]:
+    return {"gpu": {"driver": "580.95.05"}, "gpus": [first, {}], "dcgm": release}
+
+
+def told(release: str, level: int = 2, **first: object) -> tuple[str | None, dict[tuple[str, str], list[str]], str]:
+    text = json.dumps(document(world(release, **first), level)).encode()
+    version, results, error = dcgm.read(b"Warning: not root\n" + text + b"\n")
+    return version, {(each["test"], each["status"]): each["who"] for each in results}, error
+
+
+def test_both_shapes_are_read_by_gpu_and_test() -> None:
+    """What fails comes first and alone; GPUs that pass share an entry; numbers are those of DCGM 4."""
+    version, by_test, error = told("4.4.1", dcgm={"memory": MISMATCH})
+    assert (version, error) == ("4.4.1", "")
+    assert by_test == {
+        ("memory", "fail"): ["GPU 0"],
+        ("software", "pass"): ["GPU 0", "GPU 1"],
+        ("pcie", "pass"): ["GPU 0", "GPU 1"],
+        ("memory", "pass"): ["GPU 1"],
+    }
+    version, by_test, error = told("3.3.9", dcgm={"memory": MISMATCH, "pcie": {"status": "Skip", "info": "No."}})
+    assert (version, error) == ("3.3.9", "")
+    assert by_test[("GPU Memory", "fail")] == ["GPU 0"]
+    assert by_test[("PCIe", "skip")] == ["GPU 0"]
+    assert by_test[("NVML Library", "pass")] == ["GPU 0", "GPU 1"]
+
+
+def test_warnings_keep_their_numbers_and_lose_credentials() -> None:
+    said = {**MISMATCH, "warning": "A mismatch.\n TOKEN=abcdef123456"}
+    result = dcgm.read(json.dumps(document(world("4.4.1", dcgm={"memory": said}), 2)).encode())[1][0]
+    assert result["said"] == [{"text": "A mismatch. TOKEN=[REDACTED]", "id": 58, "severity": 2, "category": 10}]
+    old = dcgm.read(json.dumps(document(world("3.3.9", dcgm={"memory": said}), 2)).encode())[1][0]
+    assert old["said"] == [{"text": "A mismatch. TOKEN=[REDACTED]", "id": None, "severity": None, "category": None}]
+
+
+def test_a_summary_that_no_result_tells_is_a_result() -> None:
+    """Of nobody in particular; what a failing result does not say itself, its summary says for it."""
+    summary = {"status": "Fail", "warnings": [{"warning": "The plugin crashed.", "error_id": 1}]}
+    test = {"name": "pcie", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Pass"}]}
+    body = {"test_categories": [{"category": "Integration", "tests": [{**test, "test_summary": summary}, None]}]}
+    results = dcgm.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
+    assert [(each["status"], each["who"]) for each in results] == [("fail", []), ("pass", ["GPU 0"])]
+    test["results"][0]["status"] = "Fail"  # type: ignore[index]
+    body["test_categories"][0]["tests"][0] = {**test, "test_summary": summary}  # type: ignore[index]
+    (result,) = dcgm.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
+    assert (result["who"], result["said"][0]["text"]) == (["GPU 0"], "The plugin crashed.")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "no output"),
+        (b"Error: cannot connect", "no JSON: Error: cannot connect"),
+        (b"{" * 100_000 + b"}", "broken JSON"),
+        (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "broken JSON"),
+        (b'{"DCGM": {}}', "none of dcgmi diag"),
+        (b'{"DCGM GPU Diagnostic": {"version": "4.2.3"}}', "it tells no result"),
+        (b'{"DCGM Diagnostic": {"runtime_error": "Unable to run on GPU 0."}}', "Unable to run on GPU 0."),
+    ],
+)
+def test_what_is_no_result_is_said(text: bytes, problem: str) -> None:
+    _, results, error = dcgm.read(text)
+    assert (results, problem in error) == ([], True), error
+
+
+def test_a_flood_of_results_is_bounded_and_loses_no_failure() -> None:
+    entries = [{"gpu_ids": str(n % 8), "status": "PASS", "warnings": f"w{n}"} for n in range(5000)]
+    tests = [{"name": "x", "results": [*entries, {"gpu_ids": "7", "status": "FAIL", "warnings": ["a" * 9000] * 9}]}]
+    results = dcgm.read(json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": tests}]}}).encode())[1]
+    assert len(results) <= dcgm.MOST_RESULTS
+    assert (results[0]["status"], results[0]["who"]) == ("fail", ["GPU 7"])
+    assert [len(each["text"]) for each in results[0]["said"]] == [dcgm.TEXT] * dcgm.MOST_SAID
+
+
+def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, dict[str, object]]:
+    """Run the stage with programs of this test's."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, text in (("nv-hostengine", ENGINE), ("dcgmi", DCGMI)):
+        if name not in str(given.get("without")):
+            values = {"refuses": given.get("refuses"), "hangs": given.get("hangs", 0), "says": given.get("says", "")}
+            (programs / name).write_text(text.format(python=sys.executable, **values))
+            (programs / name).chmod(stat.S_IRWXU)
+    data = dcgm.blank(2)
+    status = dcgm.run(data, limit_s, str(folder), {**os.environ, "PATH": str(programs)}, Watch(600, 10))
+    return status, data
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place whose path a socket can have."""
+    return tmp_path_factory.mktemp("d")
+
+
+def test_the_diagnostics_run_and_nothing_of_them_stays(folder: Path) -> None:
+    """The exit code of a failed test is no error of ours, and the host engine is gone."""
+    says = json.dumps(document(world("4.4.1", dcgm={"memory": MISMATCH}), 2))
+    status, data = ran(folder, says=says)
+    assert (status, data["found"], data["exit"], data["error"]) == ("failed", True, 226, None)
+    engine = int((folder / "engine.pid").read_text())
+    assert engine not in children.descendants(os.getpid())
+
+
+def test_without_the_programs_nothing_is_started(folder: Path) -> None:
+    status, data = ran(folder, without="nv-hostengine")
+    assert (status, data["found"], data["missing"], data["results"]) == ("skipped", False, ["nv-hostengine"], [])
+
+
+def test_an_engine_that_ends_is_told_without_its_credentials(folder: Path) -> None:
+    status, data = ran(folder, refuses=True)
+    assert status == "failed"
+    assert "the driver is not loaded" in str(data["error"])
+    assert "abcdef123456" not in str(data["error"])
+
+
+def test_what_hangs_is_ended_at_the_limit(folder: Path) -> None:
+    """And its engine with it."""
+    status, data = ran(folder, limit_s=2.0, hangs=600)
+    assert (status, data["exit"]) == ("failed", None)
+    assert "did not end" in str(data["error"])
+    assert not [pid for pid in children.descendants(os.getpid()) if str(pid) == (folder / "engine.pid").read_text()]
