@@ -178,7 +178,7 @@ def test_a_node_that_is_kept_away_is_nothing_where_two_others_are_left(run, chan
 def test_a_check_of_gpus_that_is_named_is_never_green(run, asked):
     code, printed, _ = run({}, "--check", asked)
     assert code == 10, printed
-    assert f"required but not judged: {asked}" in printed
+    assert f"Required but not judged: {asked}" in printed
 
 
 def test_a_profile_that_requires_what_it_cannot_test_is_never_green(run, tmp_path):
@@ -188,7 +188,7 @@ def test_a_profile_that_requires_what_it_cannot_test_is_never_green(run, tmp_pat
     profile.write_text(yaml.safe_dump({"extends": "h100-ib", "gpu": {"per_node": 0}, "pod": pod}))
     code, printed, _ = run({}, profile=str(profile))
     assert code == 10, printed
-    assert "required but not judged: gpu.allocatable" in printed
+    assert "Required but not judged: gpu.allocatable" in printed
 
 
 @pytest.mark.parametrize(
