@@ -198,7 +198,12 @@ def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_
     assert "of-the-builder" not in about + about_lab
     moved = {"checks/__main__.py", "cli/__main__.py"}
     ours = {f"seatrial/{name}" for name in files("checks", "cli", "jobs", "reports") - moved}
-    assert set(suite) == ours | {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"}
+    assert set(suite) == ours | {
+        "seatrial/__main__.py",
+        "seatrial/conftest.py",
+        "seatrial/pyproject.toml",
+        "seatrial/pytest11.py",
+    }
     assert set(lab) == {f"seatrial_{name}" for name in files("lab") - {"lab/pyproject.toml"}}
     versions = {tomllib.loads((ROOT / at / "pyproject.toml").read_text())["project"]["version"] for at in (".", "lab")}
     assert [f"Requires-Dist: seatrial-lab=={version}; extra == 'lab'" in about for version in versions] == [True]
