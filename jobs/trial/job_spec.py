@@ -423,7 +423,7 @@ def own_job(
     for word, value in pairs.items():
         if value is not None and not isinstance(value, Mapping):
             raise SpecError(f"{word}= takes a dict, as docs/launcher.md shows it, found {type(value).__name__}")
-    if isinstance(command, str) and not command.strip():
+    if not (command if isinstance(command, str) else "".join(map(str, command[:1]))).strip():
         raise SpecError("a job needs a command")
     base = dict(profile or {})
     usual = base.pop("gpus_per_node", 1)

@@ -318,6 +318,7 @@ def test_a_job_that_is_not_ours_is_looked_at_and_left_alone(healthy):
     [
         ({"command": ()}, "needs a command"),
         ({"command": " \n"}, "needs a command"),
+        ({"command": [""]}, "needs a command"),
         ({"rdma": True}, "rdma= takes a dict"),
         ({"mounts": ["scratch"]}, "mounts= takes a dict"),
         ({"env_vars": "A=1"}, "env_vars= takes a dict"),
