@@ -309,3 +309,15 @@ def test_a_gang_of_volcano_that_never_fits_is_the_jobs_own_fault(volcano, ask):
     assert answer["failure_analysis"]["err_class"] == "ERR_PROGRAM" and "3 x 8 nvidia.com/gpu" in text
     assert "3/3 tasks in gang unschedulable" in text and "held by" not in text and explained == 1
     handle.cancel()
+
+
+def test_a_job_on_cpus_is_not_asked_for_nccls_log(healthy, ask):
+    """It has nothing to show of NCCL; a job with GPUs is asked, as ever."""
+    theirs(healthy, "plain", gpus=0, pods=1, command="true")
+    _, _, _, explained, document = ask(healthy, "plain", lambda now: now["state"] == "Complete")
+    assert (explained, document["faults"], document["advice"]) == (10, [], None)
+    gone(healthy, "plain")
+    theirs(healthy, "quiet", gpus=1, pods=1, command="true")
+    _, _, _, explained, document = ask(healthy, "quiet", lambda now: now["state"] == "Complete")
+    assert (explained, [each["fault"] for each in document["faults"]]) == (10, ["nccl.no-evidence"])
+    gone(healthy, "quiet")
