@@ -31,6 +31,9 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
     proven = any(fault["severity"] != "info" for fault in job["faults"])
     analysis = seen.analysis
     headline = f"Job {name} in {namespace} is {seen.state}"
+    of_nccl = proven or bool(job["nccl_lines"]) or any(replica.gpus for replica in seen.replicas)
+    if analysis is None and not of_nccl:  # a job on CPUs need not set NCCL_DEBUG
+        _forget_silence(job)
     if analysis is None:
         if not job["files"] or not job["nccl_lines"]:
             job["sentence"] = f"{headline}. {job['sentence']}"
@@ -39,9 +42,7 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
         job["sentence"] = f"{headline}: {job['sentence']}"
         return
     if not proven:
-        job["faults"] = [fault for fault in job["faults"] if fault["fault"] != "nccl.no-evidence"]
-        job["advice"] = None
-        job["causes"] = []
+        _forget_silence(job)
     said = re.search(r"it does say: (.+)", job["sentence"])
     words = f" Its log says: {said[1]}" if said and said[1].rstrip(".") not in analysis.observed else ""
     rest = f" Its logs: {job['sentence']}" if proven else words
@@ -52,6 +53,13 @@ def tell(job: JobDocument, name: str, namespace: str, seen: Seen) -> None:
     cause = {"fault": analysis.fault, "cause": f"{analysis.title}: {_cause(analysis)}", "confirm": analysis.confirm}
     job["causes"].insert(0, cause)  # type: ignore[arg-type]  # the keys are those of a Cause
     job["failure_class"] = _CLASSES.get(str(analysis.err_class))
+
+
+def _forget_silence(job: JobDocument) -> None:
+    """Drop that the log shows no transport, with its advice, where that is not what the answer is about."""
+    job["faults"] = [fault for fault in job["faults"] if fault["fault"] != "nccl.no-evidence"]
+    job["advice"] = None
+    job["causes"] = []
 
 
 def _found(analysis: FailureAnalysis, *, fatal: bool) -> FoundFault:

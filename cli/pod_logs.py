@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.cluster.client.errors import ApiError
 from jobs.cluster.unstructured import Unstructured, name_of
+from jobs.run.containers import failed_before
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
@@ -72,7 +73,11 @@ def open_containers(
 
 
 def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:
-    """Yield each container of a pod, and before it its last life where it was restarted."""
+    """Yield each init container that failed and each container of a pod, the last life of a restarted one first."""
+    for name, again in failed_before(pod):
+        if again:
+            yield name, True
+        yield name, False
     states = (pod.get("status") or {}).get("containerStatuses") or ()
     restarts = {str(state.get("name")): int(state.get("restartCount") or 0) for state in states}
     for container in (pod.get("spec") or {}).get("containers") or [{}]:
@@ -85,7 +90,7 @@ def _containers(pod: Unstructured) -> Iterator[tuple[str, bool]]:
 def _shown(pod: Unstructured, container: str, *, previous: bool) -> str:
     """Name a log: the pod, its container where it has several, and which life."""
     name = name_of(pod)
-    several = len((pod.get("spec") or {}).get("containers") or ()) > 1
+    several = [str(each.get("name") or "") for each in (pod.get("spec") or {}).get("containers") or [{}]] != [container]
     return name + (f" {container}" if several else "") + (" (before its restart)" if previous else "")
 
 

@@ -166,9 +166,13 @@ class Session:
             cluster=cluster,
             listed=listed,
         )
-        if self.profile.gpu.none and (self.options.sweep or self.options.training):
-            what = "a sweep measures" if self.options.sweep else "--training trains on"
-            raise SpecError(f"{what} GPUs, and profile {self.profile.name} has none (gpu.per_node: 0)")
+        of_gpus = {
+            "a sweep measures GPUs": self.options.sweep,
+            "--training trains on GPUs": self.options.training,
+            "--command is judged by what NCCL prints of GPUs": self.options.command,
+        }
+        for what in [what for what, asked in of_gpus.items() if asked and self.profile.gpu.none]:
+            raise SpecError(f"{what}, and profile {self.profile.name} has none (gpu.per_node: 0)")
         if self.options.sweep and spec.launcher != "indexed":
             raise SpecError(
                 f"a sweep is an Indexed Job of one pod for each node; the launcher {spec.launcher} cannot start it: "

@@ -19,7 +19,7 @@ from reports.record import Finding
 
 from ..framework.evidence import Evidence
 from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
-from .ranks import hosts, missing_stage, place, ran
+from .ranks import hosts, missing_stage, place, ran, stages
 
 if TYPE_CHECKING:
     from jobs.nccl.job_document import FoundFault, JobDocument
@@ -165,7 +165,8 @@ def _ended(
     skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
     missing = [rank for rank, d in data.items() if d is None]
     fault, ok, observed = "", None, ""
-    if job and (job["hang"] or job["crash"]) and (root := _root(job)):
+    shown_not = unshown(trial, job)
+    if job and not shown_not and (job["hang"] or job["crash"]) and (root := _root(job)):
         said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
         fault, ok, observed = root["fault"], False, f"NCCL's log shows a {'hang' if job['hang'] else 'crash'} ({said})"
     elif skipped or missing:
@@ -176,20 +177,34 @@ def _ended(
         root = _root(job)
         fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
         observed = f"{bad} ({by_node(trial, why) or fault})"
-    elif shows_nothing(job):
-        fault, observed = "nccl.nothing-shown", f"it ended with exit code 0, and {NOTHING_SHOWN}"
+    elif shown_not:
+        fault, observed = "nccl.nothing-shown", f"exit code 0, but {shown_not}"
     else:
         ok, observed = True, f"ended on {len(done)} nodes in {_seconds(done)} s"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-NOTHING_SHOWN = "printed no line of NCCL and no table: nothing was tested"
 _LAST_LINES = 5
 
 
-def shows_nothing(job: JobDocument | None) -> bool:
-    """Tell whether a program's log shows nothing of NCCL."""
-    return job is None or not (job["nccl_lines"] or job["tables"])
+def unshown(trial: TrialResult, job: JobDocument | None) -> str:
+    """Say why a program's log shows no collective between the trial's pods; '' where it may show one.
+
+    NCCL prints the host names of its ranks, which are those of the pods: a log of other hosts is of another run.
+    """
+    if job is None or not job["nccl_lines"]:
+        table = "a table" if job and job["tables"] else "no table"
+        return f"it printed {table} and no line of NCCL: which network it used is not shown"
+    own = {
+        str((stages(trial, rank).get("start") or {}).get("hostname") or "").partition(".")[0] for rank in trial.evidence
+    }
+    others = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])} - own
+    if others and "" not in own:
+        named = ", ".join(sorted(others)[:4]) + (", ..." if len(others) > 4 else "")
+        return f"it printed a log of other hosts than the trial's pods ({named}): it is of another run"
+    if job["inter_node_transport"] == "none":
+        return "its log is of one node: nothing crossed nodes"
+    return ""
 
 
 def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:

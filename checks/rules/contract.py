@@ -100,6 +100,8 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     if not workload.groups:
         yield unknown(str(workload), "no pod template can be read")
         return
+    for group in workload.groups:
+        yield from _unreadable(workload, group, around)
     gpu_groups = [group for group in workload.groups if gpus_of(group, around)]
     yield from _service(workload, around)
     yield from _rendezvous(workload, around)
@@ -126,6 +128,29 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
             yield from _fabric(workload, group, around)
             yield from _nccl(workload, group, around)
             yield from _apart(workload, group, around)
+
+
+def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
+    """Name what no API server takes as it is written: what it was meant to say is not known, and not compared."""
+    spec = as_map(group.template.get("spec"))
+    containers = as_list(spec.get("containers"))
+    if not containers:
+        yield unknown(_named(workload, group), "the pod template has no containers", "spec.containers")
+    for container in (*containers, *as_list(spec.get("initContainers"))):
+        resources = as_map(container.get("resources"))
+        limits, requests = as_map(resources.get("limits")), as_map(resources.get("requests"))
+        amounts = [*limits.items(), *requests.items()]
+        wrong = [f"{name}: {amount!r} is no quantity" for name, amount in amounts if quantity(amount) is None]
+        wrong += [f"{name} has a request and no limit" for name in around.gpu_names if name in {*requests} - {*limits}]
+        for key in ("command", "args"):
+            words = container.get(key)
+            if words is not None and not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+                wrong.append(f"{key} is no list of texts (quote numbers and truth values)")
+        for each in as_list(container.get("env")):
+            if not isinstance(each.get("value"), str | None):
+                wrong.append(f"{each.get('name')}: {each['value']!r} is no text (quote it)")
+        subject = _named(workload, group, container)
+        yield from (unknown(subject, safe(text, 200), "what the API server takes") for text in dict.fromkeys(wrong))
 
 
 def summary(workload: Workload, around: Around) -> str:

@@ -17,7 +17,7 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from ..profiles.trial import COMMAND
-from .collectives import NOTHING_SHOWN, analysed, by_node, logged, shows_nothing, subject_of
+from .collectives import analysed, by_node, logged, subject_of, unshown
 from .findings import compared, failed, passed, proven, unknown
 
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
@@ -73,6 +73,9 @@ def transport_findings(
 
     Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
     """
+    if COMMAND in analysed(jobs) and (why := unshown(trial, jobs[COMMAND])):
+        yield unknown(subject_of(COMMAND), why, "channels between nodes", fault="nccl.nothing-shown")
+        return
     for finding in _fault_findings(
         trial,
         jobs,
@@ -80,8 +83,8 @@ def transport_findings(
         lambda job, entry: (_carried(job) + _because(entry), "no socket between nodes"),
         lambda name, job: _pairs(trial, name, job),
     ):
-        unknown = not profile.known and finding.fault == TRANSPORT[0]
-        yield replace(finding, ok=None, expected=NO_PROFILE) if unknown else finding
+        unjudged = not profile.known and finding.fault == TRANSPORT[0]
+        yield replace(finding, ok=None, expected=NO_PROFILE) if unjudged else finding
 
 
 def _because(entry: FoundFault) -> str:
@@ -102,9 +105,6 @@ def _carried(job: JobDocument) -> str:
 
 def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
     """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
-    if name == COMMAND and shows_nothing(job):
-        yield unknown(subject_of(name), f"it {NOTHING_SHOWN}", "channels between nodes", fault="nccl.nothing-shown")
-        return
     pairs = job["pairs"]
     ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and what is missing follows
     fault = "" if ended else "nccl.log-truncated" if job["truncated"] else "nccl.no-evidence"

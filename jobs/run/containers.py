@@ -10,10 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..cluster.redact import safe
-from ..cluster.unstructured import Unstructured, as_list, as_map, by_type
+from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, whole
 from ..diagnosis.state import FailureAnalysis
 from ..diagnosis.symptoms import blame
 from ..faults.catalogue import read_text
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The annotation by which a pod names the container that kubectl logs takes; injected sidecars may stand before it."""
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
@@ -23,6 +26,25 @@ def has_started(pod: Unstructured, container: str) -> bool:
             state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
             return "running" in state or "terminated" in state or bool(as_map(before.get("terminated")))
     return False
+
+
+def failed_before(pod: Unstructured) -> list[tuple[str, int]]:
+    """Return the init containers that failed last, with how often each was restarted: the others wait for them."""
+    found = []
+    for entry in as_list(as_map(pod.get("status")).get("initContainerStatuses")):
+        lives = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
+        if next((life.get("exitCode") for life in lives if life), 0):
+            found.append((str(entry.get("name")), whole(entry.get("restartCount"))))
+    return found
+
+
+def speaking(pod: Unstructured) -> str:
+    """Name the container whose log is a pod's: kubectl's default one, or the init container that keeps it waiting."""
+    names = [str(each.get("name")) for each in as_list(as_map(pod.get("spec")).get("containers"))]
+    marked = as_map(as_map(pod.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
+    main = marked if marked in names else next(iter(names), "")
+    failed = failed_before(pod)
+    return failed[0][0] if failed and not has_started(pod, main) else main
 
 
 def has_ended(pod: Unstructured, container: str) -> bool:

@@ -29,7 +29,7 @@ from ..trial.launchers import KINDS, READ, Kind, unread
 from ..trial.launchers.queues import KUEUE_GROUP
 from ..trial.pod import LABEL_MANAGED, MANAGED_BY, OF_TRIAL, is_trial
 from .cleanup import delete
-from .containers import explained
+from .containers import explained, speaking
 from .creation import JobError
 from .evidence import EvidenceReader
 from .job_causes import advised, age, missing_service, queue_of_job, unsubmitted, without_service
@@ -285,16 +285,15 @@ class JobLookup:
         return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
-        """The last lines of every pod's main container, redacted."""
+        """The last lines of every pod's container that speaks for it (`speaking`), redacted."""
         return self._tails(self.pods(self.kind_of(name), name), lines)
 
     def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:
         by_pod = {}
         for pod in pods:
-            containers = as_list(as_map(pod.get("spec")).get("containers"))
-            if containers:
+            if container := speaking(pod):
                 pod_name = str(pod["metadata"]["name"])
-                by_pod[pod_name] = tail(self._kube, self._namespace, pod_name, str(containers[0].get("name")), lines)
+                by_pod[pod_name] = tail(self._kube, self._namespace, pod_name, container, lines)
         return by_pod
 
     def cancel(self, name: str) -> None:

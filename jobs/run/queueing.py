@@ -140,8 +140,7 @@ class Queueing:
     def settled(self) -> PodSymptom | None:
         """The same to who looks once: nothing yet of a controller that may only be late."""
         symptom = self.symptom()
-        late = symptom is not None and symptom.fault == "queue.unmanaged"
-        return None if late and time.monotonic() - self._began < _UNMANAGED_S else symptom
+        return None if self.raw is None and time.monotonic() - self._began < _UNMANAGED_S else symptom
 
     def _unmanaged(self, waited: float) -> PodSymptom:
         what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
@@ -149,7 +148,7 @@ class Queueing:
         if not self.installed:
             text += f": the cluster has no API {KUEUE_GROUP}, so Kueue is not installed"
         return PodSymptom(
-            fault="queue.unmanaged",
+            fault="queue.unmanaged" if self.installed else "launcher.missing",
             issue=Issue(f"No{what}", text),
             subject=self.queue.kind,
             expected=f"{self.queue.kind} takes the job into its queue",

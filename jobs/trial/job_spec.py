@@ -419,6 +419,12 @@ def own_job(
     """
     if profile is not None and not isinstance(profile, Mapping):
         raise SpecError("profile= takes what checks.profiles.trial.job_defaults returns")
+    pairs = {"env_vars": env_vars, "node_selector": node_selector, "mounts": mounts, "rdma": rdma}
+    for word, value in pairs.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise SpecError(f"{word}= takes a dict, as docs/launcher.md shows it, found {type(value).__name__}")
+    if not (command if isinstance(command, str) else "".join(map(str, command[:1]))).strip():
+        raise SpecError("a job needs a command")
     base = dict(profile or {})
     usual = base.pop("gpus_per_node", 1)
     gpus = usual if gpu_count is None else gpu_count

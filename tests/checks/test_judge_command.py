@@ -87,3 +87,45 @@ def test_how_many_ranks_it_starts_is_its_own_business(command):
     command[1][COMMAND]["ranks"] = 2
     (finding,) = rank_findings(command[1], command[0])
     assert finding.ok is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nccl_lines": 0}, "a table and no line of NCCL"),
+        ({"inter_node_transport": "none"}, "nothing crossed nodes"),
+        ({"hosts": ["old-a", "old-b"]}, "other hosts than the trial's pods (old-a, old-b)"),
+        ({"hosts": ["old-a", "old-b"], "crash": True}, "other hosts"),
+        ({"hosts": ["old-a", "old-b"], "faults": ["nccl.socket-fallback"]}, "other hosts"),
+    ],
+    ids=["a-table-alone", "one-node", "another-run", "anothers-crash", "anothers-sockets"],
+)
+def test_a_log_that_is_not_of_these_pods_proves_nothing_and_accuses_nobody(trial, command, h100, changes, words):
+    """A table may be written by hand, and a log copied: NCCL names the hosts of its ranks, and those are the pods."""
+    job = command[1][COMMAND]
+    if "hosts" in changes:
+        hosts = [{**host, "name": name} for host, name in zip(job["hosts"], changes["hosts"], strict=True)]
+        changes = {**changes, "hosts": hosts}
+    if "faults" in changes:
+        root = {"severity": "fatal", "cause": "sockets", "evidence": [], "subject": "the job", "why": None}
+        changes = {**changes, "faults": [{**root, "fault": fault} for fault in changes["faults"]]}
+    job.update(changes)
+    for finding in (ended(trial, command), *transport_findings(trial, command[1], h100)):
+        assert (finding.ok, finding.fault) == (None, "nccl.nothing-shown")
+        assert words in finding.observed
+
+
+def test_lines_without_a_host_or_with_its_full_name_are_these_pods(trial, command, h100):
+    """Near misses: a head that a tool cut off, and a host name with its domain."""
+    first, second = command[1][COMMAND]["hosts"]
+    command[1][COMMAND]["hosts"] = [{**first, "name": None}, {**second, "name": f"{second['name']}.train.svc"}]
+    assert ended(trial, command).ok is True
+    assert all(finding.ok for finding in transport_findings(trial, command[1], h100))
+
+
+def test_pods_whose_host_names_are_not_known_refuse_no_log(trial, command):
+    """Nothing to compare with."""
+    for evidence in trial.evidence.values():
+        evidence.stages["start"] = {**evidence.stages["start"], "hostname": None}
+    command[1][COMMAND]["hosts"] = [{**host, "name": "elsewhere"} for host in command[1][COMMAND]["hosts"]]
+    assert ended(trial, command).ok is True

@@ -12,7 +12,7 @@ from checks.profiles.loader import load_profile, profile_names
 from checks.profiles.trial import job_defaults, spec_of
 from checks.rules.contract import FAULTS, Around, contract_findings, summary
 from checks.rules.topology import Zones
-from jobs.cluster.facts.workloads import KINDS, ManifestError, read_manifests, sort_out
+from jobs.cluster.facts.workloads import GROUPS, KINDS, ManifestError, read_manifests, sort_out
 from jobs.trial.job_spec import LAUNCHERS, own_job
 from jobs.trial.manifests import build, job_of
 from jobs.trial.payload import files
@@ -671,3 +671,68 @@ def test_no_shape_of_a_manifest_breaks_the_rules(data):
 RIGHT = [objects(launcher)[0] for launcher in LAUNCHERS] + [
     yaml.safe_load(text.format(endpoint="x:1")) for text in (JOB_SET, STATEFUL_SET, RAY_JOB)
 ]
+
+
+# -- what no API server takes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"command": "torchrun --nnodes=2"}, "command is no list of texts"),
+        ({"args": ["--steps", 2]}, "args is no list of texts"),
+        ({"env": [{"name": "NCCL_IB_DISABLE", "value": 1}]}, "NCCL_IB_DISABLE: 1 is no text"),
+        ({"env": [{"name": "NCCL_IB_DISABLE", "value": False}]}, "NCCL_IB_DISABLE: False is no text"),
+        ({"resources": {"limits": {"nvidia.com/gpu": "8x"}}}, "nvidia.com/gpu: '8x' is no quantity"),
+        ({"resources": {"requests": {"nvidia.com/gpu": 8}}}, "nvidia.com/gpu has a request and no limit"),
+    ],
+    ids=["command", "args", "variable", "truth-value", "quantity", "request-alone"],
+)
+def test_what_the_api_server_refuses_is_not_passed_over(change, words):
+    """What was meant is not known, and so the manifest is never 'nothing is missing'."""
+    made = objects()
+    main_of(made[0]).update(change)
+    told = [f for f in judged(made) if words in f.observed]
+    assert [f.ok for f in told] == [None], told
+
+
+@pytest.mark.parametrize("template", [{}, {"specs": {"containers": [{"name": "main"}]}}, {"spec": {"containers": []}}])
+def test_a_template_without_containers_is_not_known(template):
+    """A patch of kustomize, or a key that is written wrong."""
+    (found,) = judged([{"kind": "Job", "metadata": {"name": "x"}, "spec": {"template": template}}])
+    assert (found.ok, found.observed) == (None, "the pod template has no containers")
+
+
+def test_quantities_variables_and_commands_of_every_form_are_taken():
+    """Near misses: numbers as amounts, a variable without a value, one from elsewhere, an empty command."""
+    made = objects()
+    before = [f.observed for f in judged(made)]
+    main = main_of(made[0])
+    main["env"] += [{"name": "A"}, {"name": "B", "value": None}, {"name": "C", "valueFrom": {}}]
+    main["resources"]["limits"]["cpu"], main["args"] = 1.5, []
+    assert [f.observed for f in judged(made)] == before
+
+
+@pytest.mark.parametrize("count", ["2", "two", -1, True, 1.5])
+def test_a_count_of_pods_that_is_none_is_refused(count):
+    """Taken for one pod, the job would need no fabric."""
+    job = {"kind": "Job", "metadata": {"name": "x"}, "spec": {"parallelism": count}}
+    with pytest.raises(ManifestError, match=r"Job/x: .* is no number of pods"):
+        sort_out([job])
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [("Job", "batch.volcano.sh/v1alpha1"), ("Service", "serving.knative.dev/v1"), ("Job", "batch"), ("Job", 1)],
+)
+def test_a_kind_of_another_group_is_not_looked_at(kind, version):
+    """Volcano's Job has its templates elsewhere: read as Kubernetes' own, it would bring nothing that needs a fabric."""
+    found = sort_out([{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}])
+    assert (found.workloads, found.services, found.others) == ((), (), (f"{kind}/x",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_its_own_group_is_read_in_any_version(kind):
+    """kubeflow.org/v1, v2beta1 and the like; of an answer's items the version is left out."""
+    for version in ({}, {"apiVersion": f"{GROUPS[kind]}/v9".removeprefix("/")}):
+        assert len(sort_out([{**version, "kind": kind, "metadata": {"name": "x"}}]).workloads) == 1

@@ -191,7 +191,9 @@ def test_a_profile_that_requires_what_it_cannot_test_is_never_green(run, tmp_pat
     assert "Required but not judged: gpu.allocatable" in printed
 
 
-@pytest.mark.parametrize(("command", "options"), [("accept", ["--training"]), ("sweep", [])])
+@pytest.mark.parametrize(
+    ("command", "options"), [("accept", ["--training"]), ("sweep", []), ("accept", ["--command", "torchrun bench.py"])]
+)
 def test_what_measures_gpus_is_refused_before_anything_starts(command, options):
     done = seatrial(command, "--cluster", "sim:cpu-only", "--profile", "cpu-gloo", *options)
     assert done.returncode == 4, done.stdout

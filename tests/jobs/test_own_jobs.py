@@ -317,6 +317,12 @@ def test_a_job_that_is_not_ours_is_looked_at_and_left_alone(healthy):
     ("more", "text"),
     [
         ({"command": ()}, "needs a command"),
+        ({"command": " \n"}, "needs a command"),
+        ({"command": [""]}, "needs a command"),
+        ({"rdma": True}, "rdma= takes a dict"),
+        ({"mounts": ["scratch"]}, "mounts= takes a dict"),
+        ({"env_vars": "A=1"}, "env_vars= takes a dict"),
+        ({"node_selector": "gpu=h100"}, "node_selector= takes a dict"),
         ({"env_vars": {"PET_NNODES": "3"}}, "PET_NNODES is set by seatrial"),
         ({"queue": "kue:x"}, "is not kueue:NAME"),
         ({"launcher": "mpi"}, "unknown launcher"),

@@ -234,3 +234,16 @@ def test_the_namespace_is_given_as_to_kubectl(monkeypatch, capsys):
     monkeypatch.setattr(Kube, "connect", connect)
     assert explain.main(["pod/x", "-n", "team"]) == 4
     assert asked["namespace"] == "team"
+
+
+def test_an_init_container_that_failed_is_read_and_one_that_ended_well_is_not(cluster, capsys):
+    """Its last words are all that there is: the others never started."""
+    cluster.add("train-0", "main", fetch=b"ended well\n", unpack=b"RuntimeError: disk full\n", unpack_before=b"once\n")
+    cluster.pods["train-0"]["status"]["initContainerStatuses"] = [
+        {"name": "fetch", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},
+        {"name": "unpack", "restartCount": 1, "state": {"waiting": {}}, "lastState": {"terminated": {"exitCode": 3}}},
+    ]
+    code, (job,) = explained(capsys, "job/train", "--no-exec")
+    assert code != 0
+    assert job["files"] == ["train-0 unpack (before its restart)", "train-0 unpack"]
+    assert "disk full" in job["sentence"]

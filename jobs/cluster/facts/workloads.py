@@ -90,10 +90,15 @@ def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
         kind = raw.get("kind")
         if not isinstance(kind, str) or not kind:
             raise ManifestError(f"object {number + 1} has no kind: this is no manifest of Kubernetes")
-        if kind == "Service":
+        version = raw.get("apiVersion", f"{GROUPS.get(kind, '')}/")
+        own = isinstance(version, str) and version.rpartition("/")[0] == GROUPS.get(kind)
+        if own and kind == "Service":
             services.append(raw)
-        elif kind in _READERS:
-            workloads.append(_READERS[kind](raw))
+        elif own:
+            try:
+                workloads.append(_READERS[kind](raw))
+            except ManifestError as error:
+                raise ManifestError(f"{kind}/{safe(name_of(raw), 100)}: {error}") from error
         else:
             others.append(f"{safe(kind, 60)}/{safe(name_of(raw), 100)}")
     return Manifests(tuple(workloads), tuple(services), tuple(others))
@@ -149,7 +154,12 @@ def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
 
 
 def _number(value: object, default: int = 1) -> int:
-    return min(value, _MOST_PODS) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+    """Return a count of pods, or the default where none is given. Raises ManifestError for what is no count."""
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ManifestError(f"{safe(repr(value), 60)} is no number of pods")
+    return min(value, _MOST_PODS)
 
 
 def _at(raw: Unstructured, *keys: str) -> Unstructured:
@@ -164,9 +174,9 @@ def _made(raw: Unstructured, groups: list[Group], **more: Any) -> Workload:
         spec = as_map(group.template.get("spec"))
         for key in ("containers", "initContainers", "volumes"):
             if len(as_list(spec.get(key))) > _MOST_PARTS:
-                raise ManifestError(f"{safe(name_of(raw), 100)}: more than {_MOST_PARTS} {key}")
+                raise ManifestError(f"more than {_MOST_PARTS} {key}")
     if len(groups) > _MOST_GROUPS:
-        raise ManifestError(f"{safe(name_of(raw), 100)}: more than {_MOST_GROUPS} groups of pods")
+        raise ManifestError(f"more than {_MOST_GROUPS} groups of pods")
     meta = as_map(raw.get("metadata"))
     namespace = meta.get("namespace")
     return Workload(
@@ -323,6 +333,21 @@ _READERS: Mapping[str, Callable[[Unstructured], Workload]] = {
     "RayCluster": _ray,
 }
 KINDS = tuple(_READERS)
+GROUPS = {
+    "Service": "",
+    "Pod": "",
+    "Job": "batch",
+    "CronJob": "batch",
+    "JobSet": "jobset.x-k8s.io",
+    "StatefulSet": "apps",
+    "Deployment": "apps",
+    "MPIJob": "kubeflow.org",
+    "PyTorchJob": "kubeflow.org",
+    "TrainJob": "trainer.kubeflow.org",
+    "RayJob": "ray.io",
+    "RayCluster": "ray.io",
+}
+"""Others have kinds of these names, too: Volcano a Job, Knative a Service."""
 
 
 # -- containers --------------------------------------------------------------------------------------------------------
