@@ -231,6 +231,7 @@ _SIGNS = (
     "nccl.gdr-no-module",
     "nccl.dmabuf-topology",
     "nccl.imex-asleep",
+    "nccl.cuda-symbols",
     "nccl.ib-no-device",
     "nccl.not-all-came",
 )

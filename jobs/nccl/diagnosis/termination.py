@@ -133,6 +133,8 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     for name in judgement.job.noted.keys() & _CAUSES:
         for proc in judgement.job.noted[name]:
             trace, note = proc.notes.get("trace"), proc.notes[name]
+            if not note.is_cause:
+                continue
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
@@ -140,7 +142,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
-            if event.startswith("symptom ") and name in (_CAUSES if bare else kernel):
+            if event.startswith("symptom ") and note.is_cause and name in (_CAUSES if bare else kernel):
                 warned = name in later and _LAUNCHER not in note.text
                 second = warned or name in said or _NAMES_NOTHING in note.text or _WORKER_GONE in note.text
                 causes.append((second, note.source, note.line, name, note))

@@ -57,7 +57,8 @@ class Job:
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
             for name, note in source.events.items():
-                self.events.setdefault(name, note)
+                known = self.events.get(name, note)
+                self.events[name] = note if note.order(name) < known.order(name) else known
                 kind, _, number = name.rpartition(" ")
                 if number.isdigit():
                     self.numbers.setdefault(kind, set()).add(int(number))
@@ -67,7 +68,9 @@ class Job:
         """Return the first line of a kind that one of these processes printed."""
         if name not in self.noted:
             return None
-        return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
+        return min(
+            (proc.notes[name] for proc in procs if name in proc.notes), key=lambda note: note.order(name), default=None
+        )
 
     def member(self, comm: str, rank: int) -> Proc | None:
         """Return the process that is a rank of a communicator; None where the log does not show it."""

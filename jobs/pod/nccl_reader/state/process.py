@@ -78,6 +78,16 @@ class Note:
         return self.shows.partition(" ")[0]
 
     @property
+    def is_cause(self) -> bool:
+        """Whether the line by itself is the reason of a failure, by its role: it may only explain its fault."""
+        return self.role in ("", "cause")
+
+    def order(self, name: str) -> Tuple[bool, int, int]:
+        """Return what the smallest of is kept of a kind: a fault's first cause, before a line that only explains it."""
+        fault = self.shows.partition(" ")[2]
+        return not self.is_cause and name.endswith(fault or " "), self.source, self.line
+
+    @property
     def text(self) -> str:
         """The line as it may be shown."""
         if isinstance(self._text, bytes):
@@ -88,9 +98,9 @@ class Note:
     def text(self, text: str) -> None:
         self._text = text
 
-    def joined(self, other: "Note") -> "Note":
-        """Return both sightings as one; the earliest text stays."""
-        first = other if (other.source, other.line) < (self.source, self.line) else self
+    def joined(self, other: "Note", name: str) -> "Note":
+        """Return both sightings of a kind as one; the earliest text stays."""
+        first = min(self, other, key=lambda note: note.order(name))
         last = max(note.last for note in (self, other) if note.source == first.source)
         return Note(first.source, first.line, first.text, self.count + other.count, last, first.shows)
 
@@ -284,7 +294,9 @@ class Proc:
     def note(self, name: str, source: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.notes.get(name)
-        if seen is not None:
+        if seen is not None and shows != seen.shows:
+            self.notes = {**self.notes, name: seen.joined(Note(source, line, raw, shows=shows), name)}
+        elif seen is not None:
             seen.count += 1
             seen.last = max(seen.last, line) if seen.source == source else seen.last
         elif len(self.notes) < MAX_NOTES:
@@ -339,7 +351,7 @@ class Proc:
                 mine[connection] = mine.get(connection, 0) | mask
         notes = dict(self.notes)
         for name, note in other.notes.items():
-            notes[name] = notes[name].joined(note) if name in notes else note
+            notes[name] = notes[name].joined(note, name) if name in notes else note
         self.notes = notes
         self.last_error = self.last_error or other.last_error
 
@@ -365,7 +377,9 @@ class Source:
     def note(self, name: str, index: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.events.get(name)
-        if seen is not None:
+        if seen is not None and shows != seen.shows:
+            self.events[name] = seen.joined(Note(index, line, raw, shows=shows), name)
+        elif seen is not None:
             seen.count += 1
             seen.last = max(seen.last, line)
         elif len(self.events) < MAX_NOTES:
