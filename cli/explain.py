@@ -142,6 +142,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
     if alone and jobs and workload.seen is not None:
         tell(jobs[0], named[options.logs[0]][1], workload.namespace, workload.seen)
+    for job in jobs:
         if (job["nccl_version"] or "").startswith("RCCL"):
             nccl.tell_of_amd(job)
     return jobs

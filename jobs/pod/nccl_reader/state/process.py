@@ -83,7 +83,7 @@ class Note:
         return self.role in ("", "cause")
 
     def order(self, name: str) -> Tuple[bool, int, int]:
-        """Return what the smallest of is kept of a kind: a fault's first cause, before a line that only explains it."""
+        """Return the sort key of lines of one kind: a fault's causes come before lines that only explain it."""
         fault = self.shows.partition(" ")[2]
         return not self.is_cause and name.endswith(fault or " "), self.source, self.line
 
