@@ -112,7 +112,7 @@ class Judgement:
         )
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
         deadly = [name for name in self.job.noted if name in having("deadly") and not self.survived(name)]
-        ended = ended or any(note.is_cause for note in self._notes(deadly))
+        ended = ended or (bool(deadly) and any(note.is_cause for note in self._notes(deadly)))
         if died:
             return False, True
         return waited, ended and not waited

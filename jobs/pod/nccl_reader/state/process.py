@@ -84,8 +84,8 @@ class Note:
 
     def order(self, name: str) -> Tuple[bool, int, int]:
         """Return the sort key of lines of one kind: a fault's causes come before lines that only explain it."""
-        fault = self.shows.partition(" ")[2]
-        return not self.is_cause and name.endswith(fault or " "), self.source, self.line
+        role, _, fault = self.shows.partition(" ")
+        return role not in ("", "cause") and name.endswith(fault or " "), self.source, self.line
 
     @property
     def text(self) -> str:
