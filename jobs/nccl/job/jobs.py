@@ -57,9 +57,8 @@ class Job:
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
             for name, note in source.events.items():
-                known = self.events.get(name)
-                if known is None or note.order(name) < known.order(name):
-                    self.events[name] = note
+                known = self.events.setdefault(name, note)
+                self.events[name] = known if known is note or known.order(name) < note.order(name) else note
                 kind, _, number = name.rpartition(" ")
                 if number.isdigit():
                     self.numbers.setdefault(kind, set()).add(int(number))

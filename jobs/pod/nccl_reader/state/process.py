@@ -60,7 +60,7 @@ class Note:
     ``shows`` is the symptom that the line shows (events.symptoms): its role and its fault, "" for none.
     """
 
-    __slots__ = ("_text", "count", "last", "line", "shows", "source")
+    __slots__ = ("_text", "count", "is_cause", "last", "line", "shows", "source")
 
     def __init__(
         self, source: int, line: int, text: Union[bytes, str], count: int = 1, last: int = 0, shows: str = ""
@@ -71,21 +71,16 @@ class Note:
         self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
         self.count = count
         self.shows = shows
+        self.is_cause = not shows or shows.startswith("cause")  # by itself the reason of a failure
 
     @property
     def role(self) -> str:
         """The role of the symptom that the line shows, "" for none."""
         return self.shows.partition(" ")[0]
 
-    @property
-    def is_cause(self) -> bool:
-        """Whether the line by itself is the reason of a failure, by its role: it may only explain its fault."""
-        return self.role in ("", "cause")
-
     def order(self, name: str) -> Tuple[bool, int, int]:
         """Return the sort key of lines of one kind: a fault's causes come before lines that only explain it."""
-        role, _, fault = self.shows.partition(" ")
-        return role not in ("", "cause") and name.endswith(fault or " "), self.source, self.line
+        return not self.is_cause and name.endswith(self.shows.partition(" ")[2] or " "), self.source, self.line
 
     @property
     def text(self) -> str:
