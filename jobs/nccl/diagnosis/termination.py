@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue, having
+from ...faults.catalogue import fault_catalogue, having, worded
 from ...faults.variants import Detail
 from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
@@ -58,7 +58,10 @@ def judge_ending(judgement: Judgement) -> None:
     waited = judgement.event("watchdog")
     if judgement.hang or (waited and judgement.crash):
         watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=_hang_cause(watch))
+        limit = judgement.event("time-limit")
+        said = (limit and not any(watch.values()) and worded("nccl.hang", limit.text)) or Detail()
+        cause = _hang_cause(watch) or said.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=cause, variant=said.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
