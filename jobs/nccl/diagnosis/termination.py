@@ -59,9 +59,10 @@ def judge_ending(judgement: Judgement) -> None:
     if judgement.hang or (waited and judgement.crash):
         watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
         limit = judgement.event("time-limit")
-        said = (limit and not any(watch.values()) and worded("nccl.hang", limit.text)) or Detail()
-        cause = _hang_cause(watch) or said.cause
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=cause, variant=said.variant)
+        ended = worded("nccl.hang", limit.text) if limit is not None and not any(watch.values()) else None
+        told = ended or Detail()
+        cause = _hang_cause(watch) or told.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=cause, variant=told.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
