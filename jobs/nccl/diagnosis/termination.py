@@ -61,8 +61,8 @@ def judge_ending(judgement: Judgement) -> None:
         limit = judgement.event("time-limit")
         ended = worded("nccl.hang", limit.text) if limit is not None and not any(watch.values()) else None
         told = ended or Detail()
-        cause = _hang_cause(watch) or told.cause
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=cause, variant=told.variant)
+        why = _hang_cause(watch) or told.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=told.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
