@@ -211,4 +211,4 @@ def disruption(issue: Issue, when: str = "") -> PodSymptom:
         rank=DISRUPTED,
         disrupted=True,
         when=when,
-    )
+    ).advised(read_text("pressure", issue.message))

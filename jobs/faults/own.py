@@ -156,8 +156,6 @@ def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fa
     ):
         if value not in known:
             raise ValueError(f"{key} is {value!r}, not one of {', '.join(known)}")
-    if len({line.role == "why" for line in lines}) > 1:  # the reader knows a fault's role, and keeps its first line
-        raise ValueError("lines of role why explain a choice: they need a fault of their own")
     for line in lines:
         if not line.pattern or not line.example:
             raise ValueError("a line needs a pattern and an example")

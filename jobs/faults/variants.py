@@ -8,10 +8,10 @@ line; it may have a ``failure`` class of its own. Without either it has its own 
 class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
 
 What the cluster's own parts say tells its fault by itself, and need not say more than that: ``who`` names the part
-(api, kueue, kubelet, volumes, admission, eviction, oom, mpirun, registry, runtime, scheduler, exit: the exit code of a
-container). All variants of one part are tried in the order of the catalogue, but one that is to be tried ``before``
-another entry. ``subject`` names what it is about by the expression's named groups, without what stands in brackets
-where its group has nothing. ``final``: another attempt ends the same.
+(api, kueue, kubelet, volumes, admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, exit: the exit
+code of a container). All variants of one part are tried in the order of the catalogue, but one that is to be tried
+``before`` another entry. ``subject`` names what it is about by the expression's named groups, without what stands in
+brackets where its group has nothing. ``final``: another attempt ends the same.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _GOES_ON = re.compile(r" +[a-z(]")
 # How an error goes on behind such a name and a colon: mostly the word that tells what failed.
 _SAID = re.compile(
     r"(?i)(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
-    r"|failed|failure|forbidden|invalid|missing|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
+    r"|failed|failure|forbidden|invalid|missing|munge|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
     r"|signature|timeout|unable|unexpected|unknown|unsupported|wrong|[45]\d\d)[:.]?"
 )
 _SAYS = rf"(?!(?:{_SAID.pattern[4:]})(?![\w.+/=-]))"

@@ -24,7 +24,7 @@ PRESSURE = "The node was low on resource: ephemeral-storage. Threshold quantity:
     [
         ("Evicted", SHM, "job.failed", "its own limit"),
         ("Evicted", DISK, "job.failed", "its own limit"),
-        ("Evicted", PRESSURE, "job.disrupted", ""),
+        ("Evicted", PRESSURE, "job.disrupted", "a limit of ephemeral-storage"),
         ("TopologyAffinityError", ALIGNED, "topology.affinity", "one NUMA node"),
         ("UnexpectedAdmissionError", DEVICES, "container.start", "device plugin"),
         (

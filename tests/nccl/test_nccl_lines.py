@@ -15,8 +15,9 @@ from jobs.faults.lines import COMPILED, NCCL, OTHERS, Line, compiled, in_order, 
 from jobs.nccl import Partial, conclude, read
 from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, classify
 from jobs.pod.nccl_reader.lines.patterns import Patterns, needed
+from jobs.pod.nccl_reader.state.process import Note
 from jobs.trial import payload
-from tests.nccl.symptom_rows import HEALTHY, STARTED, WARN, A, failing
+from tests.nccl.symptom_rows import HEALTHY, INFO, STARTED, WARN, A, failing
 from tests.nccl.test_nccl_causes import judged
 from tests.nccl.test_nccl_other_software import TORCHRUN, died
 from tests.table import table
@@ -161,6 +162,36 @@ def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
         beside = f"{STARTED}\n{example}\nTraceback (most recent call last):\nRuntimeError: NCCL error\n"
         ways = [beside, failing(example)] if line.who == NCCL else [beside]
         assert any(line.fault in told(log) for log in ways), example
+
+
+CAUSES = {line.fault: line for line in LINES if line.role == "cause"}
+
+
+@table("at", [at for at, line in enumerate(LINES) if line.role == "why" and line.fault in CAUSES], ids=name_of)
+def test_a_line_that_explains_condemns_nobody_though_others_of_its_fault_do(at):
+    """The role is the line's: alone, behind a good run, as a rank's warning, and beside a cause of its fault."""
+    cause = CAUSES[LINES[at].fault].example[0]
+    for example in LINES[at].example:
+        assert judged(f"{example}\n")["verdict"] == "inconclusive", example
+        assert judged(f"{HEALTHY}\n{example}\n")["verdict"] == "go", example
+        for log in (f"{HEALTHY}\n{A}{WARN}{example}\n", f"{STARTED}\n{example}\n", f"{STARTED}\n{A}{WARN}{example}\n"):
+            assert judged(log)["verdict"] != "no-go", log
+        assert judged(f"{example}\n{TORCHRUN}")["faults"][0]["fault"] == "nccl.crash", example
+        for pair in ((example, cause), (cause, example)):
+            warned = STARTED + "\n" + "".join(f"{A}{WARN}{each}\n" for each in pair) + f"{A}{INFO}init.cc:903 -> 2\n"
+            for log in ("\n".join((*pair, TORCHRUN)), warned):
+                fault = judged(log)["faults"][0]
+                assert fault["fault"] == LINES[at].fault, log
+                assert cause in fault["evidence"][0]["text"], log
+
+
+def test_of_two_sightings_of_a_fault_the_cause_is_kept_in_whatever_order_they_come():
+    """Of another kind of line the first one is, whatever symptoms they show."""
+    why, cause = Note(0, 1, "a", shows="why nccl.a"), Note(0, 2, "b", shows="cause nccl.a")
+    for one, other in ((why, cause), (cause, why)):
+        joined = one.joined(other, "symptom nccl.a")
+        assert (joined.text, joined.count, joined.last) == ("b", 2, 2)
+        assert one.joined(other, "exception").text == "a"
 
 
 def told(log: str) -> set[str | None]:

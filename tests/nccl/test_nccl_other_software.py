@@ -113,6 +113,14 @@ def test_what_ended_a_rank_is_named(said, fault):
     assert first(line + TORCHRUN) == fault
 
 
+def test_a_time_limit_is_reported_as_one_and_a_watchdog_before_it_as_a_hang():
+    limit = "slurmstepd: error: *** STEP 4711.0 ON gpu01 CANCELLED AT 2026-11-02T10:11:12 DUE TO TIME LIMIT ***\n"
+    ended, waited = judged(limit)["faults"][0], judged(WATCHDOG + limit)["faults"][0]
+    assert (ended["fault"], ended["failure"], "sbatch --time" in ended["remedy"]) == ("nccl.hang", "unknown", True)
+    assert (waited["fault"], "sbatch" in waited["remedy"]) == ("nccl.hang", False)
+    assert "operation 7" in waited["cause"]
+
+
 @pytest.mark.parametrize(("said", "fault"), SAID)
 def test_what_was_said_before_a_run_that_came_to_its_end_condemns_nobody(said, fault):
     """Only an event that by itself ends a process does: a CUDA error, a signal, a launcher's last word."""

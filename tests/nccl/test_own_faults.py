@@ -75,11 +75,6 @@ def test_a_file_that_is_right_is_said_to_be(seatrial):
         ("exceeded'", "exceeded('", "is no regular expression"),
         ("our-io: quota of project \\S+ exceeded", "\\d+", "no word stands in every match"),
         ("near_miss", "nearmiss", "nearmiss"),
-        (
-            "    lines:\n",
-            "    lines:\n      - {role: why, pattern: our-io asks, example: our-io asks}\n",
-            "need a fault of their own",
-        ),
         ("faults:", "fault:", "no catalogue: KeyError: 'faults'"),
         (OURS, "faults: {}", "no fault is in it"),
         (

@@ -96,7 +96,9 @@ def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, s
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault.startswith("nccl.ib-") and fault in having("scope", "hosts"):
-        return _gids(note.text, judgement.event("gids"), note)
+        ends = _gids(note.text, judgement.event("gids"), note)
+        if any(ends) or fault not in _BY_ANOTHER:
+            return ends
     if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
         bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
         also = "; GDRCopy's device cannot be opened here, either" if bare else ""
@@ -176,7 +178,7 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
         )
     if fault == "nccl.rendezvous" and (match := _JOINED.search(text)):
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
-        return why, "%s processes came, and WORLD_SIZE is %s" % (match[2], match[1])
+        return why, "WORLD_SIZE is %s, and %s joined" % match.groups()
     if fault == "nccl.collective-mismatch" and (culprits := _CULPRIT.findall(text)):
         who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
         return None, f"{who} called something else than the rank that torchfrtrace compared them with"

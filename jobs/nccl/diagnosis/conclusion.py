@@ -231,6 +231,7 @@ _SIGNS = (
     "nccl.gdr-no-module",
     "nccl.dmabuf-topology",
     "nccl.imex-asleep",
+    "nccl.cuda-symbols",
     "nccl.ib-no-device",
     "nccl.not-all-came",
 )
@@ -284,9 +285,7 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
             trouble = trouble_said(judgement)
             said = "" if trouble is None else "; it does say: %s" % quoted(trouble)
             return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge%s." % said
-        said = (
-            "No line of this log begins as NCCL's own lines do, so there is nothing to judge; it does mention NCCL: %s."
-        )
+        said = "No line of this log begins as NCCL's own lines do, so there is nothing to judge; it does say: %s."
         return said % quoted(mention)
     hint = next(
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None

@@ -101,7 +101,9 @@ DIAGNOSES: tuple[str, ...] = (
 def lowered(title: str) -> str:
     """Begin a title in the middle of a sentence: names and abbreviations keep their capitals."""
     first = title.split(" ", 1)[0]
-    return title if first in _NAMES or first[1:] != first[1:].lower() else first[:1].lower() + title[1:]
+    return (
+        title if first.removesuffix("'s") in _NAMES or first[1:] != first[1:].lower() else first[:1].lower() + title[1:]
+    )
 
 
-_NAMES = ("Gloo", "Kubernetes", "Kueue", "Ray", "Slurm", "Volcano")
+_NAMES = ("Gloo", "Google", "Kubernetes", "Kueue", "Ray", "Slurm", "Volcano")

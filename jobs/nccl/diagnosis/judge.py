@@ -111,7 +111,8 @@ class Judgement:
             self.event("nccl-error") or self.event("gloo-error")
         )
         ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
-        ended = ended or any(name in having("deadly") and not self.survived(name) for name in self.job.noted)
+        deadly = [name for name in self.job.noted if name in having("deadly") and not self.survived(name)]
+        ended = ended or (bool(deadly) and any(note.is_cause for note in self._notes(deadly)))
         if died:
             return False, True
         return waited, ended and not waited
@@ -209,7 +210,7 @@ class Judgement:
             note = self.event(name)
             if note is not None and not (name in _CAUGHT and self._overcome(note)):
                 notes.append(note)
-        notes += self._notes(_NEVER_RETRIED)
+        notes += [note for note in self._notes(_NEVER_RETRIED) if note.role != WHY]
         warned = having("blame", "warning")
         notes += [note for name, note in self.causes if name in _TRIED and "retrying" not in note.text]
         notes += self._peers_gone()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue, having
+from ...faults.catalogue import fault_catalogue, having, worded
 from ...faults.variants import Detail
 from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
@@ -58,7 +58,11 @@ def judge_ending(judgement: Judgement) -> None:
     waited = judgement.event("watchdog")
     if judgement.hang or (waited and judgement.crash):
         watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=_hang_cause(watch))
+        limit = judgement.event("time-limit")
+        ended = worded("nccl.hang", limit.text) if limit is not None and not any(watch.values()) else None
+        told = ended or Detail()
+        why = _hang_cause(watch) or told.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=told.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
@@ -133,6 +137,8 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     for name in judgement.job.noted.keys() & _CAUSES:
         for proc in judgement.job.noted[name]:
             trace, note = proc.notes.get("trace"), proc.notes[name]
+            if not note.is_cause:
+                continue
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
@@ -140,7 +146,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
-            if event.startswith("symptom ") and name in (_CAUSES if bare else kernel):
+            if event.startswith("symptom ") and note.is_cause and name in (_CAUSES if bare else kernel):
                 warned = name in later and _LAUNCHER not in note.text
                 second = warned or name in said or _NAMES_NOTHING in note.text or _WORKER_GONE in note.text
                 causes.append((second, note.source, note.line, name, note))

@@ -57,7 +57,8 @@ class Job:
             for rank, line in source.ranks.items():
                 self.rank_lines.setdefault(rank, line)
             for name, note in source.events.items():
-                self.events.setdefault(name, note)
+                known = self.events.setdefault(name, note)
+                self.events[name] = known if known is note or known.order(name) < note.order(name) else note
                 kind, _, number = name.rpartition(" ")
                 if number.isdigit():
                     self.numbers.setdefault(kind, set()).add(int(number))
@@ -65,9 +66,12 @@ class Job:
 
     def first_note(self, name: str, procs: list[Proc]) -> Note | None:
         """Return the first line of a kind that one of these processes printed."""
-        if name not in self.noted:
-            return None
-        return min((proc.notes[name] for proc in procs if name in proc.notes), key=place, default=None)
+        first = None
+        for proc in procs if name in self.noted else ():
+            note = proc.notes.get(name)
+            if note is not None and (first is None or note.order(name) < first.order(name)):
+                first = note
+        return first
 
     def member(self, comm: str, rank: int) -> Proc | None:
         """Return the process that is a rank of a communicator; None where the log does not show it."""

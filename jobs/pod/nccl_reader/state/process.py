@@ -60,7 +60,7 @@ class Note:
     ``shows`` is the symptom that the line shows (events.symptoms): its role and its fault, "" for none.
     """
 
-    __slots__ = ("_text", "count", "last", "line", "shows", "source")
+    __slots__ = ("_text", "count", "is_cause", "last", "line", "shows", "source")
 
     def __init__(
         self, source: int, line: int, text: Union[bytes, str], count: int = 1, last: int = 0, shows: str = ""
@@ -71,11 +71,16 @@ class Note:
         self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
         self.count = count
         self.shows = shows
+        self.is_cause = not shows or shows.startswith("cause")  # by itself the reason of a failure
 
     @property
     def role(self) -> str:
         """The role of the symptom that the line shows, "" for none."""
         return self.shows.partition(" ")[0]
+
+    def order(self, name: str) -> Tuple[bool, int, int]:
+        """Return the sort key of lines of one kind: a fault's causes come before lines that only explain it."""
+        return not self.is_cause and name.endswith(self.shows.partition(" ")[2] or " "), self.source, self.line
 
     @property
     def text(self) -> str:
@@ -88,9 +93,9 @@ class Note:
     def text(self, text: str) -> None:
         self._text = text
 
-    def joined(self, other: "Note") -> "Note":
-        """Return both sightings as one; the earliest text stays."""
-        first = other if (other.source, other.line) < (self.source, self.line) else self
+    def joined(self, other: "Note", name: str) -> "Note":
+        """Return both sightings of a kind as one; the earliest text stays."""
+        first = min(self, other, key=lambda note: note.order(name))
         last = max(note.last for note in (self, other) if note.source == first.source)
         return Note(first.source, first.line, first.text, self.count + other.count, last, first.shows)
 
@@ -284,7 +289,9 @@ class Proc:
     def note(self, name: str, source: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.notes.get(name)
-        if seen is not None:
+        if seen is not None and shows != seen.shows:
+            self.notes = {**self.notes, name: seen.joined(Note(source, line, raw, shows=shows), name)}
+        elif seen is not None:
             seen.count += 1
             seen.last = max(seen.last, line) if seen.source == source else seen.last
         elif len(self.notes) < MAX_NOTES:
@@ -339,7 +346,7 @@ class Proc:
                 mine[connection] = mine.get(connection, 0) | mask
         notes = dict(self.notes)
         for name, note in other.notes.items():
-            notes[name] = notes[name].joined(note) if name in notes else note
+            notes[name] = notes[name].joined(note, name) if name in notes else note
         self.notes = notes
         self.last_error = self.last_error or other.last_error
 
@@ -365,7 +372,9 @@ class Source:
     def note(self, name: str, index: int, line: int, raw: bytes, shows: str = "") -> None:
         """Count a kind of line and keep its first, as it may be shown."""
         seen = self.events.get(name)
-        if seen is not None:
+        if seen is not None and shows != seen.shows:
+            self.events[name] = seen.joined(Note(index, line, raw, shows=shows), name)
+        elif seen is not None:
             seen.count += 1
             seen.last = max(seen.last, line)
         elif len(self.events) < MAX_NOTES:
