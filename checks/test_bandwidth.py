@@ -138,7 +138,7 @@ def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evide
     if limit is None:
         evidence.skip("no profile says how far repeats may lie apart (bench.spread_max)")
     if profile.bench.repeats < 2:
-        evidence.skip(f"profile {profile.name} asks for one sweep only (bench.repeats)")
+        evidence.skip(f"profile {profile.name} requires one sweep only (bench.repeats)")
     for name in (RING, DEFAULT):
         table = table_of(nccl_jobs.get(name))
         if table is not None:

@@ -15,7 +15,7 @@ from jobs.trial.spec import TrialSpec
 
 def _asked(seatrial: Session, evidence: Evidence) -> None:
     if not seatrial.options.checkpoint:
-        evidence.skip("off by default: ask for it with --checkpoint")
+        evidence.skip("off by default: enable it with --checkpoint")
 
 
 @pytest.mark.acceptance
@@ -40,7 +40,7 @@ def test_a_checkpoint_is_saved_and_verified(
     saved = rules.measured(trial, spec)
     if saved:
         evidence.note(
-            f"{saved.ranks} ranks: training stood still {saved.pause_s:.2f} s, {saved.mb_s:.0f} MB/s together, the "
+            f"{saved.ranks} ranks: training paused for {saved.pause_s:.2f} s, {saved.mb_s:.0f} MB/s together, the "
             f"slowest rank's file {saved.slowest_mb_s:.0f} MB/s, flush lag {saved.flush_s:.2f} s"
         )
     model = seatrial.options.model_size or asked.model

@@ -39,7 +39,7 @@ def test_images_are_named_as_asked(
         evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
     fits(evidence, pool, profile)
     if admission.pod is None:
-        evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
+        evidence.note("the server returned no admitted pod: changes by webhooks are judged once the pods run")
     evidence.judge(image_findings(images, profile.images))
 
 
@@ -59,7 +59,7 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
     if not spec.pull_secrets:
         evidence.skip("the profile names no pull secret")
     if not seatrial.options.check_secrets and not seatrial.profile.images.check_secrets:
-        evidence.skip("secrets are not read; --check-secrets looks whether they exist, the events of the pull tell too")
+        evidence.skip("Secrets are not read; --check-secrets checks that they exist; pull events report it, too")
     evidence.expect(f"secret/{name}" for name in spec.pull_secrets)
     evidence.judge(secret_findings(kube, spec.pull_secrets))
 

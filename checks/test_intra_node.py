@@ -120,6 +120,6 @@ def test_every_node_reaches_its_floor(
 def skip_without_peers(spec: TrialSpec, evidence: Evidence) -> None:
     """Skip where a node has one GPU: it has no other to talk to."""
     if any(chosen.command for chosen in spec.collectives):
-        evidence.skip("--command: each node runs your program with the others, and nothing on its own")
+        evidence.skip("--command: your program runs over all nodes, and nothing runs on a node alone")
     if not any(chosen.scope == "node" for chosen in spec.collectives):
         evidence.skip(f"the trial has {spec.gpus_per_node} GPU a node: there is nothing inside a node to measure")

@@ -37,7 +37,7 @@ def test_every_right_of_the_run_is_granted(
     sight = rights.wanted_by(more, tenant=seatrial.tenant)
     for right, answer in answers.ask(sight):
         if not answer.allowed:
-            evidence.note(f"not granted: {right.subject(namespace)}; what needs it says so. {rights.ADVICE}")
+            evidence.note(f"not granted: {right.subject(namespace)}; the checks that need it report it. {rights.ADVICE}")
     evidence.verdict()
 
 
@@ -76,7 +76,7 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
     (least_rights: true) it is shown and judged by nobody: whoever runs a trial as an administrator has these rights.
     """
     if not seatrial.tenant and not profile.least_rights:
-        evidence.skip("this is no tenant's run, and the profile does not ask for least rights")
+        evidence.skip("this is not a tenant's run, and the profile does not require least_rights")
     excess = answers.ask(rights.EXCESSIVE)
     evidence.judge(rights.excess(excess, held=profile.least_rights))
 

@@ -145,7 +145,7 @@ def test_every_rail_carries_data(
         evidence.unknown(transport.NO_PROFILE)
     own = nccl_jobs.get(COMMAND)
     if own is not None and own["ranks"] != spec.nodes * spec.gpus_per_node:
-        evidence.unknown(f"the program had {own['ranks']} ranks: which rails those use is not what all GPUs use")
+        evidence.unknown(f"the program had {own['ranks']} ranks: their rails do not represent all GPUs")
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
     evidence.note(*rdma.nic_notes(trial, profile))
     evidence.verdict()
@@ -154,7 +154,7 @@ def test_every_rail_carries_data(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.other",
-    "NCCL's log shows no other fault",
+    "NCCL's log shows no further fault",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.intra-node"],
 )

@@ -250,8 +250,8 @@ def test_enough_gpus_are_free(
     are not at fault: the check is then inconclusive.
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
-        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
-    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+        evidence.skip("the trial's GPUs are claimed (DRA): only the scheduler knows the free ones")
+    require_seen(evidence, cluster, "pods", "the holders of the GPUs cannot be read")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     free = rooms(cluster, pool.nodes, spec, pool.parts)
     if evidence.withheld and len(free) < spec.nodes:
@@ -290,8 +290,8 @@ def test_request_shapes_are_on_record(
     whether a job waits for capacity or for order.
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
-        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
-    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+        evidence.skip("the trial's GPUs are claimed (DRA): only the scheduler knows the free ones")
+    require_seen(evidence, cluster, "pods", "the holders of the GPUs cannot be read")
     free = rooms(cluster, pool.nodes, spec, pool.parts)
     full = profile.gpu.per_node or max((n.allocatable.get(spec.gpu_resource, 0) for n in pool.whole), default=0)
     if not free or not full:
@@ -301,5 +301,5 @@ def test_request_shapes_are_on_record(
     names = {room.node for room in free}
     zones = {name: each for name, each in zones.items() if name in names}
     if not zones:
-        evidence.note(f"NUMA nodes are not told: {named.hidden or 'no NodeResourceTopology object'}")
+        evidence.note(f"NUMA nodes are unknown: {named.hidden or 'no NodeResourceTopology object'}")
     evidence.judge(shape_findings(free, zones, spec.gpu_resource, full))

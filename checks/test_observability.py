@@ -32,7 +32,7 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
     (observability.dcgm_exporter).
     """
     if not profile.observability.dcgm_exporter:
-        evidence.skip("the profile does not ask for an exporter of GPU metrics")
+        evidence.skip("the profile does not require an exporter of GPU metrics")
     require_seen(evidence, cluster, "pods")
     evidence.expect(node.name for node in pool.nodes)
     evidence.judge(exporter_findings(pool.nodes, cluster.pods))
@@ -54,5 +54,5 @@ def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Prof
     does (observability.service_monitor).
     """
     if not profile.observability.service_monitor:
-        evidence.skip("the profile does not ask for a ServiceMonitor")
+        evidence.skip("the profile does not require a ServiceMonitor")
     evidence.judge([monitor_finding(require_listed(evidence, listed("servicemonitors"), "ServiceMonitors"))])

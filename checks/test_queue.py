@@ -145,7 +145,7 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     would. It asks with the profile's own priority, for seconds only.
     """
     if not (seatrial.options.gang or profile.launch.gang_test):
-        evidence.skip("off by default: ask for it with --gang, or launch.gang_test in the profile")
+        evidence.skip("off by default: enable it with --gang, or launch.gang_test in the profile")
     gpu_nodes = cluster.nodes if profile.gpu.none else cluster.gpu_nodes(profile.gpu.resource)
     refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:

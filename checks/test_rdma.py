@@ -75,7 +75,7 @@ def test_the_networks_are_defined(
     if hidden:
         evidence.skip(f"the definitions are not seen: {hidden}")
     if not definitions:
-        evidence.skip("the pods ask for no further network (pod.annotations)")
+        evidence.skip("the pods request no further network (pod.annotations)")
     fits(evidence, pool, profile)
     doubt(evidence, undefined(definitions, cluster, profile))
     evidence.expect(f"{space or 'network'}/{name}" for space, name in definitions)

@@ -149,7 +149,7 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
     """
     skip_amd(profile, "the NVLink fabric is NVIDIA's", evidence)
     if not gpu_health.tell(trial, gpu_health.FABRIC[:2]):
-        evidence.skip("no GPU tells of a fabric, not even that it has none: this driver's nvidia-smi does not know it")
+        evidence.skip("no GPU reports a fabric state, not even N/A: this driver's nvidia-smi does not support it")
     judge(trial, spec, gpu_health.fabric_ailments, gpu_health.FABRIC, "in the fabric", evidence)
     evidence.verdict()
 
@@ -189,7 +189,7 @@ def test_the_hardware_slows_no_gpu_down(
     Read before the collectives, so at rest: a GPU that is slowed then has no cooling or no power. Every collective of a
     job waits for it.
     """
-    skip_amd(profile, "rocm-smi tells no reason for which clocks are low", evidence)
+    skip_amd(profile, "rocm-smi reports no throttle reasons", evidence)
     judge(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", evidence)
     evidence.verdict()
 
@@ -210,7 +210,7 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
     settings are lost in between.
     """
     if not profile.runtime.persistence:
-        evidence.skip("the profile does not ask for persistence mode (runtime.persistence); runtime.health notes it")
+        evidence.skip("the profile does not require persistence mode (runtime.persistence); runtime.health notes it")
     judge(trial, spec, gpu_health.persistence_ailments, ("persistence",), "persistence mode on", evidence)
     evidence.verdict()
 

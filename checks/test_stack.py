@@ -52,7 +52,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
             fault="stack.device-plugin-down",
         )
     elif not plugin:
-        evidence.skip("no pod of a known device plugin is seen; gpu.allocatable judges what the nodes offer")
+        evidence.skip("no pod of a known device plugin was found; gpu.allocatable judges the nodes' allocatable GPUs")
     evidence.expect(node.name for node in pool.nodes)
     evidence.judge(stack_findings(pool.nodes, cluster.pods, resource_of(profile)))
 

@@ -91,7 +91,7 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
     if not any(path.shared and path.write for path in profile.storage.paths):
         evidence.skip("the profile names no path that all nodes share and write")
     if spec.nodes < 2:
-        evidence.skip("the trial has one node: there is nobody to share with")
+        evidence.skip("the trial has one node: sharing cannot be tested")
     evidence.judge(rules.shared_findings(trial, spec, profile.storage))
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_burst_is_written(
     """
     asked = profile.storage
     if not asked.burst:
-        evidence.skip("the profile asks for no checkpoint burst (storage.burst)")
+        evidence.skip("the profile requires no checkpoint burst (storage.burst)")
     evidence.put(rules.burst_findings(trial, spec, asked))
     if asked.burst_mb_s:
         evidence.note(f"the rate is that of profile {profile.name}: {asked.source}")

@@ -31,7 +31,7 @@ from jobs.trial.spec import TrialSpec
     faults=["sweep.not-tested", "sweep.misplaced", *START_FAULTS],
 )
 def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
-    """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.
+    """Every free node gets a pod, each is tested alone and in pairs, and the plan is completed.
 
     A node that never came, an agent that reported nothing, half a result, a budget that was over: each is named, and a
     fleet of which a node was not tested is no go.

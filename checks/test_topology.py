@@ -57,7 +57,7 @@ def test_no_topology_policy_refuses_the_pods(
     elif topologies.hidden:
         evidence.skip(f"the policies are not seen: {topologies.hidden}")
     if not evidence.findings and not any(zones[name].policy for name in nodes if name in zones):
-        evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")
+        evidence.skip("the policies are not seen: no NodeResourceTopology object reports it one of these nodes'")
     shaped = [name for name in nodes if name in zones and (zones[name].offers or not evidence.findings)]
     evidence.put(policy_findings(shaped, zones, spec))
     if unseen := [name for name in nodes if name not in zones]:
@@ -126,7 +126,7 @@ def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: P
     shows it on the node.
     """
     if not profile.topology.acs_off:
-        evidence.skip("no profile asks for ACS to be off (on virtual machines it has to be on)")
+        evidence.skip("no profile requires ACS to be off (virtual machines need it on)")
     findings = list(acs_findings(trial, spec))
     if not findings:
         evidence.skip("the PCI configuration can be read by privileged pods only: ACS is not seen")

@@ -203,5 +203,5 @@ def paced(ranks: list[Member], evidence: Evidence) -> Pace:
     """Return the job's pace; ends the check as unknown where no rank told of any step."""
     pace = training_pace.pace(ranks)
     if pace is None:
-        evidence.unknown("no rank told of its steps")
+        evidence.unknown("no rank reported its steps")
     return pace

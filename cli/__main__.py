@@ -27,34 +27,34 @@ FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with
 HELP = """\
 usage: seatrial COMMAND [options]
 
-Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on
-the fabric that was paid for, or what stops it, where, and what to do?
+Acceptance tests for GPU Kubernetes clusters: can this cluster train across nodes
+on its RDMA fabric? If not: the fault, its place, and the remedy.
 
-  seatrial preflight       judge what the API says; starts no pod
+  seatrial preflight       judge the cluster by its API; starts no pod
   seatrial accept          preflight, then a two-node trial job
   seatrial sweep           every free node, alone and in pairs; --plan: its cost
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
-  seatrial compare A B     two run records: did the upgrade make it worse?
-  seatrial mark DIR        tell nodes what a run found: condition, label, taint
+  seatrial compare A B     two run records: regressions after an upgrade
+  seatrial mark DIR        write results to nodes: condition, label, taint
   seatrial checks [ID]     the checks, or one of them in full
   seatrial faults [ID]     the faults, or one of them in full
   seatrial profile ...     lint, detect or capture a profile
-  seatrial rbac [...]      the least rights for a run; --tenant: one Role
-  seatrial cron            what a CronJob starts: idle GPUs, one at a time
-  seatrial lint FILE       a job's manifest, or job/NAME, before it runs
-  seatrial policy          an admission policy from what was proven
+  seatrial rbac [...]      least-privilege RBAC for a run; --tenant: one Role
+  seatrial cron            a scheduled run: idle GPUs, one run at a time
+  seatrial lint FILE       check a job's manifest, or job/NAME
+  seatrial policy          an admission policy from an accepted run
   seatrial serve DIR       metrics of the newest run, for Prometheus
-  seatrial job ...         run a job of yours; status, logs, cancel of any
-  seatrial cleanup         delete what earlier runs left behind
+  seatrial job ...         run your own job; status, logs, cancel of any
+  seatrial cleanup         delete leftovers of earlier runs
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
-  seatrial rehearse [...]  run the trial on scenarios: are their faults found?
+  seatrial rehearse [...]  run the trial on scenarios; check their faults
   seatrial completion SH   completion of commands and options for bash or zsh
 
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
             4 usage error · 5 nothing was selected
 
 seatrial COMMAND --help shows its options, with examples; seatrial --version
-shows which one this is. To begin with:
+shows the version. To start:
 
   seatrial accept --cluster sim:healthy --out report
 """
@@ -106,7 +106,7 @@ def run_checks(arguments: Sequence[str]) -> int:
             print("\x1b[K", end="", flush=True)
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
+        print("seatrial: nothing was selected; seatrial checks lists all checks", file=sys.stderr)
     return code
 
 

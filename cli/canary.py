@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.nodes == ALL:
         return refuse("accept", "--nodes all contradicts --partner: leave one of them out")
     if "--detach" in further:
-        return refuse("accept", "--partner waits for one trial after the other: leave --detach out")
+        return refuse("accept", "--partner runs two trials in sequence: omit --detach")
     try:
         with _reached(options) as (kube, profile):
             return _pair(options, kube, profile, further)
@@ -91,10 +91,10 @@ def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
     if not new:
         return Pairing(why="no idle node matches --nodes: there is nothing to try")
     if len(good) < need - 1:
-        return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} must stand beside the upgraded one")
+        return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} are needed as partners of the upgraded one")
     trial = (new[0], *good[: need - 1])
     if len(good) < need:
-        why = "they cannot be tried among themselves, and a failure would not tell whose it is"
+        why = "they cannot be tested with each other, and a failure could not be attributed"
         return Pairing(trial=trial, why=f"{len(good)} idle nodes match --partner: {why}")
     return Pairing(control=tuple(good[:need]), trial=trial)
 

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print it; 0, or 4 where the library that writes it is not installed."""
     options = parser().parse_args(list(arguments))
     if find_spec("shtab") is None:
-        return refuse("completion", "pip install 'seatrial[completion]' brings what it needs")
+        return refuse("completion", "run pip install 'seatrial[completion]'")
     import shtab  # noqa: PLC0415 -- an extra
 
     print(shtab.complete(everything(), shell=options.shell))

@@ -52,10 +52,10 @@ def parser() -> Parser:
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
     )
     made.add_argument("--format", choices=tuple(forms.RENDERERS), default="text")
-    made.add_argument("--full", action="store_true", help="tell every job in full, however many there are")
+    made.add_argument("--full", action="store_true", help="print every job in full")
     made.add_argument("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
+    made.add_argument("--profile", metavar="NAME|FILE", help="the platform's requirements and floors")
     made.add_argument(
         "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, where no line names them: 8xH100, 2x8xH100"
     )
@@ -132,7 +132,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         _judge_bandwidth(jobs, known, profile)
     for job in jobs if unread else ():
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        text = f"not read: {plain(unread[0], 300)}{more}; unpack what is packed, or name the logs"
+        text = f"not read: {plain(unread[0], 300)}{more}; unpack compressed files, or name the logs"
         nccl.withhold(job, "not-judged", text)
         job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:

@@ -164,7 +164,7 @@ def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Name
     parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD" + ("|FILE" if kind == "check" else ""))
     if kind == "fault":
         parser.add_argument(
-            "--lint", metavar="FILE|DIR", help="say what is wrong with faults of your own, and nothing else"
+            "--lint", metavar="FILE|DIR", help="check a file of your own faults, and exit"
         )
     return parser.parse_args(list(arguments))
 
@@ -261,7 +261,7 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
         if entry.get(key):
             parts += [f"  {key}", _wrapped(entry[key], 4)]
     told = [each for each in fault.variants if each.cause and each.remedy]
-    parts += ["  causes that a message tells"] if told else []
+    parts += ["  causes with their own message"] if told else []
     for each in told:
         parts.append(_wrapped(f"- {_unnamed(each.cause or '')}", 4))
         parts += [_wrapped(f"{key}: {_unnamed(getattr(each, key))}", 6) for key in ("confirm", "remedy")]

@@ -40,7 +40,7 @@ def parser() -> Parser:
     made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
     made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
-    made.add_argument("--untaint", metavar="KEY", help="take this taint from nodes that passed, and from no other")
+    made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
     )
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if not (options.node_condition or options.label_nodes or options.untaint):
         return refuse("mark", "say how: --node-condition, --label-nodes or --untaint KEY")
     if options.forget and options.untaint:
-        return refuse("mark", "--untaint is what a pass does; --forget is none")
+        return refuse("mark", "--untaint needs a pass; --forget is not one")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
 
     try:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 OUTCOMES = {False: "passed", True: "failed", None: "not known"}
-GONE = " (it joined or came back after the run had ended, or is not there)"
+GONE = " (it joined or came back after the run had ended, or does not exist)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:

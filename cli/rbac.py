@@ -43,24 +43,24 @@ def parser() -> Parser:
     said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
     made = Parser(prog="seatrial rbac", description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
-    scope.add_argument("--cluster", action="store_true", help="with what only a ClusterRole can grant (default)")
+    scope.add_argument("--cluster", action="store_true", help="with cluster-wide permissions (default)")
     scope.add_argument("--tenant", action="store_true", help="one Role in one namespace, for runs with --tenant")
     made.add_argument("-k", metavar="EXPR", default="", help="choose checks as a run would")
     made.add_argument("-m", metavar="EXPR", default="", help="preflight or acceptance")
-    made.add_argument("--check", metavar="ID", action="append", default=[], help="this check and what it requires")
+    made.add_argument("--check", metavar="ID", action="append", default=[], help="this check and its prerequisites")
     made.add_argument("--namespace", metavar="NAME", default="default")
     made.add_argument("--name", metavar="NAME", default="seatrial", help="of the service account and its roles")
     made.add_argument("--profile", metavar="NAME|FILE")
     made.add_argument("--launcher", metavar="KIND", default="", help="indexed, mpijob, pytorchjob, trainjob")
     made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
-    made.add_argument("--cron", action="store_true", help="with what scheduled runs (seatrial cron) need besides")
+    made.add_argument("--cron", action="store_true", help="with the permissions of scheduled runs (seatrial cron)")
     made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument(
-        "--hang", action="store_true", help="with what explain job/NAME can use on a hung job (pods/exec)"
+        "--hang", action="store_true", help="with the permissions of explain job/NAME on a hung job (pods/exec)"
     )
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
-    made.add_argument("--training", action="store_true", help="with what --training asks besides (drains)")
+    made.add_argument("--training", action="store_true", help="with the permissions of --training (drains)")
     return made
 
 

@@ -339,7 +339,7 @@ def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
         why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
             done.message or "it ended without a status"
         ]
-        evidence.not_seen.append(f"pod {pod}: the RAS client did not come to its end: {safe(why[0], 200)}")
+        evidence.not_seen.append(f"pod {pod}: the RAS client did not end: {safe(why[0], 200)}")
     return any_taken
 
 
@@ -353,7 +353,7 @@ def _right(kube: Kube, error: ClusterError) -> str:
     what, verbs = ("events", "list") if "/events" in where else ("pods/exec", "get,create")
     space = f"-n {kube.namespace}"
     return (
-        f"no right to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; an administrator grants it by: kubectl"
+        f"no permission to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; an administrator grants it by: kubectl"
         f" create role seatrial-hang {space} --verb={verbs} --resource={what} && kubectl create rolebinding"
         f" seatrial-hang {space} --role=seatrial-hang {subject} (seatrial rbac --hang prints all that explain can use)"
     )

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 DESCRIPTION = """\
-Serve the metrics of the newest run below DIR, read anew at every scrape: what a scheduled run left (DIR/metrics.prom,
+Serve the metrics of the newest run below DIR, read at every scrape: those of a scheduled run (DIR/metrics.prom,
 or the ConfigMap seatrial-results mounted there), else the newest record (DIR/report.json, DIR/*/report.json). A folder
-with neither, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
+with neither, or with a damaged one, answers only with seatrial_record_readable 0."""
 EXAMPLES = ("seatrial serve /results", "seatrial serve --listen 0.0.0.0 --port 9464 report")
 PORT = 9464
 

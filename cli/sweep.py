@@ -14,10 +14,10 @@ from jobs.pod.sweep.plan import next_round
 
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
-fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
+fault. Takes the options of `seatrial accept`. With --plan: print the cost, and start nothing."""
 EPILOG = """\
-Without --plan also --resume DIR, which goes on with that run, --take-in, with which pods wait for busy nodes that may
-become free meanwhile, and the options of seatrial accept but --checkpoint and --gang."""
+Without --plan also --resume DIR, which continues that run, --take-in, which lets pods wait for busy nodes that may
+become free, and the options of seatrial accept except --checkpoint and --gang."""
 EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",

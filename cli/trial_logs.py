@@ -23,7 +23,7 @@ _START = re.compile(rb'"stage": ?"start"')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
-_OF_A_SWEEP = "These are the pods of a sweep, whose tests are judged together: its report holds the verdict."
+_OF_A_SWEEP = "These are pods of a sweep; its tests are judged together: its report holds the verdict."
 
 
 class Pod(NamedTuple):

@@ -94,7 +94,7 @@ def own_program() -> tuple[list[str], dict[str, str]]:
 
 RUNS = {
     "preflight": (
-        "Judge what the API server says of the cluster; starts no pod, takes seconds.",
+        "Judge the cluster by its API; starts no pod, takes seconds.",
         (
             "seatrial preflight --profile h100-ib",
             "seatrial preflight --tenant --namespace team-a -v",
@@ -102,7 +102,7 @@ RUNS = {
         ),
     ),
     "accept": (
-        "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes what it created.",
+        "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes its objects.",
         (
             "seatrial accept --cluster sim:healthy --out report",
             "seatrial accept --profile h100-ib --out report",

@@ -126,7 +126,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     if run.results or others:
         yield Section("checks", "All checks", _checks(run, others), "All checks")
     folded = [
-        ("What NCCL's logs say", _sentences(record["collectives"], run.trial.get("hosts", {})), ()),
+        ("NCCL's logs", _sentences(record["collectives"], run.trial.get("hosts", {})), ()),
         ("Bill of materials", (installed := bill(run.bom)), _differing(installed)),
         ("The run", _facts(run), ()),
     ]

@@ -150,7 +150,7 @@ def goes_on(trial: RecordedTrial) -> str:
         return ""
     kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
     return (
-        f"{trial.get('job', 'the trial')} goes on in the cluster and is not judged yet: {trial['attach']} "
+        f"{trial.get('job', 'the trial')} continues in the cluster and is not judged yet: {trial['attach']} "
         f"(until {kept} after its end: deadlines.ttl_s)"
     )
 

@@ -114,7 +114,7 @@ class Summary:
     @property
     def marks(self) -> list[str]:
         """What limits the verdict, whatever it is."""
-        limits = {CPU_ONLY: self.cpu_only, "TENANT: what one namespace shows": self.tenant, "SIMULATED": self.simulated}
+        limits = {CPU_ONLY: self.cpu_only, "TENANT: one namespace only": self.tenant, "SIMULATED": self.simulated}
         return [mark for mark, holds in limits.items() if holds]
 
     @property
@@ -383,7 +383,7 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
         family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
             named = ", ".join(roots[check["id"]])
-            why = f"blocked by {named}" if named else plain(check["reason"], REASON) or "blocked by what it requires"
+            why = f"blocked by {named}" if named else plain(check["reason"], REASON) or "blocked by its prerequisites"
             reasons.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
             reasons.setdefault("skipped", Counter())[family] += 1

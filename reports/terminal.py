@@ -33,7 +33,7 @@ FINDINGS_SHOWN = LISTED = 12
 REST = "report.json (--out)"
 """What has all that a terminal leaves out; the page is bounded, too."""
 NO_PROFILE = (
-    "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
+    "Without a profile no bandwidth, fabric or number of GPUs is compared with the order. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
 NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
@@ -177,7 +177,7 @@ def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detail
         for blockers, names in _blocked(run.results).items():
             terminal.write_line("")
             terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
-            terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
+            terminal.write_line(f"by {', '.join(blockers) or 'its prerequisites'}, so not judged:", bold=True)
             _paragraph(terminal, "", ", ".join(names), width)
         _skipped(terminal, run.results, width)
         terminal.write_line("")

@@ -26,7 +26,7 @@ from jobs.trial.spec import TrialSpec
 from reports.record import CheckResult, Finding
 from reports.schema import RecordError, completed
 
-LEFT = "left to whoever attaches to the trial"
+LEFT = "left to seatrial job attach"
 """Why a check of a detached run is not judged."""
 
 
@@ -83,9 +83,9 @@ def _document(begun: Begun) -> LeftDocument:
     """Return what a run left; it is foreign text. Raises JobError."""
     if begun.document.get("seatrial") != version():
         other = safe(begun.document.get("seatrial") or "another version", 40)
-        raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
+        raise JobError(f"it was started by seatrial {other}; this is {version()}: attach with the same version")
     if problem := _check()(begun.document):
-        raise JobError(f"what the run left in its ConfigMap is damaged: {problem}")
+        raise JobError(f"the run's state in its ConfigMap is damaged: {problem}")
     return cast("LeftDocument", begun.document)
 
 
@@ -105,7 +105,7 @@ def own_profile(ref: str | None) -> str:
 def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
     known = options.get("profile")
     if profile is None and (own := own_profile(known)):
-        raise JobError(f"it was begun with a profile of its own, {own[:100]}: name it, --profile FILE")
+        raise JobError(f"it was started with a custom profile, {own[:100]}: pass it, --profile FILE")
     if profile or known:
         yield f"--profile={profile or known}"
     for name in GivenOptions.__annotations__:
@@ -149,14 +149,14 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
     remaining = document.get("remaining", [])
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
-        raise pytest.UsageError(f"{session.options.attach} has a check of its own, {unknown[0][:100]}: name its file")
+        raise pytest.UsageError(f"{session.options.attach} has a custom check, {unknown[0][:100]}: pass its file")
     return [by_id[check_id] for check_id in remaining]
 
 
 def same_trial(session: Session, spec: TrialSpec) -> str:
     """Say why the trial under way is not the one that this run would start; '' where it is."""
     differing = differences(session.begun, spec) if session.begun else ""
-    return f"{spec.job_name} is not the trial that these options ask for ({differing})" if differing else ""
+    return f"{spec.job_name} differs from the trial of these options ({differing})" if differing else ""
 
 
 def _result(check: Mapping[str, Any]) -> CheckResult:

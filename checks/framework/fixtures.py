@@ -51,7 +51,7 @@ def kube(seatrial: Session) -> Kube:
 
 @pytest.fixture(scope="session")
 def profile(seatrial: Session) -> Profile:
-    """What this cluster must offer."""
+    """Requirements on this cluster."""
     return seatrial.profile
 
 
@@ -262,7 +262,7 @@ def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpe
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
     """Leave the trial, and all that is not judged yet, to whoever attaches. Return why the cluster refused it."""
     if not begun:
-        raise CannotTell("what preflight found is more than a ConfigMap takes: run it without --detach")
+        raise CannotTell("the preflight's results are too large for a ConfigMap: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
     if refused is not None:
         return refused

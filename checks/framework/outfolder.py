@@ -13,7 +13,7 @@ import pytest
 REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"
 BEGUN = "sweep.json"
-"""What a sweep began with, until its record is written."""
+"""A sweep's start parameters, until its record is written."""
 _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
 _LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")
 """A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""

@@ -175,7 +175,7 @@ class Session:
                 "--launcher indexed (docs/fleet.md)"
             )
         if self.options.detach and spec.launcher == "trainjob":
-            raise SpecError("a TrainJob has no time to live after its end: nobody would delete it; --launcher indexed")
+            raise SpecError("a TrainJob has no TTL, so it would never be deleted: use --launcher indexed")
         if self.begun:
             spec = replace(spec, attempt=self.begun.attempt)
         if not self.options.simulated:
@@ -252,7 +252,7 @@ class Session:
         self.run.seconds = time.monotonic() - self.began
         if self.options.out is None or not self.ledger.open:
             return
-        left = [f"{what}: the run ended before it was deleted" for what in self.ledger.open]
+        left = [f"{what}: not deleted before the run ended" for what in self.ledger.open]
         with contextlib.suppress(OSError):  # at the end a report that cannot be written is said
             write_json(replace(self.run, leftovers=self.run.leftovers + left), self.options.out / "report.json")
 

@@ -141,9 +141,9 @@ def _chosen(
 def _may_wait(spec: TrialSpec, options: Options) -> bool:
     """Say whether pods wait for busy nodes. Raises pytest.UsageError where they would wait for ever, or for others."""
     if options.take_in and spec.queue is not None:
-        raise pytest.UsageError("--take-in: a queue lets in all pods of a sweep or none: none can wait for a node")
+        raise pytest.UsageError("--take-in: a queue admits all pods of a sweep or none, so no pod can wait for a node")
     if options.take_in and not options.scale:
-        raise pytest.UsageError("--take-in does not go with --no-scale: who waits would take a node that is released")
+        raise pytest.UsageError("--take-in cannot be combined with --no-scale: a waiting pod would take a released node")
     return options.take_in
 
 
@@ -243,10 +243,10 @@ def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator
         if ((old and new) or run.simulated) and old != new:
             yield f"its cluster's {key} is {str(old)[:200]}, this one's {new}"
     if not any(old and new for old, new in pairs.values()):
-        yield "its record does not say of which cluster it is"
+        yield "its record does not name its cluster"
     if earlier.profile_digest != run.profile_digest:
         asked = _brief(run.profile_digest)
-        yield f"its profile ({_brief(earlier.profile_digest)}) does not ask what this one asks ({asked})"
+        yield f"its profile ({_brief(earlier.profile_digest)}) differs from this one ({asked})"
     if now - earlier.ended > OLDEST:
         hours = OLDEST.total_seconds() / 3600
         yield f"it has rounds of a run that ended {earlier.ended:%Y-%m-%d %H:%M} UTC, more than {hours:g} hours ago"

@@ -117,7 +117,7 @@ def how_on(folder: Path) -> str:
         return ""
     count = len(killed[1])
     rounds_kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
-    return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
+    return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} continues from there"
 
 
 def _logged(folder: Path, run_id: str) -> list[Done]:

@@ -116,14 +116,14 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if node is None or gpus is None:
         yield _warning(
             path,
-            "cannot be held against the wires: fabric.rails, fabric.rail_gbit_s and gpu.per_node say how fast they are",
+            "cannot be compared with the link rate: set fabric.rails, fabric.rail_gbit_s and gpu.per_node",
         )
         return
     limit, fair = _limits(profile, floor, node, gpus)
     if floor.busbw_gbps >= limit:
         yield _error(
             path,
-            f"is above what the wires of a node carry ({limit:g} GB/s): no {floor.collective} "
+            f"is above the link rate of a node ({limit:g} GB/s): no {floor.collective} "
             f"can reach {floor.busbw_gbps:g} with algorithm {floor.algorithm}",
         )
     least = BLIND_SHARE * fair
@@ -136,7 +136,7 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if floor.busbw_gbps < least and floor.size >= BANDWIDTH_BOUND:
         yield _warning(
             path,
-            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed "
+            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the links lost; at least {least:g} is needed "
             "to see more than a fallback",
         )
 
@@ -150,7 +150,7 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if floor.busbw_gbps >= limit:
         yield _error(
             path,
-            f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node "
+            f"is above the rate of a GPU's links ({links:g} GB/s one way): no {floor.collective} inside a node "
             f"of {gpus} can reach {floor.busbw_gbps:g}",
         )
     if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:

@@ -117,7 +117,7 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))
-        raise ProfileError(f"profiles extend each other: {circle}", "extends", trail[0].name)
+        raise ProfileError(f"circular extends: {circle}", "extends", trail[0].name)
     own = read_yaml(path)
     if own.get("faults") and isinstance(own["faults"], str):
         own["faults"] = str(path.parent / own["faults"])

@@ -77,7 +77,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
-        require((self.name or "").isprintable(), "name", "must be printable: it stands in every report")
+        require((self.name or "").isprintable(), "name", "must be printable: every report shows it")
         for key, value in self.pool.items():
             other = self.pod.node_selector.get(key, value)
             require(other == value, "pool", f"says {key}={value} and pod.node_selector {key}={other}: no node is both")

@@ -198,11 +198,11 @@ def propose(
     document["pod"] = _pod(pool, rest, profiles.get(parent or ""), made)
     if not document["pod"]:
         del document["pod"]
-    made.open += [f"not covered, wants a profile of its own: {other}" for other in rest]
+    made.open += [f"not covered, needs a separate profile: {other}" for other in rest]
     placed = {node.name for each in kinds for node in each.nodes}
     if none := [n.name for resource in PRODUCT for n in cluster.gpu_nodes(resource) if n.name not in placed]:
         made.open.append(
-            f"labelled as GPU nodes, and offering none: {', '.join(none[:4])}{' and others' if len(none) > 4 else ''}"
+            f"labelled as GPU nodes, but offering none: {', '.join(none[:4])}{' and others' if len(none) > 4 else ''}"
         )
     return made
 

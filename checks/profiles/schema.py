@@ -101,7 +101,7 @@ class CheckpointSection:
         require(2**20 <= self.bytes <= 2**33, "bytes", "must be between 1Mi and 8Gi")
         require(not self.model or parameters(self.model) > 0, "model", "must be a number of parameters, such as 70B")
         require(self.interval_s >= SHORTEST_S, "interval_s", f"must be at least {SHORTEST_S}")
-        require(self.pause_max_s is None or bool(self.model), "pause_max_s", "needs model: of what a pause is")
+        require(self.pause_max_s is None or bool(self.model), "pause_max_s", "needs model, for the size of a pause")
         require_source(self.source, self.mb_s, self.pause_max_s)
 
 

@@ -116,7 +116,7 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
 
 
 LEVELS = ("privileged", "baseline", "restricted")
-"""Of the Pod Security Standards: what one refuses, those behind it refuse, too."""
+"""Of the Pod Security Standards, from loosest to strictest: each rejects everything that the ones before it reject."""
 
 
 def _enforced(kube: Kube) -> str | None:

@@ -90,7 +90,7 @@ def clock(skew_s: float | None, server: str) -> Finding:
         server,
         ok,
         f"{skew_s:+.0f} s against this machine's clock",
-        f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
+        f"within {MAX_SKEW_S:.0f} s (the leeway of the API server's token check)",
         fault="api.clock-skew",
     )
 

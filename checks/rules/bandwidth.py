@@ -35,7 +35,7 @@ SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (
 NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
 """How torch's bench and nccl-tests write the same collective."""
 BANDWIDTH_BOUND = 2**30
-"""Bytes. From here on a row shows the wires and not the latency (nccl-tests' tables level out between 256M and 1G)."""
+"""Bytes. From this size on a row shows bandwidth, not latency (nccl-tests' tables level out between 256M and 1G)."""
 ROUNDED = 0.01
 """nccl-tests and the bundled bench round a size down to whole parts for each rank: a row that much smaller is meant."""
 DIP = 2.0
@@ -77,8 +77,8 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
             continue
         yield unknown(
             f"{floor.collective} {format_size(floor.size)}",
-            f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} and is less than half of "
-            f"what the wires carry (profile {profile.name}, fabric)",
+            f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} but is less than half of "
+            f"the link rate (profile {profile.name}, fabric)",
             f"a floor that sees a fallback: at least {least:g}",
             unit="GB/s",
         )
@@ -156,7 +156,7 @@ def impossible_findings(
         yield failed(
             f"{op} {format_size(size or 0)}",
             f"{best:.1f}",
-            f"at most {limit:g}, what the wires carry",
+            f"at most {limit:g}, the link rate",
             "nccl.impossible-bandwidth",
             unit="GB/s",
         )
@@ -214,7 +214,7 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
         if slow and int(size) >= BANDWIDTH_BOUND * (1 - ROUNDED):
             yield (
                 f"the first repetition of {format_size(int(size))} took {took / 1e3:.1f} ms, "
-                f"{took / median(times):.1f} times the others"
+                f"{took / median(times):.1f} times the other repetitions"
             )
 
 

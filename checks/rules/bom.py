@@ -30,7 +30,7 @@ BESIDE = re.compile(
 """A CSI driver's image, and those of the sidecars that the Kubernetes project ships beside every driver
 (https://kubernetes-csi.github.io/docs/sidecar-containers.html)."""
 HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|redfish)(?:[-_.]|$)")
-"""Parts of a node label's name under which NFD's local features and providers tell of a node's firmware."""
+"""Parts of a node label's name under which NFD's local features and providers report a node's firmware."""
 
 
 def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, object]:

@@ -168,7 +168,7 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
 
 
 CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscribed")
-"""What keeps every pod of the trial off a node; a node without enough free GPUs still has some."""
+"""Reasons that keep every pod of the trial off a node; a node without enough free GPUs still has some."""
 
 
 def shapes_of(full: int, domain: int | None) -> dict[int, str]:
@@ -217,5 +217,5 @@ def _fragmentation(nodes: int, opened: Sequence[Room], largest: tuple[int, str, 
         size, what, times = largest
         pieces = 100 * (free - size * times) / free
         observed += f"; the largest job that could start now, of pods with {what} each, takes {size * times}"
-        observed += f" ({times} x {size}): {pieces:.0f} % of what is free lies in pieces"
+        observed += f" ({times} x {size}): {pieces:.0f} % of the free GPUs are fragmented"
     return passed("pool", observed, "on record")

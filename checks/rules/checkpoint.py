@@ -106,7 +106,7 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
     if result is None and any(
         (stages(trial, rank).get("checkpoint") or {}).get("verified") for rank in range(spec.nodes)
     ):
-        yield unknown("all ranks", "not every rank told what it saved", "MB/s of all")
+        yield unknown("all ranks", "not every rank reported the bytes that it saved", "MB/s of all")
     if result and asked.mb_s:
         observed = (
             f"{result.mb_s:.0f} MB/s: {result.ranks} ranks saved {format_gib(result.size)} in {result.pause_s:.2f} s"
@@ -141,7 +141,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
     elif VERIFIED not in states:
         ok, observed = None, f"{way}: another node did not read it back"
     elif states not in WAYS:
-        ok, observed = None, f"{way}: not what leads to a verified step"
+        ok, observed = None, f"{way}: these states do not lead to a verified step"
     elif why := _unread(trial, spec, rank, verified):
         ok, observed = None, f"{way}, and {why}"
     else:
@@ -160,9 +160,9 @@ def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: Checkpoint
         return f"{verified.get('files') or 'no'} files of {peer} were read back, of its {len(ranks)} ranks"
     if not 0 < saved <= (verified.get("bytes") or 0):
         return (
-            f"{verified.get('bytes') or 0} bytes of {peer} were read back, and its ranks tell that they saved {saved}"
+            f"{verified.get('bytes') or 0} bytes of {peer} were read back, but its ranks report {saved} saved"
         )
-    return "" if verified.get("ok") else "that all checksums are right is not told"
+    return "" if verified.get("ok") else "it is not reported that all checksums match"
 
 
 def _step(data: CheckpointRun) -> int:
@@ -185,7 +185,7 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
 
 
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
-    fs, mode = str(target.get("fs") or "file system not told"), int(target.get("mode") or 0)
+    fs, mode = str(target.get("fs") or "file system unknown"), int(target.get("mode") or 0)
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
     not_told = [key for key, value in required.items() if value is None or value == ""]
     fault, observed = "", f"{fs}, {opened(target)}"
@@ -198,7 +198,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
         fault, observed = "checkpoint.node-local", f"{fs}: {peer} wrote under the same path, and nothing of it is here"
     elif asked.private and mode & OTHERS:
         fault = "checkpoint.exposed"
-    expected = "outlives the job and its nodes" + (", closed to others" if asked.private else "")
+    expected = "outlives the job and its nodes" + (", not accessible to other users" if asked.private else "")
     ok = False if fault else None if not_told else True
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
@@ -207,12 +207,12 @@ def opened(target: CheckpointPlace) -> str:
     """Say what its mode lets others do: whoever mounts the volume with another user's id."""
     mode = target.get("mode")
     if mode is None:
-        return "its mode is not told"
+        return "its mode is unknown"
     can = [word for bit, word in ((0o004, "read"), (REPLACE, "replace")) if mode & bit]
     if target.get("sticky") and "replace" in can:
         can[can.index("replace")] = "add"
     return f"mode {mode:04o}: " + (
-        f"any user may {' and '.join(can)} what is there" if can else "closed to other users"
+        f"any user may {' and '.join(can)} the files there" if can else "not accessible to other users"
     )
 
 
@@ -223,7 +223,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint") or {}
         resume, crash = data.get("resume"), data.get("crash") or {}
         if resume is None or resume.get("step") is None:
-            why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "it never came to that"
+            why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "this step was not reached"
             yield unknown(node, f"not tried: {why}", expected)
             continue
         step, wrong, error = resume["step"], resume.get("wrong"), str(resume.get("error") or "")
@@ -240,13 +240,13 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         elif step != _step(data):
             ok, observed = None, f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
         elif newer or (crash.get("step") or 0) <= step or crash.get("rank") is None:
-            ok, observed = None, f"{observed}: not what a job does that resumes from its newest verified step"
+            ok, observed = None, f"{observed}: this is not a resume from the newest verified step"
         elif wrong:
             ok, fault = False, NOT_RESUMED
             observed = f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
         elif wrong is None or error:
             ok, fault = False if REFUSED.search(error) else None, NOT_RESUMED
-            observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
+            observed = f"{killed}; step {step} was verified, but not loaded: {error or 'no rank reported a reason'}"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
@@ -278,7 +278,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     share = 100 * pause / (asked.interval_s + pause)
     observed = (
         f"{format_gib(size)} ({asked.bytes_per_parameter} bytes a parameter): every {asked.interval_s} s training "
-        f"would stand still {pause:.0f} s, {share:.1f} % of the GPUs' time; a failure would lose on average "
+        f"would pause {pause:.0f} s, {share:.1f} % of the GPUs' time; a failure would lose on average "
         f"{(asked.interval_s + pause) / 2 + flush:.0f} s and at most {asked.interval_s + pause + flush:.0f} s of work"
     )
     limit = asked.pause_max_s
@@ -289,7 +289,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
         free = (stages(trial, 0).get("checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
         memory = (
-            "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
+            "free memory is unknown" if free is None else f"{format_gib(free)} left below its limit and on its node"
         )
         yield compared(
             f"{place(trial, 0)} rank 0",
@@ -308,7 +308,7 @@ def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         for each in data.get("places") or []:
             if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
                 texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
-        texts |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
+        texts |= {f"removed leftovers of a killed run: {name}" for name in data.get("cleaned") or []}
         for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:
             if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
                 texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")

@@ -159,7 +159,7 @@ def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
     """Judge the user's own program: that it ended says nothing of a fabric that its log does not show."""
-    expected = "every rank ends with exit code 0, and NCCL says what it used"
+    expected = "every rank ends with exit code 0, and NCCL logs its transport"
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
     skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
@@ -235,7 +235,7 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
     if stopped := [rank for rank, d in ran.items() if d.get("stopped")]:
         return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})"
     untold = [rank for rank, d in ran.items() if d.get("exit") is None]
-    return f"{place(trial, untold[0])}: its exit code is not told" if untold else ""
+    return f"{place(trial, untold[0])}: its exit code is unknown" if untold else ""
 
 
 def _root(job: JobDocument | None) -> FoundFault | None:

@@ -120,7 +120,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     if together is None:
         many = sum(group.pods for group in gpu_groups)
         said = f"{many} pods with GPUs, and no rendezvous in sight: whether they train together is not known"
-        yield unknown(str(workload), said, "what the fabric needs, if they do", fault="manifest.no-rdma")
+        yield unknown(str(workload), said, "the fabric's settings, if they do", fault="manifest.no-rdma")
     if together:
         for group in gpu_groups:
             yield from _fabric(workload, group, around)
@@ -210,7 +210,7 @@ def _fabric(workload: Workload, group: Group, around: Around) -> Iterator[Findin
         elif why := _otherwise(workload, group, need.fault):
             yield unknown(subject, why, need.needed, fault=need.fault)
         else:
-            observed = f"the pod asks for {has}" if need.fault == "manifest.no-rdma" else f"the pod has {has}"
+            observed = f"the pod requests {has}" if need.fault == "manifest.no-rdma" else f"the pod has {has}"
             yield failed(subject, observed, f"{need.needed} ({_source(around)})", need.fault)
 
 
@@ -247,16 +247,16 @@ def _of_rdma(path: str) -> bool:
 def _without_profile(workload: Workload, group: Group, nics: Sequence[str], around: Around) -> Iterator[Finding]:
     subject = _named(workload, group)
     if nics:
-        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices beside the GPUs")
+        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices next to the GPUs")
         if not all(may_lock(c) for c in _with_gpus(group, around)):
             why = "no capability IPC_LOCK: whether the nodes' memlock limit is high enough without is not known"
             yield unknown(subject, why, "capability IPC_LOCK, or unlimited memlock", fault="manifest.no-ipc-lock")
     elif around.nics and not (why := _otherwise(workload, group, "manifest.no-rdma")):
         offered = ", ".join(around.nics[:4])
-        observed = f"the pod asks for no RDMA device, and every GPU node offers {offered}"
-        yield failed(subject, observed, f"{offered} beside the GPUs", "manifest.no-rdma")
+        observed = f"the pod requests no RDMA device, but every GPU node offers {offered}"
+        yield failed(subject, observed, f"{offered} next to the GPUs", "manifest.no-rdma")
     elif around.nics is None or around.nics:
-        why = "the pod asks for no RDMA device: whether the nodes have any is not known (--profile says it)"
+        why = "the pod requests no RDMA device: it is unknown whether the nodes have any (--profile defines it)"
         yield unknown(subject, why, "what the fabric needs", fault="manifest.no-rdma")
     else:
         yield passed(subject, "the GPU nodes offer no RDMA device as a resource")
@@ -274,7 +274,7 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
         yield from _switched_off(subject, group, known, usual, around)
         for name, value in usual.items():
             if name not in known and container.get("envFrom"):
-                yield unknown(subject, f"{name} may be in what envFrom names", f"{name}={safe(value, 100)}")
+                yield unknown(subject, f"{name} may be set by envFrom", f"{name}={safe(value, 100)}")
             elif name not in known:
                 why = f"{name} is not set: the image, or its nccl.conf, may set it"
                 yield unknown(subject, why, f"{name}={safe(value, 100)} ({_source(around)})", fault="manifest.nccl-env")
@@ -303,8 +303,8 @@ def _switched_off(
             yield failed(subject, f"{name}={safe(value, 60)} switches RDMA off", expected, "manifest.nccl-env")
     names = (known.get("NCCL_SOCKET_IFNAME") or "").lstrip("=").split(",")
     if names == ["lo"]:
-        expected = "an interface that reaches the other nodes"
-        yield failed(subject, "NCCL_SOCKET_IFNAME=lo: no other node is reached", expected, "manifest.nccl-env")
+        expected = "an interface that connects to the other nodes"
+        yield failed(subject, "NCCL_SOCKET_IFNAME=lo: no other node is reachable", expected, "manifest.nccl-env")
 
 
 def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
@@ -394,7 +394,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     elif not made and not selects(spec.get("selector"), group.labels(0)):
         wrong = f"the selector of Service {name} does not take the job's pods"
     elif not made and not selects(spec.get("selector"), group.labels(1)):
-        wrong = f"the selector of Service {name} takes rank 0 alone: the others have no names"
+        wrong = f"the selector of Service {name} selects rank 0 only: the other ranks have no DNS names"
     elif spec.get("publishNotReadyAddresses") is not True and any(
         "readinessProbe" in c for c in as_list(as_map(group.template.get("spec")).get("containers"))
     ):
@@ -454,7 +454,7 @@ def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | Non
             (None, "each pod by itself, if that is meant") if alone else (False, "every rank would meet itself alone")
         )
     if _ADDRESS_FORM.fullmatch(host):
-        return None, "whose address that is, is not known"
+        return None, "the owner of that address is unknown"
     short = _within(host, workload.namespace)
     if short in workload.first:
         return True, ""
@@ -467,7 +467,7 @@ def _of_service(workload: Workload, around: Around, name: str) -> tuple[bool | N
     taken = [(n, i) for n, g in groups for i in (0, 1) if i < g.pods and selects(selector, g.labels(i))]
     if len(taken) > 1:
         return False, "a Service of several ranks, so that each gets another's address"
-    return (True, "a Service of one rank") if taken else (None, "a Service of other pods, as far as can be seen")
+    return (True, "a Service of one rank") if taken else (None, "apparently a Service of other pods")
 
 
 def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
@@ -495,7 +495,7 @@ def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
     workers = [g for g in workload.groups if g.name == "Worker"] if workload.kind == "MPIJob" else []
     for group in workers:
         for container in as_list(as_map(group.template.get("spec")).get("containers"))[:1]:
-            subject, expected = _named(workload, group, container), "an image whose sshd the workers run"
+            subject, expected = _named(workload, group, container), "an image with sshd for the workers"
             words, image = words_of(container), str(container.get("image") or "")
             named = any("sshd" in word or "openssh" in word for word in words)
             accepted = around.spec is not None and around.spec.launcher == "mpijob" and around.spec.image == image
@@ -548,9 +548,9 @@ def _outlives(
 ) -> tuple[bool | None, str]:
     """Tell whether a path outlives the pod, and where it is."""
     if "://" in text:
-        return True, "a store beside the cluster"
+        return True, "a store outside the cluster"
     if "$" in text or not text.startswith("/"):
-        return None, "a place that the manifest does not tell"
+        return None, "a location that the manifest does not show"
     place = posixpath.normpath(text)
     mounts = [m for m in as_list(container.get("volumeMounts")) if f"{place}/".startswith(f"{_path(m).rstrip('/')}/")]
     if not mounts:

@@ -62,7 +62,7 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     return failed(
         what,
         f"{what} differs: {_some(texts, '; ')}",
-        "the same on all nodes; which of them is right cannot be told from a tie",
+        "the same on all nodes; a tie does not show which is correct",
         fault,
     )
 

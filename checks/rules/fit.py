@@ -21,13 +21,13 @@ from .rdma_offer import gke_networks
 
 OTHER_KIND = "nodes.other-kind"
 UNSEEN = (
-    "It is a profile of other machines, or all of this is missing here: with the rights of this account nodes are not "
-    "seen; whoever sees them can tell (labels and allocatable in kubectl get nodes -o yaml)"
+    "Either the profile describes other machines, or all of this is missing here: this account may not list nodes. "
+    "An account that may can decide (labels and allocatable in kubectl get nodes -o yaml)"
 )
 GOOGLES = "cloud.google.com/"
-"""How the labels begin that GKE gives each of its nodes (cloud.google.com/gke-nodepool and others)."""
+"""Prefixes of the labels of every GKE node (cloud.google.com/gke-nodepool and others)."""
 DEVICES = ".deviceclass.resource.k8s.io/devices"
-"""What a quota counts of a device class (kubernetes.io, Resource Quotas)."""
+"""The quota resource of a device class (kubernetes.io, Resource Quotas)."""
 OF_NODES = re.compile(r"\b0/(\d+) nodes are available: (.*)", re.DOTALL)
 INSUFFICIENT = re.compile(r"\b(\d+) Insufficient ([\w./-]+\w)")
 TAINTED = re.compile(r"\b(\d+) node\(s\) had untolerated taint")
@@ -170,7 +170,7 @@ def _unmounted(text: str, spec: TrialSpec) -> str:
     brought = {str(volume.get("name")): volume.get("hostPath") for volume in spec.volumes}
     lost = NO_VOLUME.search(text)
     if lost and brought.get(lost[1]) and ALL_PODS.search(text):
-        return f"no node that a pod came to has what volume {lost[1]} mounts"
+        return f"no node of a pod has the path that volume {lost[1]} mounts"
     return ""
 
 

@@ -48,7 +48,7 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         yield "gpu.row-remap", "a row remap or page retirement is pending", "none pending"
     action = str(gpu.get("recovery_action") or "None")
     if action not in ABSENT and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
-        yield "gpu.recovery-needed", f"the driver asks for: {action}", "no recovery action"
+        yield "gpu.recovery-needed", f"the driver recommends: {action}", "no recovery action"
 
 
 def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
@@ -129,7 +129,7 @@ def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[st
     readings = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing is told"
     lost = [key for key in keys[1] if gpu.get(key) is None]
-    observed += f"; not told, as most GPUs do: {', '.join(lost)}" if readings and lost else ""
+    observed += f"; not reported, unlike on most GPUs: {', '.join(lost)}" if readings and lost else ""
     return proven(subject, not (lost or not readings), observed, expected)
 
 
@@ -167,7 +167,7 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
             (stages(trial, other).get("runtime") or {}).get(key) for other in trial.evidence
         ):
             lost.append(key)
-    return f"not told, as others do: {'; '.join(lost)}" if lost else ""
+    return f"not reported, unlike on other nodes: {'; '.join(lost)}" if lost else ""
 
 
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
@@ -192,13 +192,13 @@ def _of_xid(number: object, when: When) -> tuple[str, str]:
     """Return what an Xid tells and its fault, '' where it is open; nothing of one that is no matter here."""
     known = _known(number)
     if known is None:
-        return "its number is not told" if number is None else "none that is known here", ""
+        return "its number is unknown" if number is None else "none that is known here", ""
     if known.check:
-        asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
+        asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue prescribes: {known.action})"
         return known.meaning + asks, known.check
     if known.program:
         return (known.meaning if when == "training" else ""), ""
-    flow = "; whether the GPU is at fault, the flow of NVIDIA's catalogue tells"
+    flow = "; follow the flow of NVIDIA's catalogue to find whether the GPU is at fault"
     return (known.meaning + flow if known.action == "workflow" else ""), ""
 
 
@@ -210,7 +210,7 @@ def _known(number: object) -> Xid | None:
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not told."""
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
-        yield "no GPU tells how many memory errors it has counted: ECC is off, or these GPUs have none"
+        yield "no GPU reports a count of memory errors: ECC is off, or not supported by these GPUs"
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("runtime") or {}
         gpus = data.get("gpus") or []

@@ -81,7 +81,7 @@ def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float
 def pulled(seconds: float | None) -> str:
     """Say how long a pull took."""
     if seconds is None:
-        return "came to the node in a time that no event tells"
+        return "pulled, but no event reports the duration"
     return f"was pulled in {seconds:.1f} s" if seconds else "was there already"
 
 

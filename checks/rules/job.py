@@ -93,7 +93,7 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = {r.index: r.node for r in trial.replicas if r.node and r.index < spec.nodes}
     nodes = set(placed.values())
     if spec.nodes > 1 and 0 < len(nodes) < len(placed):
-        yield unknown(trial.job, f"{spec.nodes} pods on {len(nodes)} nodes", "each pod on a node of its own")
+        yield unknown(trial.job, f"{spec.nodes} pods on {len(nodes)} nodes", "each pod on a separate node")
 
 
 def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:

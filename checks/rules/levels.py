@@ -32,7 +32,7 @@ def said_of(profile: Profile) -> Said:
 
 
 _OF_ITS_KIND = ("published", "wires")
-"""What another layout or fabric gives is shown and no limit: it may be off by more than a half."""
+"""A figure of another layout or fabric is shown, but is not a limit: it may be off by more than a half."""
 HALF = 0.5
 """Of the reference: half of the rails, or no GPUDirect. What is above it a floor decides, where the profile has one."""
 

@@ -47,7 +47,7 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
         observed = why or str((record or {}).get("error") or "no port was tried")
         return unknown(subject, observed, expected)
     if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
-        observed = f"of {len(tried)} ports that were tried it is not told which are open"
+        observed = f"of {len(tried)} tried ports it is unknown which are open"
         return unknown(subject, observed, expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
@@ -69,7 +69,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     least = profile.network.mtu
     size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
-    expected = f"packets of {size} bytes get through uncut ({whose})"
+    expected = f"packets of {size} bytes pass unfragmented ({whose})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
         cause = str(record.get("mtu_error") or "it was not tried")
@@ -77,11 +77,11 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
         return proven(subject, carried > 1e6 and not least, observed, expected)
     if first is None or record.get("df_ok") is None:
-        observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
+        observed = f"{fits} bytes pass; it is unknown whether the interface allows more"
         return unknown(subject, observed, expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
-            observed = f"packets above {fits} bytes do not get through; what the network says of it was not told"
+            observed = f"packets above {fits} bytes do not pass; the network's answer is unknown"
             return unknown(subject, observed, expected)
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
         return failed(subject, observed, expected, "network.mtu-blackhole")
@@ -158,7 +158,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
         waited = record.get("cpu_wait")
         if best < floor and waited is not None and (record.get("throughput_gbit_s") or 0.0) >= floor * (1 - waited):
             observed = (
-                f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this says "
+                f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this proves "
                 "nothing about the network: the nodes are busy, or the pods' CPU limit is small"
             )
             yield unknown(subject, observed, expected)

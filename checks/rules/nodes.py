@@ -24,7 +24,7 @@ from .pool import LEFT_OUT, Pool, product, resource_of, sharing_fault
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 
 MOST_GPUS = 16
-"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): whoever offers more offers each more than once."""
+"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): a node that offers more offers each GPU more than once."""
 
 
 def node_findings(
@@ -56,7 +56,7 @@ def node_findings(
         return
     if pool.instead:
         observed = f"no {resource_of(profile)}, but {pool.instead}"
-        yield _other_kind(observed, f"{expected}; for other accelerators, the profile that names them")
+        yield _other_kind(observed, f"{expected}; for other accelerators, pass a profile that names them")
         return
     if not cluster.nodes:
         yield failed("cluster", "no node", expected, "nodes.none")
@@ -86,7 +86,7 @@ def _readiness(node: Node) -> Finding:
 
 
 _HARDWARE = re.compile(r"(?i)\bxid|gpu|nvlink|nvswitch|dcgm|infiniband|\bib[ _]?(?:port|link)|iblink|accelerat|\becc\b")
-"""Conditions about what a training job runs on: XidError, GPUMissing, GpuUnhealthy, IBLinkFlapping,
+"""Conditions about the hardware of a training job: XidError, GPUMissing, GpuUnhealthy, IBLinkFlapping,
 AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the node monitoring agent of EKS)."""
 
 
@@ -163,7 +163,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
         # Feature discovery counts the machine's GPUs, however often each is offered: this machine simply has more.
         count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
         physical = count == str(capacity)
-        observed += f"; feature discovery counts {count}" if count else "; no label tells how many the machine has"
+        observed += f"; feature discovery counts {count}" if count else "; no label reports the machine's number"
         fault = "nodes.other-kind" if physical else "gpu.oversubscribed"
         ok = None if physical or not (count or offered > MOST_GPUS) else False
         return Finding(
@@ -364,7 +364,7 @@ def kubelet_skew(nodes: Iterable[Node], server: str) -> Iterator[Finding]:
     for node in nodes:
         theirs = major_minor(node.kubelet)
         if own is None or theirs is None:
-            observed = f"kubelet {node.kubelet or 'not told'}, API server {server}"
+            observed = f"kubelet {node.kubelet or 'unknown'}, API server {server}"
             yield unknown(node.name, observed, "versions that can be compared")
             continue
         ok = theirs[0] == own[0] and 0 <= own[1] - theirs[1] <= OLDER_NODES

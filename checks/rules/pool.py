@@ -34,7 +34,7 @@ ACCELERATORS = (
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """The taints that kubeadm and its like give their own nodes (kubernetes.io, Well-Known Labels)."""
 OTHER = "of another product"
-VIRTUAL = "no machine of its own"
+VIRTUAL = "not a separate machine"
 VIRTUAL_TAINT = "virtual-kubelet.io/provider"
 VIRTUAL_LABELS = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
 """How a node is marked behind which another service starts the pods: whatever it offers, it has no GPUs that could be
@@ -43,7 +43,7 @@ AKS"; docs.liqo.io, virtual nodes)."""
 LEFT_OUT = "not named by --on"
 SHOWN = 8
 MOST_AVOIDED = 200
-"""Names in one pod's affinity; each is a field of its own."""
+"""Names in one pod's affinity; each is a separate field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _not_for_pods(node: Node, resource: str) -> str:
     if (config := node.labels.get("nvidia.com/gpu.workload.config", "")).startswith("vm-"):
         return f"its GPUs are for virtual machines (nvidia.com/gpu.workload.config={config})"
     left_alone = node.labels.get("nvidia.com/gpu.deploy.operands") == "false"
-    return "the GPU operator is told to leave it alone (nvidia.com/gpu.deploy.operands=false)" if left_alone else ""
+    return "the GPU operator is disabled on it (nvidia.com/gpu.deploy.operands=false)" if left_alone else ""
 
 
 def resource_of(profile: Profile) -> str:

@@ -46,7 +46,7 @@ KEPT_OUT = (
     "gang.unschedulable",
     "gang.partial",
 )
-"""Faults of the launcher's analysis that speak of the queue; all others are the pods' own."""
+"""Faults of the launcher's analysis about the queue; all other faults are about pods."""
 MANY = 64
 """Nodes above which a job of one more pod than there are is no small thing to ask a scheduler for."""
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
@@ -196,7 +196,7 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
             yield failed(
                 subject,
                 f"{name} is in no resource group",
-                f"{name} is covered: Kueue lets no job in that asks for more than its queue knows",
+                f"{name} is covered: Kueue admits no job that requests resources outside its queue",
                 "queue.uncovered",
             )
             continue
@@ -300,15 +300,15 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         )
         return
     if queue is None or queue.admitted_s is None:
-        why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was let in"
+        why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was admitted"
         yield unknown(named, why, "the queue lets the job in")
         return
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
-    observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
+    observed = f"admitted after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
     # Of a job that is let in whole no pod may find a node: the fault is the pods' own, which says more (job.started).
     kept_whole = placed == spec.nodes or (not placed and failed is not None and bool(failed.fault))
-    yield proven(queue.subject or named, kept_whole, observed, "let in whole: all pods or none")
+    yield proven(queue.subject or named, kept_whole, observed, "admitted as a whole: all pods or none")
 
 
 def gang_refusal(
@@ -330,7 +330,7 @@ def gang_refusal(
 
 def _kueue_refusal(launch_stack: LaunchStack) -> str:
     if launch_stack.cluster is None:
-        return "the ClusterQueue is not seen, so nobody can tell whether such a job would block or preempt others"
+        return "the ClusterQueue cannot be read, so it is unknown whether such a job would block or preempt other workloads"
     spec = launch_stack.cluster.get("spec") or {}
     name = launch_stack.cluster_name
     if spec.get("queueingStrategy") == "StrictFIFO":
@@ -338,9 +338,9 @@ def _kueue_refusal(launch_stack: LaunchStack) -> str:
     preemption = spec.get("preemption") or {}
     policies = {key: value.get("policy") if isinstance(value, dict) else value for key, value in preemption.items()}
     if armed := [f"{key}: {value}" for key, value in policies.items() if value not in (None, "Never")]:
-        return f"clusterqueue/{name} preempts ({', '.join(armed)}): such a job could throw others out"
+        return f"clusterqueue/{name} preempts ({', '.join(armed)}): such a job could preempt other workloads"
     if spec.get("cohort") or spec.get("cohortName"):
-        return f"clusterqueue/{name} belongs to a cohort: such a job could borrow what others lend"
+        return f"clusterqueue/{name} belongs to a cohort: such a job could borrow quota from other queues"
     if checks := spec.get("admissionChecks") or (spec.get("admissionChecksStrategy") or {}).get("admissionChecks"):
         return f"clusterqueue/{name} has admission checks ({len(checks)}): one of them may provision nodes"
     return ""

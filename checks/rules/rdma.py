@@ -38,7 +38,7 @@ SPOKEN = {
     "pkeys": "P_Key table",
 }
 FULL_MEMBER = 0x8000
-"""The upper bit of a P_Key: full member. Two limited members cannot talk to each other (InfiniBand Architecture
+"""The upper bit of a P_Key: full member. Two limited members cannot communicate (InfiniBand Architecture
 Specification, 10.9.3)."""
 
 
@@ -147,7 +147,7 @@ def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Re
     """Say why there is no port to judge: none is told, none is there, or the pod cannot open them."""
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
-        why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
+        why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
         return unknown(node, f"not told: {why}", required.expected)
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
@@ -184,11 +184,11 @@ def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Req
     files, by_tool = len(data.get("uverbs") or []), data.get("source") == "ibv_devinfo"
     if required.count > len(good) - len(unread):
         what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
-        observed = f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
+        observed = f"{len(good)} devices, but the {what} of {len(unread)} ports is not readable"
         return unknown(node, observed, required.expected)
     if files < required.count and not by_tool and any(p.get("usable") is None for p in good):
         return unknown(
-            node, f"{len(good)} devices, {files} uverbs files, and not told whose they are", required.expected
+            node, f"{len(good)} devices, {files} uverbs files of unknown devices", required.expected
         )
     return passed(node, f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s", required.expected)
 

@@ -55,7 +55,7 @@ def _most(resource: str, count: int, devices: int, offered: int) -> int:
 
 def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence[PodUse]], devices: int) -> Finding:
     offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
-    expected = f"at least {count} {resource} (what a pod asks for)"
+    expected = f"at least {count} {resource} (the request of a pod)"
     if 0 < (most := _most(resource, count, devices, offered)) < offered:
         expected = f"{most} {resource}, as the profile says (fabric.devices, pod.resources)"
         return unknown(node.name, f"{offered} {resource} allocatable", expected, fault="nodes.other-kind")
@@ -71,7 +71,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
     elif here:
         observed += f"; its device plugin {here[0].namespace}/{here[0].name} is ready"
     elif plugins:
-        observed += "; no RDMA device plugin runs on this node, though it does on others"
+        observed += "; no RDMA device plugin runs on this node, unlike on other nodes"
     return failed(node.name, observed, expected, fault)
 
 
@@ -132,7 +132,7 @@ def definition_findings(
         yield compared(
             f"network/{name}",
             there,
-            "there" if there else "there is none of this name",
+            "there" if there else "no object has this name",
             "a Network (networking.gke.io)",
             "rdma.nad-missing",
         )
@@ -143,7 +143,7 @@ def definition_findings(
             f" with an MTU of {least_mtu} or more (profile {profile.name}, network.secondary_mtu)" if least_mtu else ""
         )
         if item is None:
-            yield failed(subject, "there is none of this name", expected, "rdma.nad-missing")
+            yield failed(subject, "no object has this name", expected, "rdma.nad-missing")
             continue
         said = definition_mtu(item)
         ok = not (said and least_mtu) or said >= least_mtu

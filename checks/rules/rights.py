@@ -43,7 +43,7 @@ class Right:
 
 
 OWN = "{namespace}"
-"""Stands for the name of the namespace of the run."""
+"""Placeholder for the namespace of the run."""
 
 
 def rights(verbs: str, resource: str, group: str = "", subresource: str = "", scope: str = "namespace") -> list[Right]:
@@ -62,19 +62,19 @@ RUN: tuple[Right, ...] = (
 """Without one of these the trial cannot run, or could not be cleaned up."""
 _CHANGE_JOBS = Right("patch", "jobs", "batch")
 LEASE, STATE, RESULTS = "seatrial-cron", "seatrial-state", "seatrial-results"
-"""The objects in which scheduled runs take turns, remember, and tell."""
+"""The objects of scheduled runs: lease, history and results."""
 CRON: tuple[Right, ...] = (
     *rights("create", "leases", "coordination.k8s.io"),
     *(Right(verb, "leases", "coordination.k8s.io", name=LEASE) for verb in ("get", "patch")),
     *(Right("patch", "configmaps", name=name) for name in (STATE, RESULTS)),
     *rights("create", "events"),
 )
-"""What a scheduled run needs besides; it creates the two ConfigMaps and reads them by the trial's own rights."""
+"""Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them by the trial's own rights."""
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
-"""What a kubelet's own configuration takes; as it opens the rest of its API too, nothing here grants it."""
+"""The permission to read a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
 HANG: tuple[Right, ...] = (
     *rights("get list", "pods"),
     *rights("get", "pods", subresource="log"),
@@ -139,7 +139,7 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
     "volcano-queues": (Right("get", "queues", "scheduling.volcano.sh", scope="cluster"),),
     "runtimes": (Right("get", "clustertrainingruntimes", "trainer.kubeflow.org", scope="cluster"),),
 }
-"""What a check may declare that it asks the API for. The questions before a run and `seatrial rbac` read this table."""
+"""API resources that a check may declare. The permission checks before a run and `seatrial rbac` read this table."""
 
 EXCESSIVE: tuple[Right, ...] = (
     # With one of these a tenant is none: it reads other tenants' credentials, or changes the machines of all.
@@ -148,7 +148,7 @@ EXCESSIVE: tuple[Right, ...] = (
     *rights("patch delete", "nodes", scope="cluster"),
     *rights("create", "clusterrolebindings", "rbac.authorization.k8s.io", scope="cluster"),
 )
-"""What a tenant must not be allowed to do."""
+"""Permissions that a tenant must not have."""
 
 
 def beyond_namespace(needs: Iterable[str]) -> str:
@@ -202,8 +202,8 @@ def ask(kube: Kube, rights: Iterable[Right]) -> list[tuple[Right, Allowed]]:
         return list(zip(rights, pool.map(one, rights), strict=True))
 
 
-ADVICE = "Grant it (seatrial rbac --cluster), or judge what a tenant sees (--tenant)."
-"""What to do about a right that only makes more visible."""
+ADVICE = "Grant it (seatrial rbac --cluster), or run as a tenant (--tenant)."
+"""Advice about a permission that only makes more visible."""
 
 
 def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:

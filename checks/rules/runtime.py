@@ -77,7 +77,7 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
 def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
     """Name what nvidia-smi always tells of a GPU and this rank does not, of what is judged."""
     if profile.gpu.product and not tell(trial, ["name"]):
-        return "the GPUs' model is not told"
+        return "the GPUs' model is unknown"
     return left_out(trial, rank, ("name", "mig") if profile.gpu.product else ("mig",))
 
 
@@ -106,9 +106,9 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     lost = bool(OFF_THE_BUS.search(str(why)))
     listed = bool(gpus and smi.get("listed")) and not lost
     if smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error")):
-        ok, observed = None, f"what became of {tool} is not told"
+        ok, observed = None, f"the result of {tool} is unknown"
     elif data.get("gpus") is None:
-        ok, observed = None, "which GPUs there are is not told"
+        ok, observed = None, "the GPUs of the pod are unknown"
     elif not smi.get("found") or (smi.get("exit") != 0 and not listed):
         fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
     elif not gpus and smi.get("error"):
@@ -224,7 +224,7 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     if not ok and most is not None and 0 < most <= size * 1.01:
         observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
     return compared(
-        subject, ok, observed, f"{asked / 2**30:.2f} GiB, as the pod asks for (profile, pod.shm)", "runtime.shm-small"
+        subject, ok, observed, f"{asked / 2**30:.2f} GiB, the pod's request (profile, pod.shm)", "runtime.shm-small"
     )
 
 

@@ -93,7 +93,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             why = pod.trouble or pod.phase or "no reason told"
             observed = f"{part}: {pod.namespace}/{pod.name} is not ready ({why})"
         else:
-            observed = f"{part}: no pod on this node, though there is one on others"
+            observed = f"{part}: no pod on this node, unlike on other nodes"
         return Finding(
             subject=node.name,
             ok=ok,

@@ -20,8 +20,8 @@ from .swept import Swept
 
 MOST_TEXT = 600
 APART = {
-    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels say what they are",
-    "sweep.plane": "each rail is as fast as the others",
+    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels explain them",
+    "sweep.plane": "all rails are equally fast",
     "sweep.noise": "tests of a kind differ by less than a fault does",
 }
 
@@ -39,12 +39,12 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
         observed=observed,
-        expected="the plan comes to its end",
+        expected="the plan is completed",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
     for node in dict.fromkeys((*swept.asked, *swept.left, *swept.misplaced)):
         if node in swept.misplaced:
-            expected = "results are of nodes on which a pod of the sweep runs, as the API server tells"
+            expected = "every result is from a node that runs a pod of the sweep, as the API server reports"
             yield unknown(node, swept.misplaced[node], expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
@@ -130,15 +130,15 @@ def _paths(swept: Swept) -> Finding:
             counted["passed" if PASS in grades else "unclear" if UNCLEAR in grades else "nothing"] += 1
     parts = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
     for name, text in (
-        ("explained", "failed or did not end, by what is named at fault"),
+        ("explained", "failed or did not end because of a named fault"),
         ("failed", "failed and are not decided"),
-        ("unclear", "are too slow to clear and too fast to accuse"),
+        ("unclear", "are too slow to clear and too fast to fail"),
         ("nothing", "measured nothing"),
     ):
         if counted[name]:
             parts.append(f"{counted[name]} {text}")
     open_ = counted["failed"] or counted["nothing"] or not (counted["passed"] or counted["explained"])
-    return proven("paths", not open_, "; ".join(parts), "each passes, or what is named at fault explains it")
+    return proven("paths", not open_, "; ".join(parts), "each passes, or a named fault explains it")
 
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
@@ -200,7 +200,7 @@ def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
     accuses = swept.section["rules"]["accuses"]
     parts, limits = [f"{value:g} GB/s; no floor for so many nodes"], []
     if level:
-        parts.append(f"{value / level:.2f} of what pairs reach")
+        parts.append(f"{value / level:.2f} of the pairs' bandwidth")
         limits.append(accuses * level)
     if floor:
         parts.append(f"the floor of pairs is {floor:g}")

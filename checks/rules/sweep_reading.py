@@ -213,7 +213,7 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
     if trial.analysis is not None:
         return trial.analysis.observed
     if evidence is None or not stages:
-        return f"the coordinator told nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
+        return f"the coordinator reported nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
     if evidence.missing:
         return f"{len(evidence.missing)} lines of the coordinator's log are missing"
     if evidence.problem:

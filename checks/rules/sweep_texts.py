@@ -17,7 +17,7 @@ from .findings import failed
 from .swept import Swept
 
 FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
-EXPECTED = "what the other nodes reach, and the profile's floor"
+EXPECTED = "the level of the other nodes, and the profile's floor"
 SHOWN = 8
 MOST_TEXT = 600
 
@@ -92,7 +92,7 @@ def slowed_of(hardware: SweptHardware) -> list[str]:
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
             labels = (("serial", gpu.get("serial")), ("UUID", gpu.get("uuid")))
             who = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
-            texts.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
+            texts.append(f"GPU {gpu.get('index', '?')}{who} was throttled by {reasons}{clock}")
     return texts[:SHOWN]
 
 
@@ -109,7 +109,7 @@ def notes(swept: Swept) -> Iterator[str]:
     yield f"proven: {names_of(swept.proven)}"
     yield from blame.notes
     for pair in blame.flaky:
-        yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
+        yield f"flaky, not counted as a fault: {' - '.join(pair)} failed and then passed"
     for node in swept.tested:
         for text in slowed_of(swept.hardware.get(node, {})):
             yield f"{node}: {text}"
@@ -123,7 +123,7 @@ def notes(swept: Swept) -> Iterator[str]:
         anew = names_of(swept.earlier.anew)
         yield f"tested anew, since their machines have started again after {swept.earlier}: {anew}"
     if cordon := dict.fromkeys(f["names"][0] for f in swept.section["findings"] if f["kind"] in ("node", "rail")):
-        yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
+        yield f"to keep other workloads off the nodes at fault: kubectl cordon {' '.join(cordon)}"
 
 
 def names_of(names: Sequence[str]) -> str:

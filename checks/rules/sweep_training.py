@@ -62,7 +62,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     for node in swept.tested:
         data = swept.training.get(node)
         if data is None:
-            yield unknown(node, "it told nothing of training steps", "the steps of its GPUs")
+            yield unknown(node, "it reported no training steps", "the steps of its GPUs")
         elif data.get("skipped"):
             yield unknown(node, f"the steps were not begun: {data['skipped']}")
         else:
@@ -92,7 +92,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     for node in swept.tested:
         pace = paces.get(node)
         if pace is None:
-            yield unknown(node, "no rank told of its steps", EXPECTED)
+            yield unknown(node, "no rank reported its steps", EXPECTED)
             continue
         slow = [finding for finding in by_node.get(node, ()) if finding.ok is False]
         rate = training_pace.rate(pace, asked, node) if asked.tflops is not None else None
@@ -158,7 +158,7 @@ def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
             f"{statistics.median(timed.values()):.1f} ms"
         )
         if asked.tflops is None:
-            yield "the profile has no floor (training.tflops): that all are slow alike would not be seen"
+            yield "the profile has no floor (training.tflops): a uniformly slow fleet would not be detected"
     yield from training_pace.notes(all_members, paces[0] if paces else None)
 
 

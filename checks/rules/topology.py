@@ -99,7 +99,7 @@ def asked_for(
     untold = undecided(nodes, zones, demand)
     told = ask(untold) if untold else {}
     if told is None:
-        objects = hidden or "no NodeResourceTopology object tells"
+        objects = hidden or "no NodeResourceTopology object reports it"
         return {**zones}, dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
     return with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
 
@@ -136,7 +136,7 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
     for node in nodes:
         known = zones.get(node)
         if known is None or not known.policy:
-            yield unknown(node, "no NodeResourceTopology tells this node's policy")
+            yield unknown(node, "no NodeResourceTopology reports this node's policy")
             continue
         why = refused(known, spec.extended)
         shape = ", ".join(f"{count} {name}" for name, count in spec.extended.items())
@@ -196,7 +196,7 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
         nearest = _nearest(data, trial, rank, profile) if data else {}
         if not nearest:
             why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
-            why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs beside cards"
+            why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs with NICs"
             yield unknown(node, str(why), expected)
             continue
         if lost := _unseen(data or {}, len(nearest), spec.gpus_per_node):
@@ -219,10 +219,10 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
         return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"
     if gpus < gpus_of_pod:
-        return f"the ways of {gpus} GPUs are told, and the pod has {gpus_of_pod}"
+        return f"the links of {gpus} GPUs are reported, but the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
     fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
-    return f"not the ways to all NICs are told of GPU {', '.join(fewer)}" if fewer else ""
+    return f"the links to some NICs are missing for GPU {', '.join(fewer)}" if fewer else ""
 
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
@@ -261,7 +261,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             )
             continue
         if len(own) < spec.gpus_per_node:
-            observed = f"{len(own)} GPUs are told, and the pod has {spec.gpus_per_node}"
+            observed = f"{len(own)} GPUs are reported, but the pod has {spec.gpus_per_node}"
             yield unknown(node, observed, "every GPU's place")
             continue
         unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
@@ -296,7 +296,7 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     switches = {rank: (stages(trial, rank).get(STAGE) or {}).get("acs") for rank in range(spec.nodes)}
     for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
-            observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"
+            observed = "ACS is unknown for some bridges" if bridges else "ACS is not reported, unlike on other nodes"
             yield unknown(place(trial, rank), observed)
             continue
         on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]

@@ -27,7 +27,7 @@ ENDS = 3
 FALLING = "finite at every step, and falling"
 JOB = "the training job"
 SHOWN = 8
-"""Ranks that a finding names besides its own."""
+"""Ranks that a finding names in addition to its own."""
 COMPARED = 3
 """GPUs of one kind from which on the majority's product is the right one."""
 
@@ -147,7 +147,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     for member in members:
         own_products = member.reported.get("products") or []
         made = [each for each in own_products if each.get("made")]
-        expected = "the same bits at every product, and as on the other GPUs of its kind"
+        expected = "bitwise identical products, equal to those of the other GPUs of its kind"
         if not made:
             why = "; ".join(str(each.get("why")) for each in own_products) or "none was made"
             yield unknown(member.name, f"no product: {why}", expected)
@@ -164,7 +164,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         if bad:
             observed = f"products of the same matrices differ: {', '.join(bad)}"
         elif other:
-            observed = f"every product is alike, and other than on most GPUs of its kind, in {', '.join(other)}"
+            observed = f"all products are equal, but differ from most GPUs of its kind in {', '.join(other)}"
         else:
             observed = f"{said}: all alike"
         doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
@@ -183,7 +183,7 @@ def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], 
     if not product.get("digest"):
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
-        return f"the {digests[key].total()} GPUs of its kind do not agree in {kind}, and no majority says who is right"
+        return f"the {digests[key].total()} GPUs of its kind disagree in {kind}, without a majority"
     gpus_of_name = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
     if digests[key].total() == 1 < gpus_of_name:
         return f"no other GPU of its name made the same product in {kind}: {', '.join(str(part) for part in key)}"
@@ -196,7 +196,7 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
     own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
     lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind].get("made"))]
-    return [f"none in {k}, which others of its kind have: {own[k].get('why') if k in own else '-'}" for k in lacking]
+    return [f"none in {k}, unlike other GPUs of its kind: {own[k].get('why') if k in own else '-'}" for k in lacking]
 
 
 def _alike(member: Member, product: Any) -> Alike:
@@ -281,7 +281,7 @@ def _falling(member: Member) -> Finding:
 
 def _path(losses_told: Sequence[float]) -> str:
     if len(losses_told) < 2 * ENDS:
-        return f"{len(losses_told)} losses were told"
+        return f"{len(losses_told)} losses were reported"
     return f"from {statistics.fmean(losses_told[:ENDS]):.3f} to {statistics.fmean(losses_told[-ENDS:]):.3f}"
 
 
@@ -308,7 +308,7 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
             stands = stood.get(member.name)
             if stands is None:
                 observed = (
-                    "no other rank of its kind to compare it with" if member.compute else "no times of steps were told"
+                    "no other rank of its kind to compare it with" if member.compute else "no step times were reported"
                 )
                 yield unknown(member.name, observed)
                 continue
@@ -325,7 +325,7 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
     if stands.slow:
         return failed(subject, observed, expected, fault)
     if not stands.conclusive:
-        observed += f"; the times waver too much to exclude that it is slower by {stragglers.TELLS:.0%}"
+        observed += f"; the times vary too much to exclude that it is slower by {stragglers.TELLS:.0%}"
     return proven(subject, stands.conclusive, observed, expected)
 
 

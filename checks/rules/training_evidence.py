@@ -22,9 +22,9 @@ from .findings import proven
 
 DEVICES = ("cuda", "cpu")
 SHARED = "ddp"
-"""The way of sharing that is judged; the other (FSDP2) is shown beside it."""
+"""The parallelism that is judged; the other (FSDP2) is only shown."""
 TIMED = nodetraining.MOST_TIMES // 2
-"""Times of steps that are told at least, of as many steps or more: a sweep's line leaves out less than half of 40."""
+"""The least number of reported step times, of as many steps or more: a sweep's line leaves out less than half of 40."""
 
 
 def shared(rank: TrainingRank) -> TrainingMode:
@@ -44,10 +44,10 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
-        who = "one says" if present - expected else "nobody says"
+        who = "one reports to be" if present - expected else "none reports to be"
         return (
-            f"{len(reported)} ranks told of steps, and not ranks {first} to {first + own - 1} of {world}, each once: "
-            f"{who} that it is rank {rank}, number {local} here, of {ranks}"
+            f"{len(reported)} ranks reported steps, instead of ranks {first} to {first + own - 1} of {world}, each once: "
+            f"{who} rank {rank}, number {local} here, of {ranks}"
         )
     buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
     if twice := [bus for bus, count in buses.items() if count > 1]:
@@ -58,7 +58,7 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
     for each in reported:
         counts = [len(times(series)) for series in (shared(each).get("step_ms"), each.get("compute_ms"))]
         if min(counts) < min(shared(each).get("steps") or 0, TIMED):
-            return f"rank {each.get('rank')} tells the times of {counts[0]} steps, and of {counts[1]} alone"
+            return f"rank {each.get('rank')} reports the times of {counts[0]} steps, and of {counts[1]} alone"
     return differing(reported)
 
 
@@ -74,7 +74,7 @@ def differing(ranks: Iterable[TrainingRank]) -> str:
         try:
             counted = model.flops(model.Shape(**{size: sizes[size] for size in model.Shape._fields}))
         except (KeyError, TypeError):
-            return "its ranks do not tell the sizes of their model"
+            return "its ranks do not report the sizes of their model"
         if counted != each.get("flops") or counted <= 0:
             return f"its ranks count {each.get('flops')} operations a step, and their model takes {counted:g}"
     return ""

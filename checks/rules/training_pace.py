@@ -105,7 +105,7 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
     )
     ok: bool | None = pace.exposed <= limit
     if pace.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
-        ok, observed = None, f"{observed}; how long the gradients take alone is not told"
+        ok, observed = None, f"{observed}; the time of the gradients alone is unknown"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 
 

@@ -20,7 +20,7 @@ from ..profiles.trial import COMMAND
 from .collectives import NOTHING_SHOWN, analysed, by_node, logged, shows_nothing, subject_of
 from .findings import compared, failed, passed, proven, unknown
 
-NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
+NO_PROFILE = "no profile: the requirements of this cluster's fabric are unknown (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
 GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
 JUDGED = frozenset(
@@ -40,7 +40,7 @@ JUDGED = frozenset(
         "nccl.log-truncated",
     }
 )
-"""Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
+"""Faults with a dedicated check; nccl.other judges all other faults of the analyzer."""
 
 
 def _fault_findings(

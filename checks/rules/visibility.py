@@ -21,8 +21,8 @@ def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Laun
     """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(
-            f"{nodes} of {spec.nodes} nodes are there; the others come on demand (profile, "
-            "launch.nodes_on_demand), and the trial asks for them",
+            f"{nodes} of {spec.nodes} nodes exist; the others are created on demand (profile, "
+            "launch.nodes_on_demand) by the trial",
             waived=True,
         )
 
@@ -30,5 +30,5 @@ def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Laun
 def require_listed(evidence: Evidence, listing: Listing, what: str) -> Listing:
     """Return the listing; end the check as unknown where our rights did not show it to us."""
     if listing.hidden:
-        evidence.unknown(f"{what} are not seen: {listing.hidden}. {ADVICE}")
+        evidence.unknown(f"{what} cannot be read: {listing.hidden}. {ADVICE}")
     return listing

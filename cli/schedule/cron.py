@@ -50,12 +50,12 @@ RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.spec.new_run_id makes, and nothing that a user would call a folder."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
-a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. What is remembered
-lives in the ConfigMap seatrial-state, the results in seatrial-results and in DIR. All further options are those of
+a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. The history
+is in the ConfigMap seatrial-state, the results in seatrial-results and in DIR. All further options are those of
 seatrial accept."""
 EPILOG = """\
-Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
-something failed for the first time that only counts when it fails again."""
+Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also if another scheduled run is in progress, or if
+a check failed for the first time, which counts only when it fails again."""
 
 EXAMPLES = (
     "seatrial cron --profile h100-ib --every 168 --out /results",
@@ -69,7 +69,7 @@ def parser() -> Parser:
         prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, fromfile_prefix_chars="@"
     )  # @FILE: one option a line
     made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
-    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
+    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="the requirements on this cluster")
     made.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
     made.add_argument(
         "--every", metavar="HOURS", type=float, default=168.0, help="test a node again after (default: 168)"
@@ -171,7 +171,7 @@ class ScheduledRun:
         verdict, final = node_history.conclude(before, after, record)
         if verdict == "go" != record["verdict"]:
             shown = ", ".join(node_history.shown_before(before, record))
-            others = "what failed says only that others use the GPUs: it does not count"
+            others = "the only failure is that all GPUs are in use: it does not count"
             self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
@@ -217,7 +217,7 @@ class ScheduledRun:
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
             if self.options.sweep:
-                why = "the nodes are not seen: which of them are idle and due for a sweep nobody knows"
+                why = "the nodes cannot be listed: idle and due nodes are unknown"
                 return node_history.Choice((), why), state
             return node_history.choose_unseen(state, now=time.time(), every_s=due_s), state
         idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
@@ -350,7 +350,7 @@ class ScheduledRun:
         try:
             event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
         except Forbidden:
-            print("seatrial cron: no right to create events: the verdict is told here only", file=sys.stderr)
+            print("seatrial cron: no permission to create events: the verdict is printed here only", file=sys.stderr)
         except ClusterError as error:
             print(f"seatrial cron: the event could not be recorded: {error}", file=sys.stderr)
 

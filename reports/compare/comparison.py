@@ -263,7 +263,7 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
             values = figure(was), figure(now)
             shown = f"{values[0]} {rate.unit}", f"{values[1]}, {percent(change_of(*values))}"
-            note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
+            note = "repeat it: these runs cannot distinguish this from noise" if worse is None else ""
             yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=shown[0], after=shown[1], note=note)
 
 

@@ -197,7 +197,7 @@ def _split(rows: Rows) -> tuple[Rows, Rows]:
 def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
-        note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
+        note = "not measured on both sides: different nodes, different rows, or a trial that ended earlier"
         return BandwidthRow(group=group, kind="unclear", told_before=_as_text(old), told_after=_as_text(new), note=note)
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":

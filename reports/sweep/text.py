@@ -33,7 +33,7 @@ def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
     if suspects:
-        yield f"Suspect, neither proven nor blamed: {_named([f'{name} ({why})' for name, why in suspects.items()], 4)}"
+        yield f"Suspect, neither proven nor at fault: {_named([f'{name} ({why})' for name, why in suspects.items()], 4)}"
     if not_tested:
         yield f"Not proven: {_named([f'{name} ({why})' for name, why in not_tested.items()], 4)}"
     if bad := cordon(sweep):

@@ -194,5 +194,5 @@ def test_a_slow_first_repetition_is_told(jobs, h100):
     table = jobs["ring"]["tables"][0]
     facts = {"first_us": {str(2**33): 9000.0, str(2**32): 1.2, str(2**20): 9000.0, "x": None}}
     said = [text for text in notes("ring", jobs["ring"], table, h100, facts) if "first repetition" in text]
-    assert said == ["the first repetition of 8G took 9.0 ms, 9000.0 times the others"]
+    assert said == ["the first repetition of 8G took 9.0 ms, 9000.0 times the other repetitions"]
     assert not [t for t in notes(NODE, jobs["ring"], table, h100, None) if "first" in t or "wire" in t]

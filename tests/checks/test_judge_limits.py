@@ -161,7 +161,7 @@ def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial)
     runtimes[1]["driver"] = None
     runtimes[1]["gpus"][2]["throttle"] = runtimes[1]["gpus"][5]["throttle"] = None
     assert left_out(trial, 0, keys) == ""
-    assert left_out(trial, 1, keys) == "not told, as others do: driver; throttle of GPU 2, 5"
+    assert left_out(trial, 1, keys) == "not reported, unlike on other nodes: driver; throttle of GPU 2, 5"
     for runtime in runtimes:
         runtime["driver"] = None
         for gpu in runtime["gpus"][1:]:
@@ -306,7 +306,7 @@ def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, s
     assert next(iter(error_findings(world, spec))).ok is True
     world.evidence[0].stages["rdma"]["devices"] = []
     found = next(iter(error_findings(world, spec)))
-    assert (found.ok, found.observed.endswith("; the pod's NICs are not told")) == (None, True)
+    assert (found.ok, found.observed.endswith("; the pod's NICs are unknown")) == (None, True)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(conf
     assert "manifest.no-rdma" in said and "every GPU node offers rdma/hca_shared_devices_a" in said
     assert main(["explain", "--kubeconfig", config, "job/bare"]) == 1
     said = capsys.readouterr().out
-    assert "What the pod template lacks" in said
+    assert "Missing in the pod template" in said
     assert "manifest.no-rdma: the log shows sockets; the pod asks for no RDMA device" in said
 
 
