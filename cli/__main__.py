@@ -63,7 +63,7 @@ shows the version. To start:
 def suite() -> Path:
     """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
     here = Path(__file__).resolve().parent
-    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py beside seatrial/checks/
+    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py next to seatrial/checks/
         return here
     spec = find_spec("checks")  # a clone, or an editable install of one
     if spec is None or not spec.submodule_search_locations:
@@ -200,7 +200,7 @@ def sweep(arguments: Sequence[str]) -> int:
 
 
 def plans(arguments: Sequence[str]) -> bool:
-    """Say whether `seatrial sweep` is asked for its plan, or its help, only."""
+    """Return whether `seatrial sweep` is requested its plan, or its help, only."""
     return bool({"--plan", "-h", "--help"} & set(arguments))
 
 

@@ -1,4 +1,4 @@
-"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node beside nodes that are known to be good.
+"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node next to nodes that are known to be good.
 
 Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
 does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,
@@ -91,7 +91,9 @@ def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
     if not new:
         return Pairing(why="no idle node matches --nodes: there is nothing to try")
     if len(good) < need - 1:
-        return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} are needed as partners of the upgraded one")
+        return Pairing(
+            why=f"{len(good)} idle nodes match --partner; {need - 1} are needed as partners of the upgraded one"
+        )
     trial = (new[0], *good[: need - 1])
     if len(good) < need:
         why = "they cannot be tested with each other, and a failure could not be attributed"
@@ -105,7 +107,7 @@ class Able:
 
     idle: list[str]
     hosts: dict[str, str]  # node -> its label kubernetes.io/hostname
-    broken: list[str]  # not Ready, or fewer GPUs than a pod asks for: the trial says so; not busy, cordoned or tainted
+    broken: list[str]  # not Ready, or fewer GPUs than a pod requests: the trial says so; not busy, cordoned or tainted
 
 
 def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:

@@ -21,11 +21,7 @@ def parser() -> Parser:
     made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES)
     made.add_cluster_options()
     made.add_argument("--run", metavar="ID", help="only objects of this run")
-    made.add_argument(
-        "--all",
-        action="store_true",
-        help="also objects of runs in progress, possibly of other users",
-    )
+    made.add_argument("--all", action="store_true", help="also objects of runs in progress, possibly of other users")
     made.add_argument("--dry-run", action="store_true", help="list the objects without deleting them")
     return made
 

@@ -192,7 +192,7 @@ def _tell_github(jobs: list[JobDocument]) -> None:
 
 @dataclass(slots=True)
 class _Workload:
-    """The workload of the cluster that the user named, if one: its logs, and what it shows beside them."""
+    """The workload of the cluster that the user named, if one: its logs, and what it shows next to them."""
 
     options: argparse.Namespace
     evidence: HangEvidence

@@ -141,7 +141,7 @@ def _texts(fault: Fault) -> Iterator[str]:
 
 
 def _synonyms() -> dict[str, list[str]]:
-    """Return what else people call faults: a word in lower case, and the ids that it stands for."""
+    """Return what else people call faults: a word in lower case, and the ids that it represents."""
     return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))
 
 
@@ -163,9 +163,7 @@ def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Name
     parser = Parser(prog=f"seatrial {kind}s", description=said, examples=examples)
     parser.add_argument("words", nargs="*", metavar="ID|FAMILY|WORD" + ("|FILE" if kind == "check" else ""))
     if kind == "fault":
-        parser.add_argument(
-            "--lint", metavar="FILE|DIR", help="check a file of your own faults, and exit"
-        )
+        parser.add_argument("--lint", metavar="FILE|DIR", help="check a file of your own faults, and exit")
     return parser.parse_args(list(arguments))
 
 
@@ -195,7 +193,7 @@ def _print_entries(
 
 
 def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the entries that hold a word that begins so, by their ids first, then those that it stands for."""
+    """Return the entries that hold a word that begins so, by their ids first, then those that it represents."""
     if re.search(r"\w", word) is None:
         return []
     begins = re.compile(rf"(?<![a-z0-9]){re.escape(word.casefold())}")
@@ -206,7 +204,7 @@ def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[
 
 
 def _alike(word: str, other: str) -> bool:
-    """Say whether one word is the other, its plural, or at least four letters of its beginning."""
+    """Return whether one word is the other, its plural, or at least four letters of its beginning."""
     return word in (other, other + "s") or (len(word) >= SHORTEST and other.startswith(word))
 
 
@@ -214,7 +212,7 @@ SHORTEST = 4
 
 
 def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
-    """Say that nothing is called so; of an id whose family is right the nearest: letters alone suggest nothing."""
+    """Report that nothing is called so; of an id whose family is right the nearest: letters alone suggest nothing."""
     family, _, rest = word.casefold().partition(".")
     near = _nearest(rest, [name.partition(".")[2] for name in known if name.partition(".")[0] == family])
     nearest = " or ".join(f"{family}.{name}" for name in near)

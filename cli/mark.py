@@ -89,7 +89,7 @@ GONE = " (it joined or came back after the run had ended, or does not exist)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
-    """Say why a record must mark nothing; '' where it may. What is forgotten may be old, and of a partial run."""
+    """Explain why a record must mark nothing; '' where it may. What is forgotten may be old, and of a partial run."""
     cluster = record.get("cluster") or {}
     ca = str(cluster.get("ca") or "")
     same = ca == kube.authority if ca and kube.authority else cluster.get("server") == kube.server
@@ -101,7 +101,7 @@ def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget
 
 
 def _untimely(record: Record, earlier: Record | None) -> str:
-    """Say why a record is no word about its nodes now."""
+    """Explain why a record is no word about its nodes now."""
     if record.get("scope") != "full":
         return "the run was a partial one"
     if record["verdict"] == Verdict.GO != run_of(record).verdict:
@@ -119,7 +119,7 @@ def _untimely(record: Record, earlier: Record | None) -> str:
 
 
 def _cut(record: Record) -> str:
-    """Say which checks of a full run a record lacks: what it does not say may be what speaks against the node."""
+    """Say which checks of a full run a record lacks: what it does not say may be what reports against the node."""
     there = {check["id"] for check in record["checks"]}
     cut = [name for name in declared_checks(["--sweep"] if record["sweep"] else []) if name not in there]
     few = ", ".join(cut[:3])

@@ -1,6 +1,6 @@
 """The logs that job/NAME means: every container's of every pod, and of those that died before.
 
-A container that was restarted keeps the log of its last life: that is where a crash is told. Containers that say
+A container that was restarted keeps the log of its last life: that is where a crash is reported. Containers that say
 nothing of NCCL (proxies, syncers) are read like the others and left out of the answer, unless none says anything.
 """
 

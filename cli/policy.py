@@ -42,10 +42,7 @@ def parser() -> Parser:
     source = made.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training here")
     source.add_argument(
-        "--record",
-        metavar="DIR|report.json",
-        type=Path,
-        help="an accepted run: the proven requests of its pods",
+        "--record", metavar="DIR|report.json", type=Path, help="an accepted run: the proven requests of its pods"
     )
     made.add_argument(
         "--namespace",
@@ -83,7 +80,7 @@ def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
     if "pod" in trial:
         spec = spec_of_record(trial["pod"], image=trial.get("image", ""), namespace=_named(namespace))
         return f"run {run}", spec
-    # Records of earlier versions name the profile only; another of that name asks for something else.
+    # Records of earlier versions name the profile only; another of that name requests something else.
     profile = str(record["profile"])
     if profile not in profile_names() or load_profile(profile).digest != record["profile_digest"]:
         raise RecordError(f"the record of run {run} does not contain its pods' requests: name the profile, --profile")

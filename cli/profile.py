@@ -143,7 +143,7 @@ def _networks(kube: Kube) -> tuple[list[str], str]:
 
 
 def capture(options: argparse.Namespace) -> int:
-    """Print the baseline that an accepted run stands for."""
+    """Print the baseline that an accepted run represents."""
     if not 0 <= options.slack < 100:
         raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
     record = read_json(options.record)

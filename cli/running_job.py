@@ -1,8 +1,8 @@
-"""What a running job shows beside its logs: pods and nodes, what happened around it, NCCL RAS, Flight Recorder dumps.
+"""What a running job shows next to its logs: pods and nodes, what happened around it, NCCL RAS, Flight Recorder dumps.
 
 Events of its pods and nodes, the nodes' conditions and words in its logs tell what happened in its time. One exec into
 one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said with the right
-that is missing, and the rest goes on.
+that is missing, and the rest continues.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
 
 
 def _refused(kube: Kube, verb: str, resource: str) -> str:
-    """Say that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
+    """Report that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
     try:
         kube.require(verb, resource, namespace="")
     except ClusterError as error:
@@ -101,7 +101,7 @@ SAMPLES, PAUSE_S = 3, 5.0
 _EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python
 MOST_DUMP_BYTES = 256 << 20
 _DUMP_SETTINGS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
-# What the image has: Python speaks the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
+# What the image has: Python reports the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
 _SHELL = """
 for python in python3 /opt/conda/bin/python3 /usr/bin/python3; do
   command -v "$python" >/dev/null 2>&1 && exec "$python" -IB -c 'import sys; exec(sys.stdin.buffer.read(%d))'
@@ -158,7 +158,7 @@ def tail(kube: Kube, pod: str, container: str, lines: int = 400, *, timestamps: 
 
 # -- pods and nodes ----------------------------------------------------------------------------------------------------
 def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
-    """Yield the job's pods; with ``more`` their events and nodes are asked for."""
+    """Yield the job's pods; with ``more`` their events and nodes are requested."""
     events = _events(kube, evidence) if more else []
     nodes = _nodes(kube, pods, evidence) if more else {}
     for pod in pods:
@@ -248,7 +248,7 @@ def _running(pod: Unstructured) -> bool:
 
 
 def _container(pod: Unstructured) -> str:
-    """Return the running container that holds the job: the one that asks for GPUs, else the first."""
+    """Return the running container that holds the job: the one that requests GPUs, else the first."""
     running = {
         str(entry.get("name"))
         for entry in as_list(as_map(pod.get("status")).get("containerStatuses"))
@@ -353,7 +353,7 @@ def _right(kube: Kube, error: ClusterError) -> str:
     what, verbs = ("events", "list") if "/events" in where else ("pods/exec", "get,create")
     space = f"-n {kube.namespace}"
     return (
-        f"no permission to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; an administrator grants it by: kubectl"
+        f"no permission to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; grant it by: kubectl"
         f" create role seatrial-hang {space} --verb={verbs} --resource={what} && kubectl create rolebinding"
         f" seatrial-hang {space} --role=seatrial-hang {subject} (seatrial rbac --hang prints all that explain can use)"
     )

@@ -11,7 +11,7 @@ REPORT = "report"
 
 
 def _reported() -> bool:
-    """Say whether there is the record of a run on a real cluster; that of a demo is nothing to go on from."""
+    """Return whether there is the record of a run on a real cluster; that of a demo is nothing to continue from."""
     try:
         record = json.loads((Path(REPORT) / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

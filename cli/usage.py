@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def refuse(command: str, why: object, code: int = USAGE) -> int:
-    """Say in one line on standard error why a command does not go on, and return its exit code."""
+    """Say in one line on standard error why a command does not continue, and return its exit code."""
     print(f"seatrial {command}: {why}", file=sys.stderr)
     return code
 
@@ -84,7 +84,7 @@ def connect(options: argparse.Namespace) -> Kube:
 
 
 def own_program() -> tuple[list[str], dict[str, str]]:
-    """Return the start of a command line that runs this program in a process of its own, and its environment."""
+    """Return the start of a command line that runs this program in its own process, and its environment."""
     root = Path(__file__).resolve().parent.parent
     wheel = (root / "__main__.py").is_file()
     paths = [str(root.parent if wheel else root), os.environ.get("PYTHONPATH")]

@@ -114,7 +114,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
 
 
 def _asks_for_more(job: Job) -> bool:
-    """Say whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
+    """Return whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
     too_little = job["verdict"] == "inconclusive" and not job["causes"] and "late_ranks" not in job
     return too_little and bool(job["advice"])
 
@@ -306,7 +306,7 @@ def _notes(table: Table) -> Iterator[str]:
 
 
 def _references(table: Table) -> Iterator[str]:
-    """Yield how the numbers compare with the wires and, where a profile was named, with what the platform gives."""
+    """Yield how the numbers compare with the links and, where a profile was named, with what the platform gives."""
     wire = table.get("wire")
     if wire and wire["node_gbps"] is not None:
         rail = f", {wire['rail_gbit_s']:g} Gb/s a rail" if wire["rail_gbit_s"] else ""

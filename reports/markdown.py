@@ -71,7 +71,7 @@ def workflow_commands(record: Record) -> Iterable[str]:
 
 
 def _proven(summary: Summary) -> Iterable[str]:
-    """Yield the bandwidths beside their floors, then what else was proven, in words."""
+    """Yield the bandwidths next to their floors, then what else was proven, in words."""
     if summary.measured:
         rows = [
             (

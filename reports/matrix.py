@@ -15,7 +15,7 @@ ROWS, FINDINGS = 200, 20
 NAMES = 2000
 """Names of nodes that share a row; the record has all of them."""
 FEW = 16
-"""Nodes up to which each has a row of its own, whatever was found."""
+"""Nodes up to which each has its own row, whatever was found."""
 CLASSES = {False: "f", None: "u", True: "p"}  # of page.css: failed, not clear, passed
 WORST_LAST = "npuf"  # a check that failed outweighs all
 _WORD = re.compile(r"[^\s(),:;]+")
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     total: int
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return self.total > 0
 
 

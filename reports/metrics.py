@@ -96,7 +96,9 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
     )
     namespace = record["cluster"].get("namespace", "")
     about.labels(record["profile"] or "", record["scope"], namespace, str(record["simulated"]).lower()).set(1)
-    verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the other verdicts.", ("verdict",))
+    verdict = made.gauge(
+        "seatrial_run_verdict", "1 for the verdict of the run, 0 for the other verdicts.", ("verdict",)
+    )
     made.fill(verdict, {(name,): float(record["verdict"] == name) for name in Verdict})
     made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record["seconds"])
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))

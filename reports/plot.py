@@ -1,4 +1,4 @@
-"""Bandwidth over message size as inline SVG: no script, no library, a picture beside the table.
+"""Bandwidth over message size as inline SVG: no script, no library, a picture next to the table.
 
 Curves of one scale share a panel, so that the small ones are no flat lines; a panel is as wide as a telephone.
 """
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
 LINE = 30
 """Pixels between the labels at the ends of two curves."""
 SCALE = 0.5
-"""A curve whose highest point is below this share of a panel's has a panel of its own."""
+"""A curve whose highest point is below this share of a panel's has its own panel."""
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
 BEFORE = ", before"

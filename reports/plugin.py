@@ -102,7 +102,7 @@ class Renderers:
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
-                if self.folder is not None:  # what was written before the clean-up must not say go beside it
+                if self.folder is not None:  # what was written before the clean-up must not say go next to it
                     with contextlib.suppress(OSError):
                         (self.folder / "report.json").unlink(missing_ok=True)
                 self.folder = None  # there is nothing to point at
@@ -143,7 +143,7 @@ class Renderers:
                 self._terminal.write_line(command)
 
     def _push(self, run: Run) -> None:
-        """Push the metrics where that is asked for; a gateway that is down changes no verdict."""
+        """Push the metrics where that is requested; a gateway that is down changes no verdict."""
         url = self.config.getoption("--push", None)
         if not url:
             return

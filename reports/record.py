@@ -43,7 +43,7 @@ def worst(verdicts: Iterable[str]) -> Verdict:
 
 
 NOT_JUDGED = "not judged: blocked by "
-"""How the finding begins that stands for a node or pair on which a check did not judge."""
+"""How the finding begins that represents a node or pair on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ class CheckResult:
 
 
 def is_withheld(ok: bool | None, observed: str) -> bool:
-    """Tell whether a finding stands for what was not judged, because of what did not pass there before."""
+    """Return whether a finding represents what was not judged, because of what did not pass there before."""
     return ok is None and observed.startswith(NOT_JUDGED)
 
 
 def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
-    """Say how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
+    """Return how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
     kinds = Counter(
         "as expected" if ok else "not judged" if is_withheld(ok, observed) else "more" for ok, observed in findings
     )
@@ -145,7 +145,7 @@ def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
 
 
 def goes_on(trial: RecordedTrial) -> str:
-    """Say that a detached trial goes on, and how it is judged; '' of any other."""
+    """Report that a detached trial continues, and how it is judged; '' of any other."""
     if not trial.get("attach"):
         return ""
     kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
@@ -174,9 +174,9 @@ class Run:
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
     intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # of what each node ran on its own, by node
-    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was held against
+    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was compared with
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
-    cpu_only: bool = False  # a trial on CPUs: it says nothing of GPUs and their fabric
+    cpu_only: bool = False  # a trial on CPUs: it does not describe GPUs and their fabric
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
     bom: dict[str, object] = field(default_factory=dict)  # what is installed, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
@@ -187,7 +187,7 @@ class Run:
     checkpoint: RecordedCheckpoint | None = None  # what a checkpoint of all ranks measured, and its states
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
-    failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not told
+    failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not reported
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
 
@@ -211,7 +211,7 @@ class Run:
 
     @property
     def goes_on(self) -> str:
-        """Say of a detached trial that it goes on, and how it is judged; '' where no trial was detached."""
+        """Describe a detached trial and how to judge it; '' if none was detached."""
         return goes_on(self.trial)
 
     @property
@@ -432,7 +432,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def run_of(record: Record) -> Run:
-    """Return as much of the run as decides its verdict: outcomes, scope, what was required, asked for and tried."""
+    """Return as much of the run as decides its verdict: outcomes, scope, what was required, requested and tried."""
     return Run(
         scope=record["scope"],
         required=tuple(record["required"]),

@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 
 class RecordedFinding(TypedDict):
-    """One observation about one subject; ``ok`` is null where it could not be told."""
+    """One observation about one subject; ``ok`` is null where it could not be determined."""
 
     subject: str
     ok: bool | None
@@ -127,7 +127,7 @@ class RecordedJob(TypedDict):
 
 
 class RecordedFloor(TypedDict):
-    """What a collective was held against: GB/s at a message size, and where that number is from."""
+    """What a collective was compared with: GB/s at a message size, and where that number is from."""
 
     size_bytes: int
     busbw_gbps: float
@@ -165,7 +165,7 @@ class RecordedSpan(TypedDict):
 
 
 class RecordedPod(TypedDict):
-    """What each pod of the trial asked for besides cpu and memory; networks are annotations, a queue is KIND:NAME."""
+    """What each pod of the trial requested besides cpu and memory; networks are annotations, a queue is KIND:NAME."""
 
     gpu_resource: str
     gpus: int

@@ -1,4 +1,4 @@
-"""Where a pytest session keeps its record; a module of its own, since who only reads records does without pytest."""
+"""Where a pytest session keeps its record; its own module, since who only reads records does without pytest."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BANDWIDTH = {
     "nccl.bandwidth-alltoall": "all_to_all",
     "nccl.bandwidth-node": "inside a node",
 }
-"""The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
+"""The checks that hold a bus bandwidth against a floor, in the order in which they are reported."""
 NOTED = ("nodes.gpu", "stack.upgrade")
 """Checks whose notes belong with the number of nodes: which were left out, and which will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
@@ -61,7 +61,7 @@ class Deciding:
 
 
 class Measured(NamedTuple):
-    """A bus bandwidth beside its floor, as its check shows them; the slowest, where there are several."""
+    """A bus bandwidth next to its floor, as its check shows them; the slowest, where there are several."""
 
     label: str
     value: str  # as reported, in ``unit``
@@ -90,7 +90,7 @@ class Summary:
     proven: Sequence[tuple[str, str]]  # (what, with which numbers)
     measured: Sequence[Measured]  # of ``proven`` the bandwidths, in their parts
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
-    untried: str  # what a trial leaves out unless it is told where to look; '' where it was
+    untried: str  # what a trial leaves out unless it is reported where to look; '' where it was
     exit_code: int
     seconds: float
     simulated: bool
@@ -191,7 +191,7 @@ def _without_check(record: Record) -> str:
 
 
 def _deciding(check: RecordedCheck, covered: Coverage) -> str:
-    """Say of one check whom it accuses, and of what."""
+    """Summarise the failed subjects of one check, and their faults."""
     first, alike = _first(check)
     if first is None:
         return f"{check['id']}: {check['reason'] or check['title']}"
@@ -313,7 +313,7 @@ def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
-    """Say how many GPUs took part, of which model, with which driver and NCCL."""
+    """Return how many GPUs took part, of which model, with which driver and NCCL."""
     if ranks := passed.get("nccl.ranks"):
         bom = record["bom"].get("trial")
         parts = bom if isinstance(bom, dict) else {}
@@ -397,7 +397,7 @@ def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[
     """
     roots: dict[str, tuple[str, ...]] = {}
     judged: set[str] = set()
-    for check_id, outcome, blocked_by in checks:  # what a check requires stands before it
+    for check_id, outcome, blocked_by in checks:  # what a check requires precedes it
         judged.add(check_id)
         if outcome == Outcome.BLOCKED:
             causes = [root for name in blocked_by for root in roots.get(name, (name,))]

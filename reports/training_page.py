@@ -24,7 +24,7 @@ def own_tflops(steps: RecordedTraining, compute_ms: float | None) -> float | Non
 
 
 def slowest_first(steps: RecordedTraining) -> list[tuple[str, float | None]]:
-    """Return every GPU by name with its own TFLOP/s, the slowest first; what told nothing stands before all."""
+    """Return every GPU by name with its own TFLOP/s, the slowest first; what told nothing precedes all."""
     ordered = [
         (f"{rank.get('node', '')} GPU {rank.get('gpu', '')}", own_tflops(steps, rank.get("compute_ms")))
         for rank in steps.get("ranks", ())

@@ -1,4 +1,4 @@
-"""A run that is left to the cluster, and taken up by another process: what it leaves, and how it goes on.
+"""A run that is left to the cluster, and taken up by another process: what it leaves, and how it continues.
 
 What preflight found stays as it was found; the checks that are left judge the trial as the run would have.
 """
@@ -53,7 +53,7 @@ class GivenOptions(TypedDict, total=False):
 
 
 class LeftDocument(TypedDict, total=False):
-    """What a run leaves for who goes on with it: checks that remain, nodes that a finding may name, its record."""
+    """What a run leaves for who continues with it: checks that remain, nodes that a finding may name, its record."""
 
     seatrial: str
     options: GivenOptions
@@ -66,7 +66,7 @@ _check = cache(lambda: checker(LeftDocument))
 
 
 def left_behind(session: Session) -> str:
-    """Return what another process needs to go on with this run, packed; '' where that is too much."""
+    """Return what another process needs to continue with this run, packed; '' where that is too much."""
     done = {result.id for result in session.run.results}
     given = {name: getattr(session.options, name) for name in GivenOptions.__annotations__}
     document: LeftDocument = {
@@ -154,7 +154,7 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
 
 
 def same_trial(session: Session, spec: TrialSpec) -> str:
-    """Say why the trial under way is not the one that this run would start; '' where it is."""
+    """Explain why the trial under way is not the one that this run would start; '' where it is."""
     differing = differences(session.begun, spec) if session.begun else ""
     return f"{spec.job_name} differs from the trial of these options ({differing})" if differing else ""
 

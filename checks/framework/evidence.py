@@ -68,7 +68,7 @@ class Evidence:
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
-        """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
+        """Add a finding; ``ok=None`` means undetermined. The fault is kept only where it is not ok."""
         subject = _text(subject)
         if subject in self._places:
             return

@@ -11,7 +11,7 @@ _OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 
 
 def failure_of(analysis: FailureAnalysis) -> str:
-    """Return the failure class that the launcher's analysis of a job stands for; of a disruption it is unknown."""
+    """Return the failure class that the launcher's analysis of a job represents; of a disruption it is unknown."""
     return UNKNOWN if analysis.disrupted else _OF_JOBS.get(analysis.err_class or "", UNKNOWN)
 
 

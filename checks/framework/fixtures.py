@@ -1,4 +1,4 @@
-"""The fixtures that a check asks for: the facts of a run, each read once, when the first check needs it."""
+"""The fixtures that a check requests: the facts of a run, each read once, when the first check needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reports.schema import RecordedSweep
 
 @pytest.fixture(scope="session")
 def seatrial(request: pytest.FixtureRequest) -> Session:
-    """The session of this run; what a check needs of it has a fixture of its own."""
+    """The session of this run; what a check needs of it has its own fixture."""
     return request.config.stash[SESSION]
 
 
@@ -188,7 +188,7 @@ def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureR
 
 @pytest.fixture(scope="session")
 def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
-    """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
+    """The claims and StorageClasses that the profile names; classes are not a tenant's to request."""
     from jobs.cluster.facts.claims import read  # noqa: PLC0415 -- collection stays light
 
     asked = profile.storage
@@ -223,7 +223,7 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
 
 
 def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] | None = None) -> Launcher:
-    """Return a launcher that keeps the logs of what it runs, and records it where that is asked for.
+    """Return a launcher that keeps the logs of what it runs, and records it where that is requested.
 
     ``room`` tells after an interruption whether there is room for another attempt.
     """

@@ -61,7 +61,7 @@ class Options:
     training: bool = False
     soak_s: int = 0
     detach: bool = False
-    attach: str = ""  # the job of a run to go on with: `seatrial job attach`
+    attach: str = ""  # the job of a run to continue with: `seatrial job attach`
 
     @property
     def scenario(self) -> str | None:
@@ -136,7 +136,7 @@ def read_options(config: pytest.Config) -> Options:
     Raises pytest.UsageError for options that contradict each other or say nothing.
     """
     get = config.getoption
-    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report in vain
+    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report without success
         raise pytest.UsageError("--out needs the name of a folder")
     derived = _derived(get, config.invocation_params.dir)
     typed = [field.name for field in fields(Options) if field.name not in derived]

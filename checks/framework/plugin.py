@@ -218,7 +218,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     config.stash[ENDING].check()
     if session.testsfailed and not config.option.continue_on_collection_errors:
-        return None  # pytest refuses to go on after an error of collection: nothing is started for it
+        return None  # pytest refuses to continue after an error of collection: nothing is started for it
     progress = Progress(config)
     config.add_cleanup(progress.close)
     config.pluginmanager.register(progress, "seatrial-progress")
@@ -407,7 +407,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
-    """Return nodes for a command beside the subject of a finding.
+    """Return nodes for a command next to the subject of a finding.
 
     For a leaf's uplink they are two behind it and two that are not.
     """

@@ -131,7 +131,7 @@ def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool, cpus: bo
 
 
 def asks_for_trial(config: pytest.Config) -> bool:
-    """Say whether the command line is about a cluster: then a session without a check must not end as a success."""
+    """Return whether the command line is about a cluster: then a session without a check must not end as a success."""
     named = ("--kubeconfig", "--context", "--namespace", "--profile", "--nodes", "--image", "--out", "--check")
     return str(config.getoption("--cluster")) != "kubeconfig" or any(config.getoption(name) for name in named)
 

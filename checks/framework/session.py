@@ -73,7 +73,7 @@ class Session:
         )
         self.profile = Profile()
         self.simulation: Simulation | None = None
-        self.earlier: Earlier | None = None  # the sweep that this one goes on with
+        self.earlier: Earlier | None = None  # the sweep that this one continues with
         self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
         self.recorders: list[Recorder] = []
         self.nodes: set[str] = set()  # all that a finding may name
@@ -84,13 +84,13 @@ class Session:
         self.leases_watched = False  # of the trials in this namespace: what is left has a runner that lives
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
-        self.begun: Begun | None = None  # what the run left that this one goes on with
+        self.begun: Begun | None = None  # what the run left that this one continues with
         self.began = time.monotonic()
 
     def open(self, cwd: Any) -> None:
-        """Read the profile, start the simulated cluster if one is asked for, read the kubeconfig.
+        """Read the profile, start the simulated cluster if one is requested, read the kubeconfig.
 
-        The cluster is asked for the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
+        The cluster is requested the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
         user got wrong, before anything else happens.
         """
         profile = self.options.profile
@@ -221,7 +221,7 @@ class Session:
     def write_recordings(self) -> list[str]:
         """Write what --record kept, after all reports; return what was in the way, which changes nothing of the run."""
         problems: list[str] = []
-        folder = (self.options.out or Path()) / "recordings"  # --record asks for --out
+        folder = (self.options.out or Path()) / "recordings"  # --record requests --out
         for recorder in self.recorders:
             try:
                 recorder.write(folder, server=str(self.kube.version().get("gitVersion") or ""))

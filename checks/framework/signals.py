@@ -42,7 +42,7 @@ class Ending:
             self._raises = False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came: whatever swallowed it, the run does not go on."""
+        """Raise KeyboardInterrupt if a signal came: whatever swallowed it, the run does not continue."""
         if self.received:
             raise KeyboardInterrupt(f"received {self.received}")
 

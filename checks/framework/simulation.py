@@ -1,4 +1,4 @@
-"""The embedded cluster of a simulated run: started as a process of its own, ended with the run, whatever ends it."""
+"""The embedded cluster of a simulated run: started as its own process, ended with the run, whatever ends it."""
 
 from __future__ import annotations
 

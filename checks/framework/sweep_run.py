@@ -143,7 +143,7 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
     if options.take_in and spec.queue is not None:
         raise pytest.UsageError("--take-in: a queue admits all pods of a sweep or none, so no pod can wait for a node")
     if options.take_in and not options.scale:
-        raise pytest.UsageError("--take-in cannot be combined with --no-scale: a waiting pod would take a released node")
+        raise pytest.UsageError("--take-in cannot be combined with --no-scale: waiting pods would take released nodes")
     return options.take_in
 
 
@@ -173,7 +173,7 @@ def _in_pairs(done: Done) -> Done:
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
     """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none.
 
-    One whose nodes trained alone goes on with `training` only: what it found of their steps would be forgotten.
+    One whose nodes trained alone continues with `training` only: what it found of their steps would be forgotten.
     """
     try:
         earlier = _earlier_in(folder)
@@ -207,7 +207,7 @@ def _earlier(
     ended: datetime.datetime,
     before: str | None,
 ) -> Earlier:
-    """Return a sweep to go on with; ``before``: when the one ended that it went on with itself."""
+    """Return a sweep to continue with; ``before``: when the one ended that it went on with itself."""
     if "gpus_per_node" not in sweep:
         raise ValueError("the record does not say how many GPUs per node it tested")
     return Earlier(

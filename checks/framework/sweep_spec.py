@@ -1,6 +1,6 @@
 """The job of a sweep, from the trial's own spec: a pod for each free node, rules of blame, floors, leaves, budget.
 
-Of a sweep whose runner was killed, what it began with stands in its folder, and its rounds in the coordinator's log.
+Of a sweep whose runner was killed, what it began with is in its folder, and its rounds in the coordinator's log.
 Where a run ends by itself, its record has all of it and this file goes. The log is foreign text: what does not read as
 rounds, one after the other, is left out, and is tested again.
 """
@@ -48,14 +48,14 @@ class SweepShape(TypedDict):
 
 
 class BegunSweep(SweepShape):
-    """With the rounds that it goes on with, and when the run ended that they are of."""
+    """With the rounds that it continues with, and when the run ended that they are of."""
 
     rounds: list[SweepRound]
     resumed: str | None
 
 
 class BegunRun(TypedDict):
-    """What a sweep goes on from if nobody is left to write its record."""
+    """What a sweep continues from if nobody is left to write its record."""
 
     run_id: str
     started: str
@@ -69,7 +69,7 @@ _check = cache(lambda: checker(BegunRun))
 
 
 def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
-    """Write what a sweep goes on from."""
+    """Write what a sweep continues from."""
     begun: BegunRun = {
         "run_id": run.run_id,
         "started": run.started,
@@ -108,7 +108,7 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
 
 
 def how_on(folder: Path) -> str:
-    """Say how a sweep that was begun in a folder, and not ended, goes on; '' where it has no round."""
+    """Say how a sweep that was begun in a folder, and not ended, continues; '' where it has no round."""
     try:
         killed = begun(folder)
     except ValueError:
@@ -166,7 +166,7 @@ SIMULATED_POD_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are held against: bytes and GB/s; None: no floor."""
+    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are compared with: bytes and GB/s; None: no floor."""
 
     pair: tuple[int, float] | None
     alone: tuple[int, float] | None

@@ -44,7 +44,7 @@ def build_spec(
         count = len(set(named))
         if count < PAIR:
             raise SpecError(f"--on {named[0]}: a sweep tests nodes in pairs, name two or more; one alone is never a go")
-        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans says nothing of a sweep
+        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans does not describe a sweep
     made = spec_of(
         profile,
         run_id=run_id,

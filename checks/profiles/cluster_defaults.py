@@ -53,7 +53,7 @@ def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | N
 def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
     """Return the DeviceClass by which GPUs are claimed, and how many each node publishes; ('', {}) where none are.
 
-    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is not there.
+    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is missing.
     """
     classes = listed("deviceclasses")
     known, name = device_classes(classes), mapped_class(classes, resource) or GPU_CLASSES.get(resource, "")
@@ -69,7 +69,7 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> PodDefaults
     if not name:
         return {}
     least = min(counts.values())
-    if mapped_class(listed("deviceclasses"), resource):  # asked for as ever, and claimed by Kubernetes itself
+    if mapped_class(listed("deviceclasses"), resource):  # requested as ever, and claimed by Kubernetes itself
         return {"gpus_per_node": least}
     claim = ClaimSpec(name="gpus", device_class=name, count=least)
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}

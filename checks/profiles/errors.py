@@ -1,4 +1,4 @@
-"""The profiles' error; a module of its own, since a command that may read a profile seldom does."""
+"""The profiles' error; its own module, since a command that may read a profile seldom does."""
 
 from __future__ import annotations
 

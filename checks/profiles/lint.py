@@ -1,6 +1,6 @@
 """The profile linter: what is wrong with a profile's floors, found before any cluster is asked.
 
-A floor above what the wires carry fails every cluster; one far below passes a cluster that lost half of its network.
+A floor above what the links carry fails every cluster; one far below passes a cluster that lost half of its network.
 Units are GB/s (1e9 bytes per second).
 """
 
@@ -16,10 +16,10 @@ from .profile import Profile
 from .schema import BenchSection, Floor
 
 BLIND_SHARE = 0.5
-"""A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
+"""A floor below this share of the links passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
 400 Gb/s, all_gather, Google Cloud documentation of A3 Ultra) to 0.97 (InfiniBand, coreweave/nccl-tests) of them."""
 BANDWIDTH_BOUND = 1 << 30
-"""Bytes. Below it latency decides, and the wires say nothing about how low a good number may be."""
+"""Bytes. Below it latency decides, and the links say nothing about how low a good number may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
 
 
 def _unmeasured(profile: Profile) -> Iterator[Objection]:
-    """Yield what makes a floor one that no run is ever held against."""
+    """Yield what makes a floor one that no run is ever compared with."""
     for index, floor in enumerate(profile.floors):
         if floor.nodes == 1 and floor.algorithm == "ring":
             yield _warning(
@@ -115,8 +115,7 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
         gpus = 1  # on a ring the number of GPUs does not matter
     if node is None or gpus is None:
         yield _warning(
-            path,
-            "cannot be compared with the link rate: set fabric.rails, fabric.rail_gbit_s and gpu.per_node",
+            path, "cannot be compared with the link rate: set fabric.rails, fabric.rail_gbit_s and gpu.per_node"
         )
         return
     limit, fair = _limits(profile, floor, node, gpus)
@@ -142,7 +141,7 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
 
 
 def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
-    """Hold a floor inside a node against what its GPUs send to each other."""
+    """Compare a floor inside a node with what its GPUs send to each other."""
     links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
     if links is None or gpus is None:
         return
@@ -162,13 +161,13 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
 
 
 def _bound(profile: Profile, floor: Floor) -> bool:
-    """Say whether some floor of the same run names a row that shows the wires."""
+    """Return whether some floor of the same run names a row that shows the links."""
     same = profile.floor(floor.collective, floor.algorithm, floor.nodes)
     return any(other.size >= BANDWIDTH_BOUND for other in same)
 
 
 def least_seeing(profile: Profile, floor: Floor) -> float:
-    """Return what a row must reach to show more than half of the wires; 0 where the profile does not know them."""
+    """Return what a row must reach to show more than half of the links; 0 where the profile does not know them."""
     node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
     if floor.nodes < 2 or node is None or gpus is None or floor.size < BANDWIDTH_BOUND:
         return 0.0
@@ -176,14 +175,14 @@ def least_seeing(profile: Profile, floor: Floor) -> float:
 
 
 def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[float, float]:
-    """Return what the wires carry at most, and what a healthy fabric comes near to."""
+    """Return what the links carry at most, and what a healthy fabric comes near to."""
     if profile.fabric.kind == "mnnvl":
         # All hops of a ring are NVLink, so that its bus bandwidth is one GPU's; the switches add up (NVLS) and then at
         # most half of the traffic is left: 932 GB/s are published where a GPU's links carry 900.
         gpu = node / gpus
         return (gpu if floor.algorithm == "ring" else 2 * gpu), gpu
     limit = wire_limit_gbps(floor.collective, floor.algorithm, node, nodes=floor.nodes, gpus_per_node=gpus)
-    # In sendrecv one GPU of a node sends to the next node, by the NIC beside it.
+    # In sendrecv one GPU of a node sends to the next node, by the NIC next to it.
     return limit, node / gpus if floor.collective == "sendrecv" else min(limit, node)
 
 

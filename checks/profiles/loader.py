@@ -65,7 +65,7 @@ def problems(ref: str) -> list[Problem]:
 
 
 def without_gpus(ref: str | None) -> bool:
-    """Tell whether a profile is for CPUs alone; what is wrong with it is for others to say."""
+    """Return whether a profile is for CPUs alone; what is wrong with it is for others to say."""
     try:
         return bool(ref) and load_profile(ref or "").gpu.none
     except ProfileError:
@@ -113,7 +113,7 @@ def _locate(ref: str, folder: Path) -> Path:
 
 
 def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
-    """Read a file and put it over the one it extends: mappings are merged, null takes away, all else is replaced."""
+    """Read a file and put it over the one it extends: mappings are merged, null removes, all else is replaced."""
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))

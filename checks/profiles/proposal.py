@@ -85,7 +85,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
             product, label = _product(node, resource)
             counted = node.capacity.get(resource, 0)
             per_node = counted or counts.get(node.name, 0)
-            plain = counted or mapped or not per_node  # asked for as a resource, whoever hands it out
+            plain = counted or mapped or not per_node  # requested as a resource, whoever hands it out
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
             by_kind.setdefault(key, []).append(node)
     by_kind = {key: nodes for key, nodes in by_kind.items() if key[3]} or by_kind
@@ -216,7 +216,7 @@ def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profil
     resources = _resources(pool, parent)
     if resources != (dict(parent.pod.resources) if parent else {}):
         foreign = set(parent.pod.resources) - resources.keys() if parent and resources else ()
-        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null takes away what is inherited
+        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null removes what is inherited
     if pool.claim and parent is None:
         pod["claims"] = [{"name": "gpus", "device_class": pool.claim, "count": pool.per_node}]
     small = modest(parent.pod if parent else PodSection(), pool.nodes)
@@ -242,7 +242,7 @@ def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
 
 
 def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
-    """What a pod asks for to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
+    """What a pod requests to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}
     if known:

@@ -166,7 +166,7 @@ class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
-    per_node: int | None = None  # 0: a trial on CPUs alone, which says nothing of GPUs and their fabric
+    per_node: int | None = None  # 0: a trial on CPUs alone, which does not describe GPUs and their fabric
     kind: str = "nvidia"
     product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
 
@@ -227,7 +227,7 @@ class LaunchSection:
     mpi: Mpi = field(default_factory=Mpi)
     runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
     gang_test: bool = False  # also try a job that cannot fit: it must start no pod
-    nodes_on_demand: bool = False  # an autoscaler brings the nodes when pods ask for them
+    nodes_on_demand: bool = False  # an autoscaler brings the nodes when pods request them
 
     def __post_init__(self) -> None:
         require_known("launcher", "launcher", self.launcher, LAUNCHERS)
@@ -326,11 +326,11 @@ class PodSection:
     run_as_user: int | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
+    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own: a fabric's libraries on the host, for one
     mounts: tuple[Unstructured, ...] = ()
-    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
+    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota requests them
     env: dict[str, str] = field(default_factory=dict)
-    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, beside or instead of resources
+    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, next to or instead of resources
     env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; named here, never read
     seccomp: str = "RuntimeDefault"  # or Unconfined, as most training pods run; nothing: the node's default
     master_port: int = 29500  # torchrun's default, and TAO's
@@ -376,7 +376,7 @@ class StoragePath(StorageSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSection:
-    """Where training reads its data and writes its results (layer 15). Empty: nothing is asked for, nor tried."""
+    """Where training reads its data and writes its results (layer 15). Empty: nothing is requested, nor tried."""
 
     paths: tuple[StoragePath, ...] = ()
     s3: tuple[S3, ...] = ()
@@ -433,7 +433,7 @@ class TrainingSection:
 
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
     batch: int | None = None  # sequences a step and GPU at which the floor was measured; other runs are not held to it
-    exposed_max: float | None = None  # share of a step that communication may take without compute beside it
+    exposed_max: float | None = None  # share of a step that communication may take without compute next to it
     source: str = ""  # whose numbers these are
 
     def __post_init__(self) -> None:

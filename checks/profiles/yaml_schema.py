@@ -45,7 +45,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and asks for all."""
+    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and requests all."""
     if ok:
         return
     refused = _REFUSED.get()
@@ -187,7 +187,7 @@ def _made(cls: type[Any], made: Document, path: str) -> Any:
     except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
         refused.append(str(error))
     except Exception:
-        if not refused:  # else what it had refused is why it could not go on
+        if not refused:  # else what it had refused is why it could not continue
             raise
     finally:
         _REFUSED.reset(token)

@@ -1,4 +1,4 @@
-"""API rules: the server answers, whom it takes us for, its version. Yes, no and unknown are told apart."""
+"""API rules: the server answers, whom it takes us for, its version. Yes, no and unknown are distinguished."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Contact:
 
 
 def contact(kube: Kube) -> Contact:
-    """Ask who we are and which version the server has; the two ways not to get an answer are told apart."""
+    """Ask who we are and which version the server has; the two ways not to get an answer are distinguished."""
     try:
         identity = _identity(kube)
         return Contact(version=git_version(kube.version()), identity=identity)
@@ -52,7 +52,7 @@ def git_version(answer: Unstructured) -> str:
 
 
 def client_skew(server: str, client: str) -> str:
-    """Say how far the Kubernetes client of this program is from the server; nothing depends on it here.
+    """Return how far the Kubernetes client of this program is from the server; nothing depends on it here.
 
     The Python client's major version is the minor version of the Kubernetes that it is made for.
     """
@@ -65,7 +65,7 @@ def client_skew(server: str, client: str) -> str:
 
 
 def at_least(version: str, minimum: str) -> bool | None:
-    """Say whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
+    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
     have, need = major_minor(version), major_minor(minimum)
     return None if have is None or need is None else have >= need
 

@@ -51,12 +51,12 @@ def table_of(job: JobDocument | None, collective: str = COLLECTIVE) -> Table | N
 
 
 def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
-    """Return the floors of a run over all nodes: those of its operation and of the algorithm it asked for."""
+    """Return the floors of a run over all nodes: those of its operation and of the algorithm it requested."""
     return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
 
 
 def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
-    """Compare the rows that the floors name, out of place and in place; a row that is not there is not told."""
+    """Compare the rows that the floors name, out of place and in place; a row that is missing is not reported."""
     for floor in floors:
         rows = rows_of(table["rows"], floor.size)
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
@@ -69,7 +69,7 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
 
 
 def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
-    """Take back what only a floor far too low lets pass: a fallback to half of the wires would reach it, too."""
+    """Take back what only a floor far too low lets pass: a fallback to half of the links would reach it, too."""
     for floor in floors:
         least = least_seeing(profile, floor)
         values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
@@ -146,7 +146,7 @@ def _number(value: object) -> float | None:
 def impossible_findings(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, spec: TrialSpec
 ) -> Iterator[Finding]:
-    """Yield a finding for the row that is furthest above what the wires allow, if one is. ``algorithm``: the run."""
+    """Yield a finding for the row that is furthest above what the links allow, if one is. ``algorithm``: the run."""
     node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
     if node is None or (job["sharp"] and algorithm != RING):  # the switch adds: the limit does not hold
         return
@@ -170,7 +170,7 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Say what is shown and not judged: what others measured, the average with its sweep, the wires, a slow start."""
+    """Say what is shown and not judged: what others measured, the average with its sweep, the links, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
     if "nearest" in table and table["peak_busbw_gbps"] is not None:
@@ -219,7 +219,7 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
 
 
 def correctness_findings(jobs: Mapping[str, JobDocument]) -> Iterator[Finding]:
-    """Judge #wrong of every row; N/A is not 0, and a table without rows is not told."""
+    """Judge #wrong of every row; N/A is not 0, and a table without rows is not reported."""
     for name, job in jobs.items():
         op = OPERATIONS.get(name, COLLECTIVE)
         yield correct(subject_of(name), table_of(job, op))

@@ -27,7 +27,7 @@ BESIDE = re.compile(
     r"csi-(?:provisioner|attacher|resizer|snapshotter|node-driver-registrar)|external-|livenessprobe|"
     r"snapshot-controller|node-driver-registrar"
 )
-"""A CSI driver's image, and those of the sidecars that the Kubernetes project ships beside every driver
+"""A CSI driver's image, and those of the sidecars that the Kubernetes project ships next to every driver
 (https://kubernetes-csi.github.io/docs/sidecar-containers.html)."""
 HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|redfish)(?:[-_.]|$)")
 """Parts of a node label's name under which NFD's local features and providers report a node's firmware."""
@@ -110,7 +110,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
 
 
 def _images(trial: TrialResult) -> dict[str, str]:
-    """By image as it was asked for: its digest, or all of them where nodes resolved one tag to several."""
+    """By image as it was requested: its digest, or all of them where nodes resolved one tag to several."""
     digests: dict[str, set[str]] = {}
     for pod in trial.pods:
         for image, digest in pod.images.values():

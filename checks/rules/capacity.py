@@ -1,6 +1,6 @@
 """Capacity rules: the GPU nodes that could take a pod of the trial now, what keeps the others from it, what fits where.
 
-What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also asks for
+What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also requests
 much CPU or memory may fit less often.
 """
 
@@ -44,7 +44,7 @@ def rooms(
 
 
 def confined(pool: Pool, spec: TrialSpec) -> TrialSpec:
-    """Return the trial, kept to the pool's product by a label where nodes of another one stand beside it."""
+    """Return the trial, kept to the pool's product by a label where the pool has nodes of another one."""
     return replace(spec, node_selector={**confinement(pool), **spec.node_selector})
 
 
@@ -192,7 +192,7 @@ def domain_of(zones: Mapping[str, Zones], resource: str) -> int | None:
 
 
 def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: str, full: int) -> Iterator[Finding]:
-    """Say of each shape on how many nodes it is valid and how often it fits now, then how fragmented the pool is.
+    """List for each shape its valid nodes and how often it fits now, then the fragmentation of the pool.
 
     ``rooms``: the pool's nodes with their free GPUs; ``full``: GPUs of a whole node.
     """
@@ -203,7 +203,7 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
         valid = [r for r in opened if r.node not in zones or not refused(zones[r.node], {resource: size})]
         times = sum(room.free // size for room in valid)
         largest = (size, what, times) if valid else largest
-        # Which GPUs of which NUMA node are free is not told: where pods are aligned, fewer may fit.
+        # Which GPUs of which NUMA node are free is not reported: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
         yield passed(f"{size} {resource}, {what}", observed, "on record")

@@ -159,9 +159,7 @@ def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: Checkpoint
     if (verified.get("files") or 0) < len(ranks):
         return f"{verified.get('files') or 'no'} files of {peer} were read back, of its {len(ranks)} ranks"
     if not 0 < saved <= (verified.get("bytes") or 0):
-        return (
-            f"{verified.get('bytes') or 0} bytes of {peer} were read back, but its ranks report {saved} saved"
-        )
+        return f"{verified.get('bytes') or 0} bytes of {peer} were read back, but its ranks report {saved} saved"
     return "" if verified.get("ok") else "it is not reported that all checksums match"
 
 
@@ -189,7 +187,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
     not_told = [key for key, value in required.items() if value is None or value == ""]
     fault, observed = "", f"{fs}, {opened(target)}"
-    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what stands behind a claim is its provisioner's
+    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what follows a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
     if in_memory or in_pod or target.get("mounted") is False:
         where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"

@@ -106,7 +106,7 @@ def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
 def completed_findings(
     trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, JobDocument | None]
 ) -> Iterator[Finding]:
-    """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
+    """Judge whether each collective over all nodes ended on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
         data = {rank: ran(trial, rank, name) for rank in range(spec.nodes)}
         own, job = name == COMMAND, jobs.get(name)
@@ -158,7 +158,7 @@ def _completed(
 def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    """Judge the user's own program: that it ended says nothing of a fabric that its log does not show."""
+    """Judge the user's own program: that it ended does not describe a fabric that its log does not show."""
     expected = "every rank ends with exit code 0, and NCCL logs its transport"
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
@@ -188,7 +188,7 @@ _LAST_LINES = 5
 
 
 def shows_nothing(job: JobDocument | None) -> bool:
-    """Tell whether a program's log shows nothing of NCCL."""
+    """Return whether a program's log shows nothing of NCCL."""
     return job is None or not (job["nccl_lines"] or job["tables"])
 
 
@@ -203,12 +203,12 @@ def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
 
 def _begun(job: JobDocument | None) -> bool:
-    """Say whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
+    """Return whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
     return job is not None and bool(job["nccl_version"] or job["ranks"] or job["tables"])
 
 
 def _explained(job: JobDocument | None) -> bool:
-    """Say whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
+    """Return whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
 
     And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
     """
@@ -244,7 +244,7 @@ def _root(job: JobDocument | None) -> FoundFault | None:
 
 
 def logged(entry: FoundFault) -> str:
-    """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
+    """Return the line of NCCL's log on which the analyzer's finding stands, without what precedes its words."""
     lines = [each["text"] for each in entry["evidence"]]
     line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
     message = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
@@ -252,9 +252,9 @@ def logged(entry: FoundFault) -> str:
 
 
 def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) -> Iterator[str]:
-    """Say what confirms and what mends the causes behind these faults, each once.
+    """Say what confirms and what fixes the causes behind these faults, each once.
 
-    A fault without a cause of its own is left out: the catalogue's entry says the same.
+    A fault without its own cause is left out: the catalogue's entry says the same.
     """
     asked = set(faults)
     said: dict[str, None] = {}
@@ -266,6 +266,6 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
 
 
 def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
-    """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
+    """Add each finding, and below the check what confirms and fixes the faults among them, as the log analyzer says."""
     evidence.put(findings)
     evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))

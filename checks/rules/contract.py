@@ -1,4 +1,4 @@
-"""Contract rules: a workload's pod templates beside what training across nodes needs here. From a manifest alone.
+"""Contract rules: a workload's pod templates next to what training across nodes needs here. From a manifest alone.
 
 Rule: what is not written is a fault only where nothing else can bring it. What an image, a runtime or a webhook may
 bring is not known, and neither is what only a profile or the nodes could tell. The needs themselves are those of the
@@ -74,7 +74,7 @@ _SECONDARY = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known beside a manifest: the profile with its trial, what all GPU nodes offer, and the Services.
+    """What is known next to a manifest: the profile with its trial, what all GPU nodes offer, and the Services.
 
     ``nics``: the NICs that every GPU node offers as a resource; None where nobody has looked. ``complete``: a Service
     that is not among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, where all are known.
@@ -166,7 +166,7 @@ def _said(container: Unstructured) -> tuple[str, dict[str, str | None]]:
 
 
 def _together(workload: Workload, around: Around) -> bool | None:
-    """Tell whether a workload's pods with GPUs train together; None where nothing shows it."""
+    """Return whether a workload's pods with GPUs train together; None where nothing shows it."""
     groups = [group for group in workload.groups if gpus_of(group, around)]
     if sum(group.pods for group in groups) < 2:
         return False
@@ -183,7 +183,7 @@ def _together(workload: Workload, around: Around) -> bool | None:
 
 
 def _several(value: str | None) -> bool:
-    """Tell whether a number of nodes is above one: '4', '2:8'."""
+    """Return whether a number of nodes is above one: '4', '2:8'."""
     return any(
         part.isascii() and part.isdigit() and part.strip("0") not in ("", "1") for part in (value or "").split(":")
     )
@@ -430,7 +430,7 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _filled(text: str, known: Mapping[str, str | None]) -> str:
-    """Fill in variables whose values stand in the manifest, once."""
+    """Fill in variables whose values are in the manifest, once."""
     return _VARIABLE.sub(lambda m: known.get(m[1] or m[2] or m[3]) or m[0], text)[:512]
 
 
@@ -445,7 +445,7 @@ def _meeting(workload: Workload, around: Around, subject: str, text: str) -> Fin
 
 
 def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | None, str]:
-    """Tell whether a name is rank 0's, and why not, or why that is not known."""
+    """Return whether a name is rank 0's, and why not, or why that is not known."""
     if "$" in host or not host:
         return None, "a variable whose value is not in the manifest"
     if _LOOPBACK.fullmatch(host):
@@ -546,7 +546,7 @@ def _kept(
 def _outlives(
     text: str, container: Unstructured, volumes: Mapping[str, Unstructured], claims: set[str], *, whole: bool
 ) -> tuple[bool | None, str]:
-    """Tell whether a path outlives the pod, and where it is."""
+    """Return whether a path outlives the pod, and where it is."""
     if "://" in text:
         return True, "a store outside the cluster"
     if "$" in text or not text.startswith("/"):

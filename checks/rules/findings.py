@@ -15,7 +15,7 @@ from reports.record import Finding
 
 
 def unknown(subject: str, observed: str, expected: str = "", *, fault: str = "", unit: str = "") -> Finding:
-    """Return what could not be told about a subject, and why; ``fault``: what explains that."""
+    """Return what could not be determined about a subject, and why; ``fault``: what explains that."""
     return Finding(subject=subject, ok=None, observed=observed, expected=expected, fault=fault, unit=unit)
 
 
@@ -36,7 +36,7 @@ def compared(subject: str, ok: bool | None, observed: str, expected: str, fault:
 
 
 def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
-    """Return a pass where it is proven, else what could not be told, with the ``fault`` that explains that."""
+    """Return a pass where it is proven, else what could not be determined, with the ``fault`` that explains that."""
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
 
 

@@ -86,7 +86,7 @@ def doubt(evidence: Evidence, why: str) -> None:
 
 
 def counted(pool: Pool, profile: Profile) -> str:
-    """Say that every node counts its GPUs, where the profile claims them; '' else.
+    """Report that every node counts its GPUs, where the profile claims them; '' else.
 
     A driver that hands GPUs out as claimed devices takes the place of the device plugin that counts them: asked where a
     DeviceClass is missing, and nobody claims there.
@@ -102,7 +102,7 @@ def counted(pool: Pool, profile: Profile) -> str:
 
 
 def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) -> str:
-    """Say that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
+    """Report that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
 
     Where one of them is there, the profile is of this cluster, and the others are missing.
     """
@@ -115,10 +115,10 @@ def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) ->
 def unstarted(
     trial: TrialResult, spec: TrialSpec, cluster: Inventory, profile: Profile, here: Collection[str] = ()
 ) -> str:
-    """Say that the trial did not start for what only the profile asks for, where nobody can see the nodes; '' else.
+    """Report that the trial did not start for what only the profile requests, where nobody can see the nodes; '' else.
 
-    Only what no node at all has speaks so: a fabric's devices, a device class, a label, a folder of the host. GPUs,
-    CPUs and memory are what any job asks for. ``here``: the resources that this cluster is known to have, as quotas
+    Only properties that no node has count: a fabric's devices, a device class, a label, a folder of the host. GPUs,
+    CPUs and memory are what any job requests. ``here``: the resources that this cluster is known to have, as quotas
     count them (see ``known_here``): those are the cluster's to offer. A pod that was placed has found all that it asks
     of a node.
     """
@@ -151,7 +151,7 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
         return
     nodes, why = int(match[1]), match[2]
     unmatched = sum(map(int, UNMATCHED.findall(why)))
-    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and whatever else is not for pods
+    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and all else that is not for pods
     if spec.node_selector and 0 < rest == unmatched:
         yield "pod.node_selector", f"none of {rest} nodes has its labels"
     short = {what: int(count) for count, what in INSUFFICIENT.findall(why)}
@@ -166,7 +166,7 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
 
 
 def _unmounted(text: str, spec: TrialSpec) -> str:
-    """Say that no pod started for a folder of the host, by the kubelet's own words; '' else."""
+    """Report that no pod started for a folder of the host, by the kubelet's own words; '' else."""
     brought = {str(volume.get("name")): volume.get("hostPath") for volume in spec.volumes}
     lost = NO_VOLUME.search(text)
     if lost and brought.get(lost[1]) and ALL_PODS.search(text):

@@ -35,7 +35,7 @@ sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
 
 
 def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver asks for.
+    """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver requests.
 
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
     """
@@ -99,7 +99,7 @@ def each_gpu(
     """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
 
     ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
-    it is not told. ``when``: as read before all work, or while and after training steps ran.
+    it is not reported. ``when``: as read before all work, or while and after training steps ran.
     """
     keys = tuple(must_tell)
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
@@ -142,12 +142,12 @@ def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingR
 
 
 def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
-    """Say whether any GPU of any rank tells one of these values."""
+    """Return whether any GPU of any rank tells one of these values."""
     return any(gpu.get(key) is not None for gpu in _all(trial) for key in keys)
 
 
 def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
-    """Say whether at least half of all GPUs tell a value: the others then leave it out."""
+    """Return whether at least half of all GPUs tell a value: the others then leave it out."""
     given = [gpu.get(key) is not None for gpu in _all(trial, when)]
     return any(given) and 2 * sum(given) >= len(given)
 
@@ -173,7 +173,7 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
 
-    A reset or a reboot that NVIDIA's catalogue asks for is a fault. What its own flow decides, and a number that the
+    A reset or a reboot that NVIDIA's catalogue requests is a fault. What its own flow decides, and a number that the
     table lacks, are open. What a program brings about is another's as long as no step of ours ran.
     """
     for rank in range(spec.nodes):
@@ -208,7 +208,7 @@ def _known(number: object) -> Xid | None:
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not told."""
+    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not reported."""
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
         yield "no GPU reports a count of memory errors: ECC is off, or not supported by these GPUs"
     for rank in range(spec.nodes):

@@ -1,6 +1,6 @@
 """Image rules: the images of a run, whether they are named as the profile asks, how long they took to pull.
 
-Pull secrets are asked for by name only, and only where the user wants it; their content is not looked at.
+Pull secrets are requested by name only, and only where the user wants it; their content is not looked at.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float
 
 
 def pulled(seconds: float | None) -> str:
-    """Say how long a pull took."""
+    """Return how long a pull took."""
     if seconds is None:
         return "pulled, but no event reports the duration"
     return f"was pulled in {seconds:.1f} s" if seconds else "was there already"

@@ -38,7 +38,7 @@ HALF = 0.5
 
 
 def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
-    """Say of each level that a sweep's tests were compared with how it compares with what such hardware gives.
+    """Compare each level of a sweep's tests with the known figure of such hardware.
 
     ``models`` are the GPUs of the fleet by its labels: more than one, or none, are no hardware to compare with.
     """

@@ -97,7 +97,7 @@ def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
-    """Return the MTU of the interface that has the pod's address; where that is not told, of the way to a peer."""
+    """Return the MTU of the interface that has the pod's address; where that is not reported, of the way to a peer."""
     own = _own(trial, rank)
     peers = (stages(trial, rank).get(STAGE) or {}).get("peers") or []
     values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
@@ -110,7 +110,7 @@ def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
 
 
 def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge the MTU of every interface that was attached to a pod beside its own."""
+    """Judge the MTU of every interface that was attached to a pod next to its own."""
     least = profile.network.secondary_mtu or 0
     for rank in range(spec.nodes):
         node = place(trial, rank)

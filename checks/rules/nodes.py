@@ -1,6 +1,6 @@
-"""Node rules: readiness, the number of GPUs that a node offers, and the software of each node beside that of its pool.
+"""Node rules: readiness, the number of GPUs that a node offers, and the software of each node next to that of its pool.
 
-Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of another kind (ARM beside x86,
+Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of another kind (ARM next to x86,
 another GPU, where no profile names the pool) are compared with their own.
 """
 
@@ -252,7 +252,7 @@ _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.con
 def refusals(
     cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Say of which nodes a kubelet refused pods some of these resources, and has admitted none with them since.
+    """List nodes whose kubelet refused pods some of these resources, and has admitted none with them since.
 
     The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
     whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
@@ -277,7 +277,7 @@ def refusals(
 
 
 def _made_up_for(refused: PodUse, others: Iterable[PodUse], resources: frozenset[str]) -> bool:
-    """Whether a pod that asks for the same devices runs on the node since."""
+    """Whether a pod that requests the same devices runs on the node since."""
     asked = refused.requests.keys() & resources
     running = (pod for pod in others if pod.phase == "Running")
     return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)

@@ -135,7 +135,7 @@ def _virtual(node: Node) -> str:
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
-    """Say why a node that offers no GPU is not meant to: its labels tell the GPU operator so; '' where it is.
+    """Explain why a node that offers no GPU is not meant to: its labels tell the GPU operator so; '' where it is.
 
     https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-kubevirt.html and "Preventing
     Installation of Operands on Some Nodes" of the operator's installation guide.
@@ -154,7 +154,7 @@ def resource_of(profile: Profile) -> str:
 
 
 def confinement(pool: Pool) -> dict[str, str]:
-    """Return the label that keeps the trial on this pool's product, where nodes of another one stand beside it."""
+    """Return the label that keeps the trial on this pool's product, where the pool has nodes of another one."""
     if not any(OTHER in why for why in pool.outside.values()):
         return {}
     for label in PRODUCT_LABELS:
@@ -185,7 +185,7 @@ def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
-    """Say why the GPUs that this node offers are no whole ones; '' where they are."""
+    """Explain why the GPUs that this node offers are no whole ones; '' where they are."""
     labels = node.labels
     pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
     if pieces:

@@ -26,7 +26,7 @@ from .findings import compared, failed, proven, unknown
 from .pool import ACCELERATORS, product
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
-# the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.
+# the operators that bring it. What is next to it (a dashboard of Kueue's) is no controller.
 CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "mpi-operator": ("mpi-operator",),
     "training-operator": ("training-operator",),
@@ -177,7 +177,7 @@ def _active(subject: str, raw: Unstructured) -> Finding:
 
 
 def total(spec: TrialSpec) -> dict[str, Decimal]:
-    """What all pods of the trial ask for together, as a queue counts it."""
+    """What all pods of the trial request together, as a queue counts it."""
     asked = resources(spec)
     each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
     amounts = {name: quantity(str(text)) for name, text in each.items()}
@@ -314,7 +314,7 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 def gang_refusal(
     launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node], pods: Iterable[PodUse], *, on_demand: bool
 ) -> str:
-    """Say why a job that cannot fit must not be tried here; nothing where it does no harm."""
+    """Explain why a job that cannot fit must not be tried here; nothing where it does no harm."""
     if spec.queue is None:
         return "pods without a queue are no gang: each starts when it finds a node"
     if on_demand:
@@ -330,7 +330,7 @@ def gang_refusal(
 
 def _kueue_refusal(launch_stack: LaunchStack) -> str:
     if launch_stack.cluster is None:
-        return "the ClusterQueue cannot be read, so it is unknown whether such a job would block or preempt other workloads"
+        return "the ClusterQueue cannot be read: such a job might block or preempt other workloads"
     spec = launch_stack.cluster.get("spec") or {}
     name = launch_stack.cluster_name
     if spec.get("queueingStrategy") == "StrictFIFO":

@@ -82,7 +82,7 @@ def _short(
 
 
 def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:
-    """Say whether a quota counts this pod; None for a scope whose meaning is not known here.
+    """Return whether a quota counts this pod; None for a scope whose meaning is not known here.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
     """
@@ -112,7 +112,7 @@ def _scope(name: Any, operator: Any, values: list[Any], pod: Unstructured) -> bo
 def demand(spec: Unstructured) -> dict[str, Decimal]:
     """Return what one pod counts for in a quota, by the quota's own keys.
 
-    Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
+    Containers and native sidecars add up; an ordinary init container counts where it requests more than they do.
     """
     total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
     inits = as_list(spec.get("initContainers"))

@@ -44,12 +44,12 @@ def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
 
 
 def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
-    """Return what a collective's program left beside its table; None where it left nothing."""
+    """Return what a collective's program left next to its table; None where it left nothing."""
     return (ran(trial, rank, name) or {}).get("facts")
 
 
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
-    """Say why a stage is not there, as far as the evidence shows."""
+    """Explain why a stage is missing, as far as the evidence shows."""
     evidence = trial.evidence.get(rank)
     if evidence is None:
         return "this rank sent no evidence"
@@ -66,7 +66,7 @@ def silent(trial: TrialResult, rank: int, name: str) -> Finding:
 def hosts(trial: TrialResult) -> dict[str, str]:
     """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there.
 
-    A name that pods on two nodes have (cloned machines, pods with their hosts' network) stands for neither.
+    A name that pods on two nodes have (cloned machines, pods with their hosts' network) represents neither.
     """
     by_host: dict[str, set[str]] = {}
     for rank in trial.evidence:
@@ -84,7 +84,7 @@ def pods(trial: TrialResult) -> dict[str, str]:
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:
-    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
+    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are missing."""
     seconds = {}
     for rank in trial.evidence:
         peers = (stages(trial, rank).get("dns") or {}).get("peers") or []

@@ -1,4 +1,4 @@
-"""RDMA rules: the devices that each pod asked for, with ports that work, judged from sysfs as the probe saw it.
+"""RDMA rules: the devices that each pod requested, with ports that work, judged from sysfs as the probe saw it.
 
 Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
 management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
@@ -60,7 +60,7 @@ def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
 
 
 def lets_through(spec: str, name: str, port: object = None) -> bool:
-    """Say whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
+    """Return whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
     """
@@ -127,7 +127,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the networks that the pod asked for and that are no interface in it."""
+    """Name the networks that the pod requested and that are no interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return
@@ -144,7 +144,7 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 
 def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required) -> Finding | None:
-    """Say why there is no port to judge: none is told, none is there, or the pod cannot open them."""
+    """Explain why there is no port to judge: none is reported, none is there, or the pod cannot open them."""
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
@@ -187,9 +187,7 @@ def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Req
         observed = f"{len(good)} devices, but the {what} of {len(unread)} ports is not readable"
         return unknown(node, observed, required.expected)
     if files < required.count and not by_tool and any(p.get("usable") is None for p in good):
-        return unknown(
-            node, f"{len(good)} devices, {files} uverbs files of unknown devices", required.expected
-        )
+        return unknown(node, f"{len(good)} devices, {files} uverbs files of unknown devices", required.expected)
     return passed(node, f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s", required.expected)
 
 
@@ -228,7 +226,7 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
 
 
 def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
-    """Name what would show a fault of a port and is not told."""
+    """Name what would show a fault of a port and is not reported."""
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
     fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []

@@ -1,4 +1,4 @@
-"""RDMA counter rules: what moved on a link during the collectives stands in for the switches' counters.
+"""RDMA counter rules: what moved on a link during the collectives is in for the switches' counters.
 
 Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
 """
@@ -90,7 +90,7 @@ def _named(node: str, key: str) -> str:
 
 
 def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
-    """Say of which port or collective the counters are not known; '' where all are."""
+    """Name the ports and collectives without known counters; '' if there are none."""
     silent = [str(p.get("name")) for p in ports if not p.get("counters") and p.get("usable") is not False]
     if silent or not ports:
         return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's NICs are unknown"

@@ -1,4 +1,4 @@
-"""RDMA offer rules: the devices and networks that the pods ask for exist in the cluster. From API objects only.
+"""RDMA offer rules: the devices and networks that the pods request exist in the cluster. From API objects only.
 
 Rule: every node of the pool must offer them, not just enough for one trial: the next job lands on the others.
 """
@@ -32,7 +32,7 @@ def offer_findings(
     plugins: Mapping[str, Sequence[PodUse]],
     devices: int | None = None,
 ) -> Iterator[Finding]:
-    """Judge on each node each resource that a pod of the trial asks for beside its GPUs.
+    """Judge on each node each resource that a pod of the trial requests next to its GPUs.
 
     ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
     ``devices``: how many RDMA devices the profile gives a node; None where it does not say.

@@ -30,7 +30,7 @@ NO_WAY = ("no answer within", "no route to host", "network is unreachable", "hos
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Variables that launch scripts of both conventions read (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
+"""Read by launch scripts of both conventions (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
 
 
 def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _denied_by_cache(first: object, seconds: object) -> str:
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:
-    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong.
+    """Return whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong.
 
     None where neither tells.
     """

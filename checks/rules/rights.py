@@ -74,7 +74,7 @@ LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
-"""The permission to read a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
+"""Reads a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
 HANG: tuple[Right, ...] = (
     *rights("get list", "pods"),
     *rights("get", "pods", subresource="log"),
@@ -168,7 +168,7 @@ def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bo
 
 
 def unused(spec: TrialSpec, profile: Profile) -> set[str]:
-    """Which needs this trial does not have: nothing is claimed, or the profile does not ask for it."""
+    """Which needs this trial does not have: nothing is claimed, or the profile does not request it."""
     kinds = set() if spec.claims else {"deviceclasses", "resourceslices"}
     kinds |= set() if MULTUS in spec.annotations else {"networks"}
     kinds |= set() if GKE in spec.annotations else {"gke-networks"}

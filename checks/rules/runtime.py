@@ -193,7 +193,7 @@ def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
 
 
 def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge shared memory against what the pod asked for, and lockable memory against the profile."""
+    """Judge shared memory against what the pod requested, and lockable memory against the profile."""
     for rank in range(spec.nodes):
         subject, data = place(trial, rank), stages(trial, rank).get("start")
         if data is None:
@@ -240,6 +240,6 @@ def _memlock(subject: str, data: StartStage, least: int) -> Finding:
 
 
 def can_lock(cap_eff: object) -> bool:
-    """Say whether the effective capabilities (hex, as in /proc/self/status) hold IPC_LOCK."""
+    """Return whether the effective capabilities (hex, as in /proc/self/status) hold IPC_LOCK."""
     text = str(cap_eff or "")
     return bool(re.fullmatch(r"[0-9a-fA-F]+", text)) and bool(int(text, 16) >> CAP_IPC_LOCK & 1)

@@ -49,7 +49,7 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html)."""
 AT_REST = ("", "upgrade-done")
 QUEUED = "upgrade-required"
-"""The driver of the node is not the one asked for, and nothing is done there yet: the first step is to cordon it
+"""The driver of the node is not the one requested, and nothing is done there yet: the first step is to cordon it
 (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go)."""
 DRIVER_STATE = "state-driver"
 """What the operator calls its driver DaemonSets where it lists which of its states are not ready. They are not while
@@ -99,7 +99,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             ok=ok,
             observed=f"{observed}; {told}" if told else observed,
             expected=f"a ready pod of {part}",
-            fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has a check of its own
+            fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has its own check
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
     observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")

@@ -114,7 +114,7 @@ def _tried(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
 
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
-    """Say whether a path was begun and not finished, or never begun."""
+    """Return whether a path was begun and not finished, or never begun."""
     if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
     tried = write and path["exists"] and not path.get("error")
@@ -209,7 +209,7 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     rename = "and its rename" if renamed else "its rename was not tried"
     fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
     if not visible and path.get("peer_seconds") is not None:
-        fault, observed = "storage.corrupt", f"the files of {peer} are visible, but their content differs from its writes"
+        fault, observed = "storage.corrupt", f"the files of {peer} are visible, but differ from its writes"
     elif not visible:
         fault, observed = "storage.not-shared", f"no file that {peer} wrote under the same path"
     elif renamed is False:

@@ -27,7 +27,7 @@ APART = {
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge whether the sweep came to its end and tested every node that it was given."""
+    """Judge whether the sweep ended and tested every node that it was given."""
     whole = not swept.problem
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
@@ -112,7 +112,7 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _paths(swept: Swept) -> Finding:
-    """Count the pairs: one passes by a pass of its own, and is decided where what is accused explains its failures.
+    """Count the pairs: one passes by its own pass, and is decided where what is accused explains its failures.
 
     A value between the thresholds neither clears a pair nor accuses it: it is counted, and no pass.
     """
@@ -194,7 +194,7 @@ def _rows(end: SweepTest) -> dict[int, float]:
 
 
 def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
-    """Hold a job for which there is no floor against what pairs reach: far below them is no fault yet, and no pass."""
+    """Compare a job for which there is no floor with what pairs reach: far below them is no fault yet, and no pass."""
     levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
     level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
     accuses = swept.section["rules"]["accuses"]

@@ -31,7 +31,7 @@ ENDED = "its pod ran, and the sweep ended before its turn"
 def read_sweep(
     trial: TrialResult, asked: Sweep, rules: Rules, left: Mapping[str, str], earlier: Earlier | None = None
 ) -> Swept:
-    """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
+    """Judge the rounds that the coordinator's log holds, and those of the sweep that it continues with."""
     stages = trial.evidence[0].stages if 0 in trial.evidence else {}
     fleets: list[SweepFleet] = numbered(stages, "fleet")
     rows: list[SweepRound] = numbered(stages, "round")
@@ -94,7 +94,7 @@ def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
 def _fleet(
     absent: Mapping[str, str], asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> Fleet:
-    """Return all nodes that were asked for, came, were left alone or were named; and why some are gone.
+    """Return all nodes that were requested, came, were left alone or were named; and why some are gone.
 
     ``absent`` says it of those whose agent did not come.
     """
@@ -208,7 +208,7 @@ def number_of(value: Any) -> float | None:
 
 
 def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
-    """Say why the sweep did not come to its end; empty where the coordinator told it whole."""
+    """Explain why the sweep did not come to its end; empty where the coordinator told it whole."""
     evidence = trial.evidence.get(0)
     if trial.analysis is not None:
         return trial.analysis.observed

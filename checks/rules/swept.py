@@ -26,7 +26,7 @@ def without(done: Done, nodes: Collection[str]) -> Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """A sweep that another one goes on with, and what its record says of where and when it was."""
+    """A sweep that another one continues with, and what its record says of where and when it was."""
 
     run_id: str
     started: datetime

@@ -2,7 +2,7 @@
 
 Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
 fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
-kubelet's own configuration is asked for only where the profile demands a policy and the account may (nodes/proxy).
+kubelet's own configuration is requested only where the profile demands a policy and the account may (nodes/proxy).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
 def asked_for(
     nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
 ) -> tuple[dict[str, Zones], dict[str, str]]:
-    """Return the zones, kubelets asked for what no object tells, and why it is still not known: node -> why.
+    """Return the zones, kubelets requested what no object tells, and why it is still not known: node -> why.
 
     ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
     """
@@ -117,7 +117,7 @@ def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager
 def demand_findings(
     nodes: Iterable[str], zones: Mapping[str, Zones], profile: Profile, why: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Hold each kubelet's policy and scope against the profile's; ``why``: node -> why it is not known."""
+    """Compare each kubelet's policy and scope with the profile's; ``why``: node -> why it is not known."""
     asked = {key: value for key in ("policy", "scope") if (value := getattr(profile.topology, key))}
     expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
     for node in nodes:
@@ -150,7 +150,7 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
 
 
 def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
-    """Say why the Topology Manager could never admit a container with these devices; '' where it could.
+    """Explain why the Topology Manager could never admit a container with these devices; '' where it could.
 
     A device's best hint is the smallest set of NUMA nodes that has enough of it. `restricted` wants one set that is
     best for all devices; `single-numa-node` wants that set to be one node (Kubernetes, Topology Manager policies).

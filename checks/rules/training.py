@@ -264,7 +264,7 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def falls(losses: Sequence[float] | None) -> bool | None:
-    """Say whether losses are lower at the end; None where too few were told."""
+    """Return whether losses are lower at the end; None where too few were reported."""
     if losses is None or len(losses) < 2 * ENDS:
         return None
     return statistics.fmean(losses[-ENDS:]) < statistics.fmean(losses[:ENDS])
@@ -346,5 +346,5 @@ def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
 
 
 def on_cpus(members: Sequence[Member]) -> bool:
-    """Whether no rank had a GPU: then how long steps take says nothing of a cluster for training."""
+    """Whether no rank had a GPU: then how long steps take does not describe a cluster for training."""
     return bool(members) and all(m.reported.get("device") != "cuda" for m in members)

@@ -46,7 +46,7 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
         who = "one reports to be" if present - expected else "none reports to be"
         return (
-            f"{len(reported)} ranks reported steps, instead of ranks {first} to {first + own - 1} of {world}, each once: "
+            f"{len(reported)} ranks reported steps, not ranks {first} to {first + own - 1} of {world}, each once: "
             f"{who} rank {rank}, number {local} here, of {ranks}"
         )
     buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
@@ -95,7 +95,7 @@ WHOLE_SECONDS = 1.0
 
 
 def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
-    """Say that a pod did not run for as long as its ranks say that they trained, '' where it may have.
+    """Report that a pod did not run for as long as its ranks say that they trained, '' where it may have.
 
     The times are the kubelet's; where it told none, the ranks' and the probe's own stand alone.
     """

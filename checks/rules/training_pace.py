@@ -183,7 +183,7 @@ def heat(members: Sequence[Member]) -> Iterator[str]:
 
 
 def section(members: Sequence[Member], pace: Pace | None, asked: TrainingSection) -> RecordedTraining:
-    """Return what the record keeps: the job's pace beside its floor, its last steps, and each rank's medians."""
+    """Return what the record keeps: the job's pace next to its floor, its last steps, and each rank's medians."""
     ranks = [_rank(m) for m in members]
     if pace is None:
         return {"ranks": ranks}

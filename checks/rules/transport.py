@@ -50,7 +50,7 @@ def _fault_findings(
     finding: Callable[[JobDocument, FoundFault], tuple[str, str]],
     otherwise: Callable[[str, JobDocument], Iterable[Finding]],
 ) -> Iterator[Finding]:
-    """Hand on those faults of the jobs, what several collectives meet once; ``otherwise`` speaks of a job without one.
+    """Hand on those faults of the jobs, what several collectives meet once; ``otherwise`` mentions a job without one.
 
     ``finding`` returns what was observed and expected.
     """
@@ -71,7 +71,7 @@ def transport_findings(
 ) -> Iterator[Finding]:
     """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
 
-    Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
+    Without a profile the trial requested no RDMA device: that all ranks then use sockets accuses nobody.
     """
     for finding in _fault_findings(
         trial,
@@ -131,10 +131,10 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
 
 
 def _cut(job: JobDocument) -> str:
-    """Say how NCCL's log was cut although the collective came to its end, or ''.
+    """Say how NCCL's log was cut although the collective ended, or ''.
 
     What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
-    is cut says nothing of that: nccl.completed speaks of it.
+    is cut does not describe that: nccl.completed mentions it.
     """
     if not job["truncated"] or not all(t["complete"] for t in job["tables"]):
         return ""
@@ -167,7 +167,7 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
 
 
 def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
-    """Judge GPUDirect RDMA of every host pair; not shown is not told."""
+    """Judge GPUDirect RDMA of every host pair; not shown is not reported."""
 
     def bad(_: JobDocument, entry: FoundFault) -> tuple[str, str]:
         state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"

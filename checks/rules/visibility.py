@@ -18,7 +18,7 @@ def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "
 
 
 def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: LaunchSection) -> None:
-    """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
+    """End the check as waived where an autoscaler brings the nodes once pods request them: what is missing yet."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(
             f"{nodes} of {spec.nodes} nodes exist; the others are created on demand (profile, "

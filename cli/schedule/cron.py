@@ -1,7 +1,7 @@
 """``seatrial cron``: one scheduled run; preflight always, a trial only on GPUs that are idle and due.
 
 One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
-Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a process of its own, whatever ends it.
+Job it runs in and in metrics. The trial itself is ``seatrial accept`` in its own process, whatever ends it.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class ScheduledRun:
         return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
 
     def _child(self, choice: node_history.Choice) -> int:
-        """Run preflight or the whole trial in a process of its own; it ends with this one, or with the Lease."""
+        """Run preflight or the whole trial in its own process; it ends with this one, or with the Lease."""
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
         if choice.nodes and choice.nodes != (node_history.ANY,):
@@ -260,7 +260,7 @@ class ScheduledRun:
     # ---------------------------------------------------------------------------------------------- what it leaves
 
     def _saved(self, name: str, data: dict[str, str], **known: Any) -> bool:
-        """Write a ConfigMap; where that fails the verdict is told all the same."""
+        """Write a ConfigMap; where that fails the verdict is reported all the same."""
         try:
             save(self.kube, name, data, **known)
         except (ClusterError, StateStoreError) as error:
@@ -269,7 +269,7 @@ class ScheduledRun:
         return True
 
     def _leave(self, record: Record, state: NodeHistory, verdict: str) -> None:
-        """Write results and metrics, forget the oldest runs, push where that is asked for."""
+        """Write results and metrics, forget the oldest runs, push where that is requested."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
         summary = record.copy()
@@ -324,7 +324,7 @@ class ScheduledRun:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _mark(self, before: NodeHistory, after: NodeHistory, taken: Sequence[str]) -> None:
-        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are asked for."""
+        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are requested."""
         for name in {*taken, *after.nodes}:
             bad = after.judged.get(name)
             turned = bad != before.judged.get(name)

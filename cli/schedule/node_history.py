@@ -23,7 +23,7 @@ from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, W
 LEAST = 2
 """Nodes of a sweep: one alone proves no link."""
 STARVED_S = 28 * 86400.0
-"""A node that nothing has tested for so long is told, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
+"""A node that nothing has tested for so long is reported, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
 OLDEST_SHARE = 0.5
@@ -33,7 +33,7 @@ OLDEST_SHARE = 0.5
 def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
     """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
-    Suspects come first, each with a node that has passed beside it, then who was not tested longest, for whom half of
+    Suspects come first, each with a node that has passed next to it, then who was not tested longest, for whom half of
     the places are kept; of fewer than four places, all are for those of the two that wait longer. What is over of an
     odd number gets a partner that has passed. Their pairs are new ones in each run: its id is the planner's seed.
     """
@@ -83,7 +83,7 @@ class Choice:
 
 
 def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
-    """Choose ``need`` of the idle nodes: a suspect beside good ones first, then those that were not tested longest."""
+    """Choose ``need`` of the idle nodes: a suspect next to good ones first, then those that were not tested longest."""
     if len(idle) < need:
         return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
     known = {name: state.nodes.get(name, Watched()) for name in idle}
@@ -141,7 +141,7 @@ def _passed(before: Watched, now: float) -> Watched:
 def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
     """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it.
 
-    A node that only the sweep which it goes on with has tested was tested then, and is counted once.
+    A node that only the sweep which it continues with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
     findings = [each for each in sweep.get("findings", []) if each["names"]]
@@ -170,7 +170,7 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
 
 
 def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float]:
-    """Return the nodes that a sweep tested itself (None: all), and when the one that it goes on with had ended."""
+    """Return the nodes that a sweep tested itself (None: all), and when the one that it continues with had ended."""
     earlier = sweep.get("resumed")
     if not isinstance(earlier, dict):
         return None, now

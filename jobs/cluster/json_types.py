@@ -26,7 +26,7 @@ from typing import (
 from .redact import safe
 
 LARGEST = 2**64
-"""Counters of ports have 64 bits; nothing that is told is larger."""
+"""Counters of ports have 64 bits; nothing that is reported is larger."""
 
 Check = Callable[[Any], str]
 """Says where a value differs from its type and how: "peers[0].index is the text 'x', not a count"; '' where it fits."""
@@ -41,12 +41,12 @@ class Kind:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a finite number of a size that things have."""
+    """Return whether a value is a finite number of a size that things have."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def is_whole(value: object) -> bool:
-    """Tell whether a value is such a number, and an integer."""
+    """Return whether a value is such a number, and an integer."""
     return isinstance(value, int) and is_number(value)
 
 

@@ -1,6 +1,6 @@
-"""How a node shows what runs found on it: a label, a condition, a taint that is taken away; all off by default.
+"""How a node shows what runs found on it: a label, a condition, a taint that is removed; all off by default.
 
-A selector of a workload asks for the label; node-problem-detector's users watch conditions, whose True is bad news.
+A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read(kube: Kube, node: str) -> Unstructured:
 
 
 def untaint(kube: Kube, node: str, key: str) -> None:
-    """Take a taint from a node, whatever its effect; one that is not there is fine. Raises ClusterError."""
+    """Take a taint from a node, whatever its effect; one that is missing is fine. Raises ClusterError."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         taints = as_list(as_map(raw.get("spec")).get("taints"))

@@ -133,7 +133,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
 
 
 def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None:
-    """Write our name into a lease as it was read: of two who do, one is told that the object has changed."""
+    """Write our name into a lease as it was read: of two who do, one is reported that the object has changed."""
     known = held(item)
     mine = record(seconds)
     while True:

@@ -37,7 +37,7 @@ def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
 
 
 def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
-    """Return the JSON object under one key of a ConfigMap; nothing where it is not there. Raises StateStoreError."""
+    """Return the JSON object under one key of a ConfigMap; nothing where it is missing. Raises StateStoreError."""
     if key not in data:
         return {}
     try:
@@ -54,7 +54,7 @@ def save(
 ) -> None:
     """Write a ConfigMap whole, with ``version`` only if nobody changed it since. Raises StateStoreError, ClusterError.
 
-    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not stand in the way.
+    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not are in the way.
     """
     size = sum(len(key) + len(value.encode()) for key, value in data.items())
     if size > LARGEST:

@@ -53,7 +53,7 @@ def node_of(pod: Unstructured) -> str:
 
 
 def phase_of(pod: Unstructured) -> str:
-    """Return a pod's phase, '' where none is told."""
+    """Return a pod's phase, '' where none is reported."""
     return str(as_map(pod.get("status")).get("phase") or "")
 
 

@@ -112,7 +112,7 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
         bad = is_unhealthy(kind, state)
         if not bad and kind != "Ready":
-            continue  # good for who knows how long: what it was before is not told
+            continue  # good for who knows how long: what it was before is not reported
         about = f"{kind}={state}"
         said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
         text = f"{about} ({said})" if said else about
@@ -195,13 +195,13 @@ def _of_program(moment: Moment) -> bool:
 
 
 def only_of_programs(text: str) -> bool:
-    """Tell whether a text names Xids, and only such as a program usually brings about itself."""
+    """Return whether a text names Xids, and only such as a program usually brings about itself."""
     numbers = {int(number) for number in XID.findall(text)}
     return bool(numbers) and all(number in xids() and xids()[number].program for number in numbers)
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
-    """Say why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
+    """Explain why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
     if moment.kind == "failure":
         return "after the first failure"
     begin = started.get(moment.pod)

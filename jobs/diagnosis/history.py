@@ -17,7 +17,7 @@ _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
 def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
-    """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
+    """Return whether the pod was asked to go before it had ended, and nothing in it failed but by that.
 
     The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
     what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
@@ -58,7 +58,7 @@ def sidecar_names(spec: Unstructured) -> set[str]:
 
 
 def asked_at(when: str, seconds: object) -> str:
-    """When the deletion was asked for: deletionTimestamp lies the grace period later."""
+    """When the deletion was requested: deletionTimestamp lies the grace period later."""
     return later(when, -seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
 
 
@@ -155,7 +155,7 @@ def changes(before: Unstructured, now: Unstructured, *fields: str) -> str:
 
 
 def ended(pod: Unstructured) -> bool:
-    """Tell whether the pod has ended, or a container of it that is not restarted."""
+    """Return whether the pod has ended, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     if status.get("phase") in ("Succeeded", "Failed"):
         return True
@@ -164,7 +164,7 @@ def ended(pod: Unstructured) -> bool:
 
 
 def failed(pod: Unstructured) -> bool:
-    """Tell whether the pod has failed, or a container of it that is not restarted."""
+    """Return whether the pod has failed, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
     return status.get("phase") == "Failed" or any(end and end.get("exitCode") != 0 for end in ends)

@@ -45,11 +45,11 @@ class JobObjects:
         self.history = history or History()
         self.given_up: frozenset[str] = frozenset()
         self.raw = as_map(job)
-        # What is read of its pods alone is told in these words already (launchers/foreign.py, unread).
+        # What is read of its pods alone is reported in these words already (launchers/foreign.py, unread).
         retold = self.raw.get("apiVersion") == "batch/v1"
         self.job = (self.raw if retold else kind.as_job(self.raw)) if self.raw else {}
         self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
-        # The truth: the condition Suspended is written after the pods have been made, or taken away (job controller).
+        # The truth: the condition Suspended is written after the pods have been made, or removed (job controller).
         self.suspended = self.spec.get("suspend") is True
         self.all_events = _standing(read_events(events))
         self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events, kind.kind)
@@ -58,7 +58,7 @@ class JobObjects:
         own = about(self.all_events, kind.kind, self.name, self.uid)
         self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
         self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
-        # One that wants no pod at all comes to no end, whoever has asked for that, and when.
+        # One that wants no pod at all comes to no end, whoever has requested that, and when.
         none = bool(self.job) and not (at_a_time(self.spec) or self.suspended or "Complete" in self.conditions)
         self.resized = self.history.resized or ("parallelism is 0" if none else "")
         self.pods = sorted(
@@ -107,7 +107,7 @@ class JobObjects:
         return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
 
     def mine(self, pod: Unstructured) -> bool:
-        """Tell whether a pod is this job's."""
+        """Return whether a pod is this job's."""
         owners = as_list(as_map(pod.get("metadata")).get("ownerReferences"))
         if self.uid and any(owner.get("uid") == self.uid for owner in owners):
             return True
@@ -121,7 +121,7 @@ class JobObjects:
         return self.desired_pods() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
     def tried_again(self, pod: Unstructured) -> bool:
-        """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
+        """Return whether a launcher pod failed and its controller starts another: no rank had begun then."""
         if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
             return False
         if name_of(pod) in self.given_up:

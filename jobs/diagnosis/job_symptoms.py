@@ -69,7 +69,7 @@ class JobSymptoms(JobObjects):
                 bool(self.meta.get("deletionTimestamp"))
                 or not self.job
                 or self.suspended
-                or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
+                or bool(self.kind.operator and self.finished())  # an operator then removes what still runs
             )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
@@ -136,7 +136,7 @@ class JobSymptoms(JobObjects):
 
     @staticmethod
     def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
-        """Tell whether a refusal is one: what a server says that is just starting, or not there, is none."""
+        """Return whether a refusal is one: what a server says that is just starting, or not there, is none."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":
             return fault != "job.start-timeout"

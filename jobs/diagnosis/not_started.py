@@ -36,7 +36,7 @@ def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around:
 
 
 def is_young(pod: Unstructured) -> bool:
-    """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
+    """Return whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
     try:
         made = datetime.datetime.fromisoformat(str(as_map(pod.get("metadata")).get("creationTimestamp")))
     except ValueError:

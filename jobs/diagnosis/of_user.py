@@ -1,4 +1,4 @@
-"""Whose the fault is where a user has asked: a trial asks for what its cluster has to give, a user's job may not.
+"""Whose the fault is where a user has asked: a trial requests what its cluster has to give, a user's job may not.
 
 A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
 """

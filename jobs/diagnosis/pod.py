@@ -68,7 +68,7 @@ def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
 
 
 def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
-    """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for.
+    """Explain why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for.
 
     A pod whose containers have ended is not ready either, before its phase says so: that is no issue.
     """
@@ -91,12 +91,12 @@ def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
 
 
 def _is_done(container: Unstructured) -> bool:
-    """Tell whether a container has ended well."""
+    """Return whether a container has ended well."""
     return as_map(as_map(container.get("state")).get("terminated")).get("exitCode") == 0
 
 
 def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:
-    """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
+    """Return whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
 
     Neither a node's taints nor events tell it: both outlive the trouble (the taints by seconds, the events by an hour).
     """

@@ -36,7 +36,7 @@ _UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset 
 
 
 def is_policys(message: str) -> bool:
-    """Tell whether a webhook or a policy speaks, whatever HTTP status it chose: 400, 403 and 422 are in use.
+    """Return whether a webhook or a policy reports, whatever HTTP status it chose: 400, 403 and 422 are in use.
 
     A ValidatingAdmissionPolicy answers 422 where it names no reason (API reference, Validation.reason).
     """
@@ -47,7 +47,7 @@ _QUOTA = re.compile(r"exceeded quota: [^,\s]+, requested: (\S+), used: \S+, limi
 
 
 def _in_use(message: str, pods: int) -> bool:
-    """Tell whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
+    """Return whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
     match = _QUOTA.search(message)
     if match is None:
         return False

@@ -73,7 +73,7 @@ _ONE = {
     "are being deleted": "is being deleted",
     "are gone": "is gone",
 }
-"""In the order in which they are told."""
+"""In the order in which they are reported."""
 _OVER = ("failed", "ended well")
 _BY_PHASE = {
     "Succeeded": "ended well",

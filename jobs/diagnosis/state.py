@@ -47,7 +47,7 @@ class Issue:
 class Replica:
     """One rank of the job; `pod` is empty where none exists (yet).
 
-    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod asks for, which it holds while `held`.
+    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod requests, which it holds while `held`.
     """
 
     index: int
@@ -126,7 +126,7 @@ class PodFacts:
 
     `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `created` and
     `scheduled`: when the pod was made and bound to its node; `began` and `ended`: from when to when its containers ran,
-    as the kubelet writes it; all RFC 3339, empty where not told.
+    as the kubelet writes it; all RFC 3339, empty where not reported.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""The state of a trial job, rank by rank, and the one cause where it cannot go on.
+"""The state of a trial job, rank by rank, and the one cause where it cannot continue.
 
 Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster.
 One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes
@@ -49,7 +49,7 @@ _NODE_EVENTS = frozenset(
 )
 _DEADLINE = "activeDeadlineSeconds"
 CANCELED_BY = "seatrial/canceled-by"
-"""The annotation in which `cancel` says who asked for it, before it deletes the job."""
+"""The annotation in which `cancel` says who requested it, before it deletes the job."""
 
 
 def diagnose(
@@ -194,7 +194,7 @@ class _Judgement(JobSymptoms):
         return causes
 
     def _is_deleted(self, name: str) -> bool:
-        """Tell whether somebody has asked the pod to go, or it is gone."""
+        """Return whether somebody has asked the pod to go, or it is gone."""
         here = [as_map(pod.get("metadata")) for pod in self.pods]
         return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
@@ -277,7 +277,7 @@ class _Judgement(JobSymptoms):
         return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
-        """No controller has touched the object: the operator that should is not there."""
+        """No controller has touched the object: the operator that should is missing."""
         if not self.raw or self.pods or self.events or not self.kind.not_known_yet(self.raw):
             return None
         return PodSymptom(
@@ -292,7 +292,7 @@ class _Judgement(JobSymptoms):
     def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
-            # A failed pod stays until its Job is deleted; what failed this Job was taken away by somebody.
+            # A failed pod stays until its Job is deleted; what failed this Job was removed by somebody.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(

@@ -64,7 +64,7 @@ def conclude(
     """Return the job documents of what was read, in the order of the streams.
 
     ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie beside one job's dumps.
+    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie next to one job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
@@ -200,13 +200,13 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
-    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble.
+    """Return what else lines mention, where the job ended badly; else, where nothing shows, a sign of trouble.
 
     Each with what its line tells beyond its kind.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        if judgement.causes:  # of which the first is told as a fault
+        if judgement.causes:  # of which the first is reported as a fault
             return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
         return _signs(judgement, unheaded or signs_beside(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
@@ -216,7 +216,7 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
 
 
 def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, Detail]]:
-    """Return signs of trouble, each with what its line tells by a form of its own."""
+    """Return signs of trouble, each with what its line tells by its own form."""
     notes = ((name, judgement.earliest(name)[0] or judgement.event("symptom " + name)) for name in names)
     return [(name, (note and formed(name, note.text)) or Detail()) for name, note in notes]
 

@@ -25,7 +25,7 @@ TEXTS = (
 """How a column of messages is called: Docker and Fluent Bit, ECS and Datadog, Cloud Logging, logcli, Splunk, CloudWatch
 Logs Insights, OpenTelemetry, Azure Monitor, Ansible; in small letters."""
 LIMITS = frozenset((30, 100, 500, 1000, 5000, 10_000))
-"""Records of an answer that a store gives unless it is asked for more: logcli, Loki's query_range, Kibana
+"""Records of an answer that a store gives unless it is requested more: logcli, Loki's query_range, Kibana
 (discover:sampleSize), Grafana, Loki's max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch
 (index.max_result_window)."""
 NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
@@ -79,7 +79,7 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _is_carried(head: bytes) -> bool:
-    """Say whether what NCCL said stands in strings, so that the lines of the file are not those of the log."""
+    """Return whether what NCCL said is in strings, so that the lines of the file are not those of the log."""
     if not _SPEAKS.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
         return False
     if REPORT.search(head):
@@ -207,7 +207,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
 
 # -- order -------------------------------------------------------------------------------------------------------------
 def _falls(head: bytes) -> bool:
-    """Say whether the times of the first lines fall and never rise, as a store answers the newest lines first."""
+    """Return whether the times of the first lines fall and never rise, as a store answers the newest lines first."""
     last, times, missing = b"\xff", 0, 0
     for line in head.split(b"\n")[:-1]:
         match = _STAMP.search(line[:_STAMPED_WITHIN])

@@ -25,7 +25,7 @@ def interruption(result: TrialResult) -> FailureAnalysis | None:
 
 
 def _raced(cause: FailureAnalysis) -> bool:
-    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+    """Return whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
 
     Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
     """
@@ -33,7 +33,7 @@ def _raced(cause: FailureAnalysis) -> bool:
 
 
 def namespace_gone(kube: Kube, namespace: str) -> str:
-    """Say that the namespace is being deleted, or was; '' where it exists, or that is not known."""
+    """Report that the namespace is being deleted, or was; '' where it exists, or that is not known."""
     try:
         state = namespace_state(kube, namespace)
     except ClusterError:
@@ -63,7 +63,7 @@ def not_again(first: TrialResult, why: str) -> TrialResult:
     return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
 
 
-# Reasons, or sources, of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager,
+# Reasons, or sources, of events about a pod that is removed: of the scheduler, the kubelet, the taint manager,
 # autoscalers, the descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
 _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 # kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
@@ -123,7 +123,7 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
 
 
 def _had_nodes(result: TrialResult) -> bool:
-    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
+    """Return whether every rank had found a node, as its pod says, or what is left of its events."""
     placed = {replica.pod for replica in result.replicas if replica.node}
     placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
     return len(placed) >= max(len(result.replicas), 1)

@@ -1,7 +1,7 @@
 """What a run leaves in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
 
-A JSON document, compressed, beside the program that the pods run; the ConfigMap is immutable and goes with the Job. It
-is foreign text when it is read again: bounded here, held against its types by whoever uses it.
+A JSON document, compressed, next to the program that the pods run; the ConfigMap is immutable and goes with the Job. It
+is foreign text when it is read again: bounded here, compared with its types by whoever uses it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ..trial.spec import PREFIX
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
-STILL_GONE_S = 2.0  # what was waited for in vain is only asked about again
+STILL_GONE_S = 2.0  # what was waited for without success is only asked about again
 UNWIND_S = 120.0
 # What a run may have left, launched objects first: they take the rest with them.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
@@ -276,7 +276,7 @@ def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _
 
 
 def _is_users(item: Unstructured) -> bool:
-    """Tell whether an object belongs to a job that a user launched for its own sake."""
+    """Return whether an object belongs to a job that a user launched for its own sake."""
     return as_map(as_map(item.get("metadata")).get("labels")).get(APP) == USERS
 
 
@@ -294,7 +294,7 @@ def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, 
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
-    """Say of which runs the runner lives, or may live, and why we think so."""
+    """List runs whose runner is, or may be, alive, with the reason."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
     for (resource, group, version), item, run in leftovers:
@@ -343,7 +343,7 @@ def _owners(item: Unstructured) -> list[Unstructured]:
 
 
 def _may_exist(kube: Kube, namespace: str, owner: Unstructured, answered: Collection[str]) -> bool:
-    """Tell whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
+    """Return whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
     kind = next((kind for kind in LAUNCHED.values() if kind.kind == owner.get("kind")), None)
     if kind is None or kind.resource not in answered:
         return True
@@ -380,7 +380,7 @@ def _leftovers(
             continue
         url_path = path(resource, namespace=namespace, group=group, version=version)
         try:
-            # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
+            # Most accounts have nothing to do with most of these kinds: they are requested only where that is granted.
             if where in FURTHER:
                 kube.require("list", resource, group=group, namespace=namespace)
             items, _ = kube.list(url_path, labelSelector=selector)
@@ -406,7 +406,7 @@ def _leftovers(
 
 
 def _runs(resource: str, item: Unstructured) -> bool:
-    """Tell whether a launched object of ours has not come to its end."""
+    """Return whether a launched object of ours has not come to its end."""
     kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
     ends = ("Complete", "Failed")

@@ -36,7 +36,7 @@ def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> Trial
 
 
 def _apart(result: TrialResult) -> bool:
-    """Tell whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
+    """Return whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
     if result.analysis is not None and result.analysis.fault != "job.failed":
         return False
     for evidence in result.evidence.values():

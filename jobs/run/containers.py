@@ -17,7 +17,7 @@ from ..faults.catalogue import read_text
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
-    """Tell whether a container runs or has run: then there is a log."""
+    """Return whether a container runs or has run: then there is a log."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
             state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
@@ -26,7 +26,7 @@ def has_started(pod: Unstructured, container: str) -> bool:
 
 
 def has_ended(pod: Unstructured, container: str) -> bool:
-    """Tell whether a container has run to its end."""
+    """Return whether a container has run to its end."""
     states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == container]
     return any("terminated" in state for state in states)
 
@@ -41,7 +41,7 @@ def others_running(pod: Unstructured, container: str) -> list[str]:
 
 
 def is_shaken(pod: Unstructured, container: str) -> bool:
-    """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
+    """Return whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
 
     The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
     """
@@ -65,7 +65,7 @@ def _statuses(pod: Unstructured) -> list[Unstructured]:
 
 
 def is_final(output: Iterable[str]) -> bool:
-    """Tell whether mpirun's words name a reason that another attempt will meet again."""
+    """Return whether mpirun's words name a reason that another attempt will meet again."""
     said = [each.variant for line in output if (each := read_text("mpirun", line)) and each.variant]
     return bool(said) and all(each.final for each in said)
 

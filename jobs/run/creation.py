@@ -218,7 +218,7 @@ class Creation:
 
 
 def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) -> str:
-    """Say that all that is left of a run's pods is on these lost nodes: no kubelet can end them."""
+    """Report that all that is left of a run's pods is on these lost nodes: no kubelet can end them."""
     if not lost:
         return ""
     try:

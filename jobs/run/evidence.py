@@ -4,7 +4,7 @@ The probe prints one JSON object a line (at most 8 KiB; larger data in numbered 
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
 is foreign text: bounded here, and redacted before anybody else sees it.
 
-What the probe prints is held against the types of its stages once, here, where it comes in: anybody who can write to a
+What the probe prints is compared with the types of its stages once, here, where it comes in: anybody who can write to a
 pod's output can print a line that looks like evidence. A stage whose fields have other types or bounds than the probe
 gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
 listed are nobody's to read.
@@ -42,7 +42,7 @@ def _checks() -> dict[str, Check]:
 
 
 def _unread(part: object, stage: str) -> str:
-    """Say why the log reader cannot read its own part back."""
+    """Explain why the log reader cannot read its own part back."""
     if part:
         from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
         from ..pod.nccl_reader.state.partial import Partial  # noqa: PLC0415
@@ -239,7 +239,7 @@ class Streams:
         ends = [tag.start() for tag in tags[1:]] + [len(line)]
         for tag, end in zip(tags, ends, strict=True):
             whole = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
-            if end == len(line):  # the line's end is this process's: all others will go on
+            if end == len(line):  # the line's end is this process's: all others will continue
                 yield whole
             elif len(whole) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
                 self._begun[tag.groups()] = whole

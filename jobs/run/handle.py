@@ -82,7 +82,7 @@ class JobHandle:
         while True:
             try:
                 seen = self.look()
-            except ClusterError as error:  # a control plane's upgrade says nothing of the job
+            except ClusterError as error:  # a control plane's upgrade does not describe the job
                 away = not isinstance(error, ApiError) or error.status >= 500
                 if not away or time.monotonic() - answered > OUTAGE_S:
                     raise
@@ -97,7 +97,7 @@ class JobHandle:
             time.sleep(poll_s)
 
     def _is_stuck(self, seen: Seen) -> bool:
-        """Tell whether the same hopeless cause has lasted longer than it may, of ranks that never ran or have failed.
+        """Return whether the same hopeless cause has lasted longer than it may, of ranks that never ran or have failed.
 
         What befalls a rank that runs (a node that does not answer for a while) is for the job's controller to judge.
         """

@@ -1,6 +1,6 @@
 """What is wrong with a job that others made, beyond its pods: its queue, its Service; and the advice, filled in for it.
 
-Whose a job is decides in which words its cause is told: of a trial the profile's, of a user's job the pod's own.
+Whose a job is decides in which words its cause is reported: of a trial the profile's, of a user's job the pod's own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def names_of(cause: FailureAnalysis, job: str, pods: Iterable[Unstructured]) -> 
 
 
 def queue_of_job(kind: Kind, job: Unstructured, pods: list[Unstructured]) -> tuple[Queue | None, str]:
-    """Return the queue that a job asks for, by Kueue's label or Volcano's scheduler, and the name of its PodGroup."""
+    """Return the queue that a job requests, by Kueue's label or Volcano's scheduler, and the name of its PodGroup."""
     with contextlib.suppress(SpecError):
         if name := labels_of(job).get(QUEUE):
             return Queue(kind="kueue", name=str(name)), ""

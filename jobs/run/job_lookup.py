@@ -1,6 +1,6 @@
 """Jobs by their name, of whatever kind launches trials: what one is, what became of it, its logs, its deletion.
 
-Of a job that is not there its events tell for a while what became of it.
+Of a job that is missing its events tell for a while what became of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
 def absent(kube: Kube, namespace: str, name: str) -> str:
-    """Say whether a job that is not there once was: one line. Reads events only; where they are denied it says so."""
+    """Say whether a job that is missing once was: one line. Reads events only; where they are denied it says so."""
     missing = f"there is no job {safe(name, 100)} in namespace {namespace}"
     try:
         items, _ = kube.list(path("events", namespace=namespace))
@@ -81,7 +81,7 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
 
 
 def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
-    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
+    """Return whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
     word, _, name = owner.partition("/")
     kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
     if kind is None:
@@ -101,7 +101,7 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
 
 
 def _speaks_of(event: Any, uid: str) -> bool:
-    """Tell whether an event is not about another job of the same name."""
+    """Return whether an event is not about another job of the same name."""
     about = as_map(as_map(event).get("involvedObject"))
     return about.get("kind") not in _KINDS or about.get("uid") == uid
 
@@ -111,7 +111,7 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
 
 
 def _names_matter(state: JobState, job: Unstructured | None) -> bool:
-    """Tell whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
+    """Return whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
     return job is not None and state not in (JobState.COMPLETE, JobState.CANCELED) and age(job) > DELETED_S
 
 
@@ -119,7 +119,7 @@ class JobLookup:
     """The jobs of one namespace; the client's own where none is given."""
 
     def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
-        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
+        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
         self._queues: dict[str, Queueing] = {}
         self._hidden: list[Kind] = []
@@ -140,7 +140,7 @@ class JobLookup:
             except Forbidden:
                 if not kind.operator:
                     raise
-                self._hidden.append(kind)  # that this account has nothing to do with, or that is not there at all
+                self._hidden.append(kind)  # that this account has nothing to do with, or that is missing at all
                 continue
             return kind, raw
         return next((kind for kind in READ if kind.name == word), KINDS["indexed"]), None
@@ -155,7 +155,7 @@ class JobLookup:
         return kind, job
 
     def absent(self, name: str) -> str:
-        """What can still be known of a job that is not there, in one line."""
+        """What can still be known of a job that is missing, in one line."""
         return absent(self._kube, self._namespace, name)
 
     def place(self, name: str) -> str:

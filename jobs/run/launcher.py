@@ -3,7 +3,7 @@
     JobError            what we were asked to do with a job cannot be done; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
 
-A refusal by the cluster is a result, not an exception: what refused, and what to do, stands in the analysis. All is
+A refusal by the cluster is a result, not an exception: what refused, and what to do, is in the analysis. All is
 entered in the ledger before it is created; what was given up is deleted at once, so that it holds no GPUs.
 """
 
@@ -64,7 +64,7 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
 
 
 def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
-    """Say that the API server does not know the kind that was to be created; raise `error` where it does."""
+    """Report that the API server does not know the kind that was to be created; raise `error` where it does."""
     served = serving(kube, kind.group, kind.resource)
     fault = "" if served.not_seen else missing_fault(kind, served)
     if not fault:
@@ -98,7 +98,7 @@ class Launcher:
         recorders: list[Recorder] | None = None,
         room: Callable[[TrialSpec, TrialResult], str] | None = None,
     ) -> None:
-        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow.
+        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow.
 
         `recorders`: where to put a recording of each attempt; None records nothing. `room` says after an interruption
         why there is no room for another attempt, '' where there is.
@@ -226,7 +226,7 @@ class Launcher:
         return replace(result, seconds=time.monotonic() - began)
 
     def _recorded(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
-        """One attempt, recorded where that is asked for."""
+        """One attempt, recorded where that is requested."""
         if self._recorders is None:
             return self._once(spec, objects)
         recorder = Recorder(spec.job_name, spec.namespace)

@@ -1,6 +1,6 @@
 """The log follower: each line of a pod from its first to its last, exactly once.
 
-A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
+A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are requested
 with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
 so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
 """
@@ -29,7 +29,7 @@ from .evidence import EvidenceReader, MultiplexedReader
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 _STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
 _MEASURED = re.compile(rb"seatrial (rank 0: collective\.[\w.-]{1,80}: \d{1,9} \w{1,3} [\d.]{1,12} GB/s)\s*$")
-_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
+_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be reported
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
@@ -83,7 +83,7 @@ class Follower:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to follow, or go on where it was ended too early: by a list, say, on which the pod was missing."""
+        """Begin to follow, or continue where it was ended too early: by a list, say, on which the pod was missing."""
         if self._thread is None or not (self._thread.is_alive() or self.reader.ended):
             self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
             self._thread.start()
@@ -270,7 +270,7 @@ class Resume:
         self._expected = deque(self._hashes) if self.second else None
 
     def new(self, second: str, line: bytes) -> bool:
-        """Tell whether this line was not seen before."""
+        """Return whether this line was not seen before."""
         if self._expected is not None:
             if second and second < self.second:
                 return False  # a server that does not filter

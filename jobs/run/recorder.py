@@ -107,7 +107,7 @@ def small(kind: str, item: Unstructured) -> Unstructured:
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20
 _LONGEST_TEXT = 16_384
-# What each line is recorded as, by the resource in its URL; a launcher's kinds beside those of the format.
+# What each line is recorded as, by the resource in its URL; a launcher's kinds next to those of the format.
 _KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
 
@@ -203,7 +203,7 @@ class Recorder:
         return place
 
     def _stub(self) -> str:
-        """The yaml beside it: what the run concluded, for a person to correct."""
+        """The yaml next to it: what the run concluded, for a person to correct."""
         born = next((t for t, kind, type_, _ in self._lines if (kind, type_) == (_kind_of(self), "ADDED")), 0.0)
         last = max((t for t, *_ in self._lines if t <= self._concluded), default=born)
         marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
@@ -304,7 +304,7 @@ def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of a transport error's text: what stands before names server, verb and path."""
+    """The last part of a transport error's text: what precedes names server, verb and path."""
     return str(error).rsplit(": ", 1)[-1]
 
 

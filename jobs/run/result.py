@@ -47,7 +47,7 @@ class TrialResult:
 
 
 MOST_PODS = 64
-"""Of a larger trial only the first ranks are told."""
+"""Of a larger trial only the first ranks are reported."""
 SHORTEST_S = 0.05
 SWEEP = "sweep."
 """Stages of a sweep's coordinator are what all nodes did, and are told by node."""
@@ -68,7 +68,7 @@ class Span(TypedDict):
 
 
 def timeline(trial: TrialResult) -> list[Span]:
-    """Return the phases of each pod, by rank; nothing of a pod whose times were not told."""
+    """Return the phases of each pod, by rank; nothing of a pod whose times were not reported."""
     moments = [moment for pod in trial.pods if (moment := _moment(pod.created)) is not None]
     if not moments:
         return []

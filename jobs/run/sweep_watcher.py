@@ -2,7 +2,7 @@
 
 Of the others only those are heard whose agent the coordinator has not met: nothing else says why.
 
-Pods that never start, are preempted, or die do not end a sweep: the coordinator goes on with the rest and says so.
+Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIGNALS = {128 + number: number.name for number in (signal.SIGKILL, signal.SIGTE
 LAG_S = 15.0
 """How long a log may lag behind its finished container."""
 MOST_UNMET = 16
-"""Pods that are heard beside the coordinator's: where more have not met it, they have one reason."""
+"""Pods that are heard next to the coordinator's: where more have not met it, they have one reason."""
 
 
 class SweepWatcher(Watcher):
@@ -107,7 +107,7 @@ class SweepWatcher(Watcher):
         return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
-        """Say whether a pod is the job's own: labels anybody can write."""
+        """Return whether a pod is the job's own: labels anybody can write."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return bool(uid) and any(
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
@@ -154,7 +154,7 @@ class SweepWatcher(Watcher):
         return next((pod for pod in pods if pod["metadata"]["name"] == self._leader), {})
 
     def _is_lost(self, pod: Unstructured) -> bool:
-        """Say whether a pod's node has stopped reporting."""
+        """Return whether a pod's node has stopped reporting."""
         name = node_of(pod)
         node = next((each for each in self._explanations.nodes if name_of(each) == name), None)
         events = about(read_events(self.events), "Pod", name_of(pod))
@@ -187,7 +187,7 @@ class SweepWatcher(Watcher):
         return True
 
     def _waits_for_others(self, outcome: WatchOutcome) -> bool:
-        """Say whether all that is left of the job are pods that have not started."""
+        """Return whether all that is left of the job are pods that have not started."""
         return all(
             not has_started(pod, self._kind.container) or has_ended(pod, self._kind.container) for pod in outcome.pods
         )

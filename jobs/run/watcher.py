@@ -137,7 +137,7 @@ class Watcher:
             self._look(outcome)
 
     def _behind(self, outcome: WatchOutcome) -> bool:
-        """Tell whether the Job is over and its pods do not say so yet."""
+        """Return whether the Job is over and its pods do not say so yet."""
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
         telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
@@ -257,7 +257,7 @@ class Watcher:
         self._progress(f"rank 0: {stage}{self._late}")
 
     def _finished(self, name: str) -> bool:
-        """Tell whether the container has ended for good, as far as the informer knows."""
+        """Return whether the container has ended for good, as far as the informer knows."""
         pod = next((item for item in self._pods.objects() if item["metadata"]["name"] == name), None)
         if pod is None:
             return True
@@ -278,7 +278,7 @@ class Watcher:
         return self._expired(outcome, waited)
 
     def _expired(self, outcome: WatchOutcome, waited: float) -> bool:
-        """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
+        """Return whether a deadline has passed: the queue's, then the pods', then the job's."""
         last = partial(waiting.last_state, self._job, outcome, self.events)
         if self._let_in is None:
             if waited > self._limits.queue_s:
@@ -313,7 +313,7 @@ class Watcher:
         return True
 
     def _left_behind(self, cause: FailureAnalysis) -> bool:
-        """Tell whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
+        """Return whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
         scaling = any(event.reason in SCALING for event in self.events)
         return self._again and cause.fault == "job.unschedulable" and not scaling
 
@@ -400,6 +400,6 @@ def _cut(text: str, most: int = 200) -> str:
 
 
 def _ended_itself(follower: Follower) -> bool:
-    """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
+    """Return whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
     return end is not None and not end.get("stopped")

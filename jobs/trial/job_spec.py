@@ -88,7 +88,7 @@ class JobSpec:
     service_account: str | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
+    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own, as in a pod: a fabric's libraries on the host
     mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
@@ -140,7 +140,7 @@ class JobSpec:
 
     @property
     def outlives_pods(self) -> bool:
-        """Whether it goes on where a pod is lost."""
+        """Whether it continues where a pod is lost."""
         return False
 
     @property
@@ -160,7 +160,7 @@ class JobSpec:
 
     @property
     def fixed(self) -> dict[str, str]:
-        """Variables beside those of the rendezvous that nobody changes."""
+        """Variables next to those of the rendezvous that nobody changes."""
         return {}
 
     @property

@@ -1,6 +1,6 @@
 """What stands between the trial and its pods: what the API server serves, the job's kind, its runtime, its queue.
 
-What this account may not see (queues of the whole cluster, for a tenant) is told as not seen, never guessed.
+What this account may not see (queues of the whole cluster, for a tenant) is reported as not seen, never guessed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def missing_fault(kind: Kind, serving_now: Serving) -> str:
     """The fault of a kind that is not served as we need it; nothing where it is."""
     if kind.version in serving_now.versions:
         return ""
-    # A Training Operator beside the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
+    # A Training Operator next to the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
     # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
     return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
 
@@ -82,7 +82,7 @@ OPENAPI_S = 5.0
 VOLCANO_GROUP = "scheduling.volcano.sh"
 TOPOLOGY_VERSIONS = (*KUEUE_VERSIONS, "v1alpha1")
 MOST_FLAVORS = 16
-"""In one resource group (Kueue's own limit on flavors); each is a request of its own."""
+"""In one resource group (Kueue's own limit on flavors); each is its own request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class LaunchStack:
 
 
 def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
-    """Read what this trial's launcher and queue need; nothing is asked for that they do not."""
+    """Read what this trial's launcher and queue need; nothing is requested that they do not."""
     kind = kind_of(spec.launcher)
     hidden: dict[str, str] = {}
 

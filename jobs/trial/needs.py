@@ -1,7 +1,7 @@
 """What pods need to train across nodes as the accepted trial did: each rule once, as CEL and as a function.
 
 An admission policy asks the API server by CEL (admission_policy.py); who reads a manifest asks the function
-(checks/rules/contract.py). Both are held against each other by tests/jobs/test_needs.py.
+(checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, who
 from .job_spec import JobSpec
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
-"""Annotations by which a pod asks for secondary networks: Multus, and GKE's multi-networking."""
+"""Annotations by which a pod requests secondary networks: Multus, and GKE's multi-networking."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 _LOCKS = ("IPC_LOCK", "CAP_IPC_LOCK", "ALL")
-# A sidecar runs beside the containers; another init container is over when they start, and trains nothing.
+# A sidecar runs next to the containers; another init container is over when they start, and trains nothing.
 SIDECAR = "has(c.restartPolicy) && c.restartPolicy == 'Always'"
 
 
@@ -37,7 +37,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({amount_cel(resource)})"
-        # Containers that share the GPUs share the NICs alike; more than the trial had is never asked for.
+        # Containers that share the GPUs share the NICs alike; more than the trial had is never requested.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
@@ -96,12 +96,12 @@ def working(pod: Unstructured) -> list[Unstructured]:
 
 
 def amount_of(container: Mapping[str, object], resource: str) -> int:
-    """Return how many of an extended resource a container asks for: its limit, which the API copies to the request."""
+    """Return how many of an extended resource a container requests: its limit, which the API copies to the request."""
     return max(0, whole(as_map(as_map(container.get("resources")).get("limits")).get(resource, 0)))
 
 
 def may_lock(container: Mapping[str, object]) -> bool:
-    """Tell whether a container may lock any amount of memory, as root."""
+    """Return whether a container may lock any amount of memory, as root."""
     security = as_map(container.get("securityContext"))
     added = as_map(security.get("capabilities")).get("add")
     return security.get("privileged") is True or any(
@@ -118,7 +118,7 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 
 
 def amount_cel(resource: str) -> str:
-    """CEL: how many of a resource container c asks for.
+    """CEL: how many of a resource container c requests.
 
     The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
     'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.

@@ -17,7 +17,7 @@ from ..listing import nearest
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
-"""What the pod asks for in which an MPIJob runs mpirun."""
+"""What the pod requests in which an MPIJob runs mpirun."""
 _MOST_FILES = 1000  # trial.json lies in a ConfigMap, which holds 1 MiB with the probe
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
@@ -83,7 +83,7 @@ class BenchSizes:
 class Collective:
     """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's.
 
-    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: a sweep of its own.
+    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: its own sweep.
     `command`: the user's own program, which each node runs in the benchmark's place.
     """
 
@@ -177,7 +177,7 @@ class StorageSpec:
 
     @property
     def kind(self) -> str:
-        """What the probe is told: claim or path."""
+        """What the probe is reported: claim or path."""
         return "claim" if self.claim else "path"
 
     def __post_init__(self) -> None:
@@ -269,7 +269,7 @@ class Endpoint:
         self.parsed()
 
     def parsed(self) -> dict[str, object]:
-        """Return it as the pods are told. Raises SpecError."""
+        """Return it as the pods are reported. Raises SpecError."""
         text = self.text
         wrong = SpecError(f"endpoint {safe(text, 100)!r} is not HOST:PORT, http://HOST or https://HOST")
         if not isinstance(text, str) or len(text) > 300 or not re.fullmatch(r"[!-~]+", text):
@@ -290,7 +290,7 @@ class Endpoint:
 class NetworkSpec:
     """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports.
 
-    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 asks for no more than one try.
+    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 requests no more than one try.
     """
 
     mtu: bool = True
@@ -335,7 +335,7 @@ class TrainingSpec:
 class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
-    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that goes on, packed.
+    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that continues, packed.
     `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`. Without
     the job over all nodes at the `end`, nodes that have passed are released before it.
     """

@@ -39,7 +39,7 @@ FILES = (ARCHIVE, TRIAL)
 class PodShape:
     """What a launcher wants of its pods; the default is the Indexed Job's.
 
-    `rank` is the rank itself or the field path that holds it; empty where the program is told otherwise.
+    `rank` is the rank itself or the field path that holds it; empty where the program is reported otherwise.
     """
 
     container: str = ""  # nothing: as the job's ranks are called
@@ -93,7 +93,7 @@ def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
         # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
-        # that no image sets: without the key an image's own ENV HF_TOKEN stands in the first.
+        # that no image sets: without the key an image's own ENV HF_TOKEN is in the first.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
         entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]
     return entries + [{"name": key, "value": value} for key, value in user.items()]
@@ -164,8 +164,8 @@ def _name(operator: str, name: str) -> Unstructured:
 
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
-    """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
-    # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
+    """Keep the ranks of this run on different nodes; another run next to it is no reason to wait."""
+    # Not what only starts the ranks (an MPIJob's launcher): it may is next to one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -257,7 +257,7 @@ def pod_security(spec: JobSpec) -> Unstructured:
 
 
 def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
-    """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
+    """Nothing but what was requested; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
     """
@@ -268,5 +268,5 @@ def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
 
 
 def is_trial(job: Unstructured | None) -> bool:
-    """Tell whether a job is one of seatrial's own trials."""
+    """Return whether a job is one of seatrial's own trials."""
     return bool(labels_of(job or {}).get(APP) == OF_TRIAL)

@@ -72,7 +72,7 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
-    """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
+    """Return whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
     return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
 
 
@@ -88,5 +88,5 @@ def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
 
 
 def selected(node: Node, selector: Mapping[str, str]) -> bool:
-    """Tell whether a pod with this selector may be scheduled to the node."""
+    """Return whether a pod with this selector may be scheduled to the node."""
     return all(node.labels.get(key) == value for key, value in selector.items())

@@ -72,7 +72,7 @@ class TrialSpec(JobSpec):
 
     @property
     def outlives_pods(self) -> bool:
-        """A sweep goes on with the rest."""
+        """A sweep continues with the rest."""
         return self.sweep is not None
 
     @property

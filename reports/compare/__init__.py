@@ -1,1 +1,1 @@
-"""Two runs held against each other."""
+"""Two runs compared with each other."""

@@ -1,7 +1,7 @@
-"""What an upgrade made worse or better, added or removed: two sets of run records, held against each other.
+"""What an upgrade made worse or better, added or removed: two sets of run records, compared with each other.
 
 A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
-the bill of materials stands beside what changed in behaviour, so that the likely cause is next to its effect.
+the bill of materials is next to what changed in behaviour, so that the likely cause is next to its effect.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
 
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
-    """Rails of each collective against the same one; the worst of them is told."""
+    """Rails of each collective against the same one; the worst of them is reported."""
     changes: dict[str, Change] = {}
     for run in sorted(was.rails):
         old, new = was.fewest(run), now.fewest(run)

@@ -15,7 +15,7 @@ _LONGEST = 300
 
 
 def about(side: Sequence[Record]) -> list[dict[str, str]]:
-    """Say of each run of a side what it judged, where and when, in words."""
+    """Describe scope, place and time of each run of a side, in words."""
     return [
         {
             "run_id": short(record["run_id"]),
@@ -98,7 +98,7 @@ def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[st
 
 
 def _same_cluster(one: Record, other: Record) -> bool:
-    """Say whether two records can be of one cluster."""
+    """Return whether two records can be of one cluster."""
     a, b = one["cluster"], other["cluster"]
     if one["simulated"] and other["simulated"] and a.get("platform") and b.get("platform"):
         return a["platform"] == b["platform"]  # made anew for each run, on another port, with another authority
@@ -133,7 +133,7 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
             yield f"run {short(record.get('run_id'))} is on both sides: a run is never worse than itself"
     times = [[record["started"] for record in side] for side in (before, after)]
     if all(times[0]) and all(times[1]) and min(times[0]) > max(times[1]):
-        yield "the side "after" began before the side "before": are they swapped?"
+        yield "'after' began before 'before': are they swapped?"
     old, new = ({r["seatrial"] for r in side if r["seatrial"]} for side in (before, after))
     if old and new and old != new:
         yield f"judged by different versions of seatrial: {listed(old)} before, {listed(new)} after"

@@ -89,7 +89,7 @@ def _run(run: Mapping[str, str]) -> str:
 
 
 def _only_one_runs(comparison: Comparison, change: Change) -> bool:
-    """Tell whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
+    """Return whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
     return change.area == "check" and "not run" in (change.before, change.after) and len(set(comparison.commands)) > 1
 
 
@@ -179,7 +179,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
 PADDING = "  "
 """tabulate makes a column wider than its head by as much."""
 _RATE = re.compile(r"^([\d.e+-]+) GB/s (?:over|at) .*$")
-"""A rate with its unit and the sizes, which stand in the table's title and in its row's name."""
+"""A rate with its unit and the sizes, which are in the table's title and in its row's name."""
 
 
 def _title(text: str, style: str) -> str:

@@ -43,7 +43,7 @@ def is_of(kind: object, resource: str) -> bool:
 
 
 def the_object(answer: Any, url_path: str, where: str) -> Any:
-    """Return the answer if it is an object of the kind that was asked for; what discovery says is not looked at."""
+    """Return the answer if it is an object of the kind that was requested; what discovery says is not looked at."""
     resource, _ = resource_of(url_path)
     if not resource:
         return answer
@@ -117,7 +117,7 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 
 
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
-    """Tell whether an object of a list is one to read; raises where it is no answer.
+    """Return whether an object of a list is one to read; raises where it is no answer.
 
     An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
     """
@@ -132,7 +132,7 @@ def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
 
 
 def watched(item: Unstructured, url_path: str, where: str) -> bool:
-    """Tell whether the object of a watch event is to be passed on; raises as the_object does."""
+    """Return whether the object of a watch event is to be passed on; raises as the_object does."""
     resource, _ = resource_of(url_path)
     if not resource:
         return True
@@ -145,7 +145,7 @@ def watched(item: Unstructured, url_path: str, where: str) -> bool:
 
 
 def named(item: Unstructured) -> bool:
-    """Tell whether an object has a name, as everything that is stored does."""
+    """Return whether an object has a name, as everything that is stored does."""
     meta = item.get("metadata")
     return isinstance(meta, dict) and isinstance(meta.get("name"), str) and bool(meta["name"])
 
@@ -197,7 +197,7 @@ class Pages:
         return is_new
 
     def overdue(self) -> Unreachable:
-        """Say that the list took too long."""
+        """Report that the list took too long."""
         took = time.monotonic() - self._begin
         return Unreachable(f"{self._where}: the list had not ended after {took:.0f} s{self._so_far()}")
 

@@ -62,7 +62,7 @@ def api_client(source: ClusterSource) -> Any:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
         return _as_kubectl_verifies(client.ApiClient(settings))
-    except ImportError as error:  # urllib3 speaks SOCKS only with PySocks
+    except ImportError as error:  # urllib3 reports SOCKS only with PySocks
         raise ConfigError(
             f"{origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
         ) from error

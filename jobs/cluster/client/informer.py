@@ -167,7 +167,7 @@ def _version(item: Unstructured) -> str:
 
 
 def _older(one: str, other: str) -> bool:
-    """Tell whether a version is known to be older than another."""
+    """Return whether a version is known to be older than another."""
     return _decimal(one) and _decimal(other) and int(one) < int(other)
 
 

@@ -31,7 +31,7 @@ class HeldError(Exception):
 class Lease:
     """A Lease of the run's namespace, held while the ``with`` block lasts.
 
-    ``lost`` is set when somebody else took it, or it could not be renewed in time: the run must not go on then.
+    ``lost`` is set when somebody else took it, or it could not be renewed in time: the run must not continue then.
     """
 
     def __init__(self, kube: Kube, name: str, holder: str, *, seconds: int = SECONDS) -> None:
@@ -110,7 +110,7 @@ class Lease:
                 raise HeldError(f"another run took the lease {self._name} at this moment") from error
 
     def _renew(self) -> None:
-        """Renew until the end; whatever ends this thread before, the run must not go on unguarded."""
+        """Renew until the end; whatever ends this thread before, the run must not continue unguarded."""
         renewed = time.monotonic()
         try:
             while not self._ended.wait(self._seconds / 3):

@@ -1,7 +1,7 @@
 """A command in a container, run through the API server's WebSocket (pods/exec), and what it wrote.
 
 Each message begins with the number of its channel, as k8s.io/apimachinery remotecommand has it (v4, v5). The package
-websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 asks for the verb `get`
+websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 requests the verb `get`
 on pods/exec, a later one for `create`, too (feature gate AuthorizePodWebsocketUpgradeCreatePermission).
 """
 
@@ -36,7 +36,7 @@ class Executed:
     code: int | None = None
     message: str = ""
     cut: bool = False
-    """It wrote more than was asked for, or longer."""
+    """It wrote more than was requested, or longer."""
 
 
 def execute(

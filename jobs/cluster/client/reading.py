@@ -1,7 +1,7 @@
 """Reads the bytes of one HTTP answer within limits, and says when it is worth asking again.
 
 Everything has an end: the size of a body, the length of a line, the time for the whole answer (a per-read timeout alone
-lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may ask for.
+lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = 256 << 10
 
 
 class CancelToken:
-    """Ends an exchange from another thread: a reader that waits for the next byte cannot be told otherwise."""
+    """Ends an exchange from another thread: a reader that waits for the next byte cannot be notified otherwise."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -153,7 +153,7 @@ def warning(header: str) -> str:
 
 
 def is_loopback(server: str) -> bool:
-    """Tell whether the server is this machine."""
+    """Return whether the server is this machine."""
     host = (urlsplit(server).hostname or "").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True

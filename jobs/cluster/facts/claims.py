@@ -1,4 +1,4 @@
-"""What pods name beside themselves, each asked for by its name, once: claims, StorageClasses, networks.
+"""What pods name next to themselves, each requested by its name, once: claims, StorageClasses, networks.
 
 A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing anybody else's;
 StorageClasses belong to the cluster and may stay hidden. A network without a namespace is a Network of Google's

@@ -47,7 +47,7 @@ class Report:
 
 
 def is_unhealthy(kind: str, status: str) -> bool:
-    """Say whether a condition of this type and status reports a problem; Unknown reports one of a positive type."""
+    """Return whether a condition of this type and status reports a problem; Unknown reports one of a positive type."""
     return status != "True" if _POSITIVE.search(kind) else status == "True"
 
 

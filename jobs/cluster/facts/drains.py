@@ -23,7 +23,7 @@ MOST_BUDGETS = 500
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget: what it asks for, whether it can ever let a pod go, and the names of its pods.
+    """A PodDisruptionBudget: what it requests, whether it can ever let a pod go, and the names of its pods.
 
     `uncounted`: its controller cannot tell how many pods there should be, and lets none go (reason SyncFailed,
     kubernetes pkg/controller/disruption: failSafe); so it is with most budgets of a Job's pods.

@@ -1,7 +1,7 @@
 """The inventory: nodes and pods, what is taken and by whom.
 
 One snapshot of raw JSON, each object of which becomes a small record before the next one is decoded, with the garbage
-collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is told in
+collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is reported in
 `not_seen`, never guessed.
 """
 
@@ -111,7 +111,7 @@ class PodUse:
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
-    leaving: bool = False  # its deletion was asked for
+    leaving: bool = False  # its deletion was requested
     runner: str = ""  # of a trial's pod, what the lease of its run tells
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class Inventory:
 
 
 def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
-    """Tell whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
+    """Return whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
     if node.capacity.get(resource, 0) > 0 or resource in node.allocatable:
         return True
     marks = _LABELS.get(resource.partition("/")[0], ())
@@ -312,7 +312,7 @@ def read_refused(item: Unstructured) -> PodUse | None:
 
 
 def _trouble(status: Unstructured) -> str:
-    """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
+    """Explain why a pod is not ready: what its first container waits for or ended with, else its conditions."""
     for entry in statuses_of(status):
         state = as_map(entry.get("state"))
         waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))
@@ -355,7 +355,7 @@ def pod_requests(spec: Unstructured) -> dict[str, int]:
 
 
 def gpus_of(spec: Unstructured) -> int:
-    """GPUs that a pod asks for, slices of them (MIG) included, by the vendors' names of the resources."""
+    """GPUs that a pod requests, slices of them (MIG) included, by the vendors' names of the resources."""
     return sum(amount for name, amount in pod_requests(spec).items() if _GPU.search(name))
 
 

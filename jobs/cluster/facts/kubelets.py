@@ -1,7 +1,7 @@
 """How kubelets are configured, as they say themselves (/configz), through the API server.
 
 That takes the right to get nodes/proxy, which opens all of a kubelet's API: it is used where an account has it, and
-never asked for (kubernetes.io, "Kubelet authentication/authorization").
+never requested (kubernetes.io, "Kubelet authentication/authorization").
 """
 
 from __future__ import annotations

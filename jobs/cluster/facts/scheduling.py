@@ -86,7 +86,7 @@ def read_unschedulable(
 
 
 def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bool:
-    """Tell whether devices in use keep the pod from the ``nodes`` that it may run on.
+    """Return whether devices in use keep the pod from the ``nodes`` that it may run on.
 
     Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
     that is in use look the same. Where none of them has a device left, whoever holds those holds cpu, memory and other
@@ -147,7 +147,7 @@ def unmatched(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
 
 
 def lacking(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
-    """Say which of the visible nodes offer less than one such pod asks for."""
+    """Say which of the visible nodes offer less than one such pod requests."""
     texts = []
     for name, amount in pod_requests(as_map(pod.get("spec"))).items():
         for node in nodes:
@@ -162,7 +162,7 @@ def _offers(node: Unstructured) -> Unstructured:
 
 
 def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], own: Container[str]) -> bool:
-    """Tell whether the node could take the pod once others have left it."""
+    """Return whether the node could take the pod once others have left it."""
     offers = _offers(node)
     if name_of(node) in own:
         return False
@@ -174,13 +174,13 @@ def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], o
 
 
 def _passes_all(node: Unstructured, pod: Unstructured) -> bool:
-    """Tell whether the pod tolerates every taint of the node that stays."""
+    """Return whether the pod tolerates every taint of the node that stays."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return all(_passes(taint, tolerations) for taint in as_list(as_map(node.get("spec")).get("taints")))
 
 
 def _plain(pod: Unstructured) -> dict[str, Decimal]:
-    """What the pod's containers ask for together of cpu and memory; a limit without a request is the request."""
+    """What the pod's containers request together of cpu and memory; a limit without a request is the request."""
     amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         resources = as_map(container.get("resources"))
@@ -191,7 +191,7 @@ def _plain(pod: Unstructured) -> dict[str, Decimal]:
 
 
 def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
-    """Tell whether a taint is tolerated, or may go away by itself."""
+    """Return whether a taint is tolerated, or may go away by itself."""
     key, effect = (str(taint.get(name) or "") for name in ("key", "effect"))
     return effect == "PreferNoSchedule" or bool(_PASSING_TAINT.search(key)) or _is_tolerated(taint, tolerations)
 

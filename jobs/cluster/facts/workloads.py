@@ -1,4 +1,4 @@
-"""Manifests as whoever submits them writes them: the pods that each would bring, and the Services beside them.
+"""Manifests as whoever submits them writes them: the pods that each would bring, and the Services next to them.
 
 A file of YAML or JSON, of one object or many, or what the API server answers. It is foreign text: bounded, read without
 tags, and of any shape. What a controller adds to its pods (labels, host names) is known of the kinds below.
@@ -344,6 +344,6 @@ def variables_of(container: Unstructured) -> dict[str, str | None]:
 
 
 def selects(selector: object, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Service's selector takes a pod with these labels; an empty one takes none."""
+    """Return whether a Service's selector takes a pod with these labels; an empty one takes none."""
     wanted = as_map(selector)
     return bool(wanted) and all(labels.get(str(key)) == value for key, value in wanted.items())

@@ -92,7 +92,7 @@ class Hardware:
 
     @property
     def asked(self) -> str:
-        """What NCCL was asked for, as published rows say it: a ring that it chose by itself is its own choice."""
+        """What NCCL was requested, as published rows say it: a ring that it chose by itself is its own choice."""
         return self.algorithm if self.forced else "default"
 
     def __str__(self) -> str:

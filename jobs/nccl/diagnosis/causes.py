@@ -30,7 +30,7 @@ _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|1
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-# What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
+# What Docker gives to its own bridge (docker0, those of compose: its default pools): many a host has the same.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -249,7 +249,7 @@ def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
 
 
 def _cuda_said(judgement: Judgement, note: Note) -> str:
-    """Return what CUDA says of a call that failed: behind NCCL's error it stands in the last error."""
+    """Return what CUDA says of a call that failed: behind NCCL's error it is in the last error."""
     last = judgement.event("last-error cuda")
     return last.text if last is not None and _NAMES_NOTHING.search(note.text) else note.text
 
@@ -293,7 +293,7 @@ _DGID = re.compile(r" sgix (\d{1,3}) dgid (fe80:\S{2,40})")
 
 
 def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
-    """Say that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
+    """Report that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
     match = _DGID.search(other.text) if other is not None and "/RoCE" in note.text else None
     if match is None:
         return None, None

@@ -173,7 +173,7 @@ def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
 def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     document: JobDocument, judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
-    """Say how far the log goes; nothing where it shows no more than its size."""
+    """Return how far the log goes; nothing where it shows no more than its size."""
     said = document["diagnosis"]
     if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
@@ -262,7 +262,7 @@ def signs_beside(judgement: Judgement) -> list[str]:
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
-    """Say that the log shows nothing that could be judged, and what it shows instead."""
+    """Report that the log shows nothing that could be judged, and what it shows instead."""
     alone = judgement.view.chosen_alone()
     if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
         said = "%s, and nothing tells how large the job is: this log proves nothing about the network%s."

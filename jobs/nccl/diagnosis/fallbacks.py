@@ -148,7 +148,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
 
 
 def disabled_in_vain(judgement: Judgement) -> str | None:
-    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has a switch of its own (nccl-rdma-sharp-plugins)."""
+    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has its own switch (nccl-rdma-sharp-plugins)."""
     plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
     values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})
     if not plugins or not values:

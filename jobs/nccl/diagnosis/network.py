@@ -49,7 +49,7 @@ def judge_network(judgement: Judgement) -> None:
 
 
 def _judge_evenness(judgement: Judgement) -> None:
-    """Say that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
+    """Report that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
     hosts = {host["name"]: len(host["ranks"]) for host in judgement.hosts if host["name"] and host["ranks"]}
     if len(set(hosts.values())) < 2 or sum(hosts.values()) != judgement.view.ranks:
         return
@@ -186,7 +186,7 @@ def _judge_ends(judgement: Judgement) -> None:
 
 
 def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
-    """Say whether those on sockets share no communicator, and no process, with those that are not."""
+    """Return whether those on sockets share no communicator, and no process, with those that are not."""
     job = judgement.job
     own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
     with_them = {proc for key in own for proc in job.members[key].values()}
@@ -263,7 +263,7 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 
 def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
-    """Report hosts on NCCL's own verbs transport beside hosts on a plugin's: they need not understand each other."""
+    """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they need not understand each other."""
     text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
     few = min(own, plugin, key=len)
     judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
@@ -397,7 +397,7 @@ def _judge_fabric(judgement: Judgement, fabric: str) -> None:
 
 
 def _judge_split(judgement: Judgement) -> None:
-    """Say that NCCL takes parts of a host for nodes."""
+    """Report that NCCL takes parts of a host for nodes."""
     split, nodes = judgement.view.split_nodes, judgement.view.nodes
     text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (split, nodes or 0)
     if nodes is None:

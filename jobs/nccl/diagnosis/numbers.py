@@ -96,7 +96,7 @@ def _numberless(table: ReadTable) -> Iterator[str]:
 
 
 def _gaps(table: ReadTable) -> Iterator[str]:
-    """Yield the sizes between which a sweep has others that are not there, as its first line says how it goes on."""
+    """Yield the sizes between which a sweep has others that are missing, as its first line says how it continues."""
     step, kind = table["config"].get("step"), table["config"].get("step_kind")
     sizes = sorted({row["size_bytes"] for row in table["rows"]})
     if step is None or isinstance(step, str) or step <= 1:

@@ -70,7 +70,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
     One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
-    that is there from its beginning; else what is missing was left out of an excerpt, where the job came to its end.
+    that is there from its beginning; else what is missing was left out of an excerpt, where the job ended.
     """
     streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]
     cut = [
@@ -84,7 +84,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
 
 
 def _begun(table: ReadTable) -> bool:
-    """Say whether a table is there from its beginning, or has one and no row."""
+    """Return whether a table is there from its beginning, or has one and no row."""
     return bool(table["config"]) or (bool(table["columns"]) and not table["rows"])
 
 

@@ -60,9 +60,9 @@ _OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argumen
 
 
 def _said_more(judgement: Judgement) -> bool:
-    """Say whether NCCL warned, or a line tells more than the error: a peer that went away, what stands behind it.
+    """Return whether NCCL warned, or a line tells more than the error: a peer that went away, what follows it.
 
-    Who is told that it uses NCCL wrongly ends by itself, and its peers see it go away.
+    Who is reported that it uses NCCL wrongly ends by itself, and its peers see it go away.
     """
     if judgement.earliest("warn")[0] or judgement.event("last-error"):
         return True

@@ -273,7 +273,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined and worst[0].operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
-    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who stands there, not for whom it waits
+    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who is there, not for whom it waits
         made.waiting |= ranks
         return False
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
@@ -328,7 +328,7 @@ def _absent(made: Decision, evidence: Evidence) -> bool:
 
 
 def _group_of(event: Timeout, evidence: Evidence) -> Group | None:
-    """Return the group that a watchdog's line is about, where a dump lists it with the rank that speaks."""
+    """Return the group that a watchdog's line is about, where a dump lists it with the rank that reports."""
     for group in evidence.groups.values():
         if event.rank in group.members and (group.name, group.key.partition("/")[0]) == (event.group, event.number):
             return group
@@ -414,5 +414,5 @@ def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
 
 
 def _same_place(item: Lagging, behind: Lagging) -> bool:
-    """Say whether a snapshot shows ranks at the number that others did not join."""
+    """Return whether a snapshot shows ranks at the number that others did not join."""
     return item.group == behind.group and item.sequence is not None and item.sequence == behind.sequence

@@ -1,4 +1,4 @@
-"""Write the decision about a hang into a job's document: beside what its log says, or into a document of its own."""
+"""Write the decision about a hang into a job's document: next to what its log says, or into its own document."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def _conclude(
 
 
 def _larger(job: Document, evidence: Evidence) -> bool:
-    """Say whether a log is of more ranks than the dumps' default group has: another job's."""
+    """Return whether a log is of more ranks than the dumps' default group has: another job's."""
     worlds = [group.members for group in evidence.groups.values() if group.name == "default_pg" and evidence.ranks]
     return any(members and (job["ranks"] or 0) > max(members) + 1 for members in worlds)
 
 
 def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
-    """Say whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
+    """Return whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
 
     ``speaking``: the files in which torch's reports are; what else fails there follows from them.
     """
@@ -138,7 +138,7 @@ def _by_logs(
 
 
 def _explained(job: Document) -> bool:
-    """Say whether the log shows what ended the job: a watchdog that stands still follows from it."""
+    """Return whether the log shows what ended the job: a watchdog that stands still follows from it."""
     return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 
@@ -202,7 +202,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["sentence"] = f"{text} The log: {job['sentence']}"
     elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
-            f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
+            f"{job['sentence']} {text}"  # a running job's log was judged; that it continues takes nothing away
         )
     else:
         job["verdict"] = "inconclusive"

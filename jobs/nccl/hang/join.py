@@ -27,7 +27,7 @@ _ASIDE = re.compile(
     r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
     r"|Flight recorder dump|to dump (?:the )?debug info"
 )
-"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank asked for it."""
+"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank requested it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 

@@ -228,7 +228,7 @@ def besides(evidence: Evidence) -> str:
 
 
 def unnamed(made: Decision) -> str:
-    """Say how many ranks are late where nothing says which."""
+    """Return how many ranks are late where nothing says which."""
     return (
         f"{made.unnamed} rank{'s' if made.unnamed > 1 else ''} never entered {_where(made)}, and the text of NCCL RAS"
         " names none of them: ask it for JSON (ncclras -f json), or look at the Flight Recorder's dumps"
@@ -236,7 +236,7 @@ def unnamed(made: Decision) -> str:
 
 
 def _slow(made: Decision) -> str:
-    """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
+    """Say whom the others wait for while the job continues, by the times of kernels or by RAS."""
     who, many = _placed(made, made.late), len(made.late) > 1
     load = "(data loader, clocks, a GPU or host under load)"
     if any(file == "Inspector" for file, _, _ in made.because):

@@ -56,7 +56,7 @@ def _troubles(sample: Sample) -> list[_Trouble]:
 
 
 def _may_be_ahead(who: _Who, troubles: list[_Trouble]) -> bool:
-    """Say whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
+    """Return whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
     return any(trouble.unnamed_ahead and who not in trouble.behind for trouble in troubles)
 
 

@@ -9,7 +9,7 @@ from .kinds import Count, LogPart
 
 
 class ProgramFacts(TypedDict, total=False):
-    """What a collective's program left beside its table."""
+    """What a collective's program left next to its table."""
 
     op: str
     cycles: Count

@@ -1,4 +1,4 @@
-"""What a sweep's coordinator and agents print: the fields of their stages, as beside it those of a trial's probe."""
+"""What a sweep's coordinator and agents print: the fields of their stages, as next to it those of a trial's probe."""
 
 from __future__ import annotations
 

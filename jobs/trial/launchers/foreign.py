@@ -129,7 +129,7 @@ class StatefulSet(Kind):
 
 
 def unread(kind: Kind, name: str, pods: list[Unstructured]) -> Unstructured:
-    """Tell of a job whose object this account may not get, as a batch/v1 Job, what its pods show."""
+    """Describe a job from its pods, as a batch/v1 Job, if this account may not get its object."""
     phases = [str(as_map(pod.get("status")).get("phase")) for pod in pods]
     begun = min((str(as_map(pod.get("metadata")).get("creationTimestamp") or "") for pod in pods), default="")
     ended = {"type": "Complete", "status": "True"} if {*phases} == {"Succeeded"} else {}

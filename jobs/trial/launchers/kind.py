@@ -50,7 +50,7 @@ class Kind:
         return {LABEL_RUN: spec.run_id} if self.uses_service else {}
 
     def left_out(self, spec: JobSpec) -> tuple[str, ...]:
-        """What the spec asks for that this kind has no place for, in words."""
+        """What the spec requests that this kind has no place for, in words."""
         del spec
         return ()
 
@@ -83,7 +83,7 @@ class Kind:
         return ""
 
     def tells(self, pod: Unstructured) -> bool:
-        """Tell whether this pod's log carries evidence."""
+        """Return whether this pod's log carries evidence."""
         del pod
         return True
 
@@ -92,7 +92,7 @@ class Kind:
         return _parallelism(self.as_job(raw))
 
     def shown_by(self, pod: Unstructured) -> bool:
-        """Tell whether a pod that belongs shows by itself that an object of this kind has made it."""
+        """Return whether a pod that belongs shows by itself that an object of this kind has made it."""
         del pod
         return True
 
@@ -101,11 +101,11 @@ class Kind:
         return [as_map(as_map(raw.get("spec")).get("template"))]
 
     def size(self, raw: Unstructured) -> int:
-        """How many pods it wants, also of what is told as a batch/v1 Job already (foreign.py, unread)."""
+        """How many pods it wants, also of what is reported as a batch/v1 Job already (foreign.py, unread)."""
         return self.desired_pods(raw) if raw.get("apiVersion") != "batch/v1" else _parallelism(raw)
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Further objects, as (kind, name), that a controller makes of it and whose events speak of it."""
+        """Further objects, as (kind, name), that a controller makes of it and whose events mention it."""
         del name
         return ()
 
@@ -116,7 +116,7 @@ class Kind:
         return ""
 
     def not_known_yet(self, raw: Unstructured) -> bool:
-        """Tell whether no controller has ever touched the object."""
+        """Return whether no controller has ever touched the object."""
         return bool(self.operator) and not as_list(as_map(raw.get("status")).get("conditions"))
 
     def belongs(self, pod: Unstructured, name: str) -> bool:

@@ -100,7 +100,7 @@ class MpiJob(KubeflowJob):
         return (("Job", f"{name}-launcher"),)
 
     def refused(self, event: Event) -> str:
-        """The operator says in an event of its own that a worker cannot be created."""
+        """The operator says in its own event that a worker cannot be created."""
         said = event.message
         if event.reason == "MPIJobFailed" and said.startswith("worker pod created failed: "):
             return said.removeprefix("worker pod created failed: ")

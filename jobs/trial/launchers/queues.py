@@ -41,7 +41,7 @@ def pod_group(spec: JobSpec, meta: Unstructured) -> Unstructured:
 
 
 def _all(spec: JobSpec) -> dict[str, str]:
-    """What all ranks ask for together: Volcano lets the group in only where its queue has that."""
+    """What all ranks request together: Volcano lets the group in only where its queue has that."""
     asked = resources(spec).get("requests") or {}
     amounts = {name: quantity(text) for name, text in asked.items()}
     return {name: f"{(amount * spec.nodes).normalize():f}" for name, amount in amounts.items() if amount is not None}
