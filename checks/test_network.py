@@ -67,7 +67,11 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
     faults=["network.endpoint-unreachable", "network.endpoint-open"],
 )
 def test_pods_reach_what_they_must_and_no_more(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
-    """Every reachable endpoint of the profile answers every pod, as programs there would connect; no forbidden one does. A mirror or a tracking server blocked by egress rules or a missing proxy would otherwise appear hours later. In an air gap a pod that reaches the internet is a security hole."""
+    """Every reachable endpoint of the profile answers every pod; no forbidden one does.
+
+    A mirror or a tracking server blocked by egress rules or a missing proxy would otherwise appear hours later. In an
+    air gap a pod that reaches the internet is a security hole.
+    """
     if not spec.endpoints:
         evidence.skip("the profile names no host that pods must, or must not, reach (network.endpoints)")
     evidence.judge(endpoint_findings(trial, spec))

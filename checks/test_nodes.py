@@ -285,7 +285,11 @@ def test_request_shapes_are_on_record(
     listed: Callable[[str], Listing],
     evidence: Evidence,
 ) -> None:
-    """Report which requests the kubelets admit (one GPU, half a NUMA node, a NUMA node, a whole node), and how often each fits now. Nothing is judged. Fragmented free GPUs start no job of whole nodes: their share shows whether a job waits for capacity or for defragmentation."""
+    """Report the requests that kubelets admit, from one GPU to a whole node, and how often each fits now.
+
+    Nothing is judged. Fragmented free GPUs start no job of whole nodes: their share shows whether a job waits for
+    capacity or for defragmentation.
+    """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
         evidence.skip("the trial's GPUs are claimed (DRA): only the scheduler knows the free ones")
     require_seen(evidence, cluster, "pods", "the holders of the GPUs cannot be read")

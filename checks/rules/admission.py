@@ -1,7 +1,7 @@
-"""Admission rules: server-side dry runs of the trial's pods, and what was changed in them; nothing is created.
+"""Admission rules: server-side dry runs of the trial's pods, and the changes in them; nothing is created.
 
-Rule: the pod is tried as a Pod. A Job is accepted whatever its pods violate, with a `Warning:` header at most, and the
-refusals come later as events.
+Rule: the pod is tried as a Pod. A Job is accepted even if its pods violate a policy, with a `Warning:` header at most,
+and the refusals come later as events.
 
 Of what a mutating webhook or policy changed, what is added is the cluster's business (sidecars, labels, defaults, a
 mirror's image); what training requested and would not get is a fault. Less CPU or memory requested is reported and not
@@ -41,7 +41,7 @@ NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What the dry run showed. ``ok`` None: it could not be determined."""
+    """The result of the dry run. ``ok`` None: it could not be determined."""
 
     ok: bool | None
     observed: str
@@ -134,7 +134,7 @@ def _enforced(kube: Kube) -> str | None:
 
 
 def refusal(error: ApiError, pods: int = 1) -> Admission:
-    """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
+    """Name the gate that refused; '' for other errors (a webhook without dry run, a lost server)."""
     read = read_refusal(error.message, pods)
     known = read.fault in GATES or is_policys(error.message)
     if NO_DRY_RUN.search(error.message):
@@ -167,7 +167,7 @@ LOG = "NCCL_DEBUG"
 
 
 def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:
-    """Compare a pod with what the server made of it in a dry run; one finding for each thing that was removed."""
+    """Compare a pod with the server's version of it in a dry run; one finding for each removed item."""
     for subject, asked_value, got in _losses(asked, admitted):
         yield failed(
             subject,
@@ -178,7 +178,7 @@ def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[F
 
 
 def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:
-    """Say what was changed and harms nothing by itself."""
+    """List harmless changes."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     for key in NOTED:
         if key in before and before[key] != after.get(key):
@@ -192,7 +192,7 @@ def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]
 
 
 def _losses(asked: Unstructured, admitted: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield what was removed: where, what was requested, what is there."""
+    """Yield each removed item: place, request, result."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     yield from _values("annotation", _of(asked, "metadata", "annotations"), _of(admitted, "metadata", "annotations"))
     yield from _values("nodeSelector", before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
@@ -239,7 +239,7 @@ def _of_container(name: str, mine: Unstructured, theirs: Unstructured) -> Iterat
 
 
 def _containers(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, Unstructured, Unstructured]]:
-    """Pair each container that was requested with what became of it."""
+    """Pair each requested container with its admitted version."""
     for part in ("containers", "initContainers"):
         admitted = {str(each.get("name")): each for each in after.get(part) or []}
         for mine in before.get(part) or []:

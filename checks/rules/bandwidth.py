@@ -69,7 +69,7 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
 
 
 def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
-    """Take back what only a floor far too low lets pass: a fallback to half of the links would reach it, too."""
+    """Withdraw passes by a floor that is far too low: a fallback to half of the links would reach it, too."""
     for floor in floors:
         least = least_seeing(profile, floor)
         values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
@@ -85,7 +85,7 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
 
 
 def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
-    """Say whose numbers the floors are."""
+    """Name the sources of the floors."""
     for floor in floors:
         yield (
             f"floor {floor.busbw_gbps:g} GB/s at {format_size(floor.size)} (profile {profile.name}): "
@@ -114,7 +114,7 @@ def _compare(subject: str, values: Sequence[object], floor: Floor) -> Finding:
 
 
 def _range(numbers: Sequence[float]) -> str:
-    """Say between what the repeats lie."""
+    """Describe the range of the repeats."""
     return f" (median of {len(numbers)}: {min(numbers):.1f} to {max(numbers):.1f})" if len(numbers) > 1 else ""
 
 
@@ -146,7 +146,7 @@ def _number(value: object) -> float | None:
 def impossible_findings(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, spec: TrialSpec
 ) -> Iterator[Finding]:
-    """Yield a finding for the row that is furthest above what the links allow, if one is. ``algorithm``: the run."""
+    """Yield a finding for the row furthest above the link rate, if any. ``algorithm``: the run."""
     node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
     if node is None or (job["sharp"] and algorithm != RING):  # the switch adds: the limit does not hold
         return
@@ -170,7 +170,7 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Say what is shown and not judged: what others measured, the average with its sweep, the links, a slow start."""
+    """Describe facts that are not judged: published figures, the average with its sweep, the links, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
     if "nearest" in table and table["peak_busbw_gbps"] is not None:
@@ -201,7 +201,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
-    """Name the large sizes whose first repetition took much longer than the others: what a job pays at its start."""
+    """Name the large sizes whose first repetition took much longer than the rest: the cost of a job's start."""
     for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time

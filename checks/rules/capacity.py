@@ -1,6 +1,6 @@
-"""Capacity rules: the GPU nodes that could take a pod of the trial now, what keeps the others from it, what fits where.
+"""Capacity rules: the GPU nodes that could run a pod of the trial now, obstacles on the rest, and which shapes fit.
 
-What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also requests
+jobs/trial/rooms.py finds the obstacles. Of request shapes only GPUs are counted: a pod that also requests
 much CPU or memory may fit less often.
 """
 
@@ -96,7 +96,7 @@ def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec,
 
 
 def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
-    """Say what has become of a node that had room for a pod; of one that lost its pod before, that it was drained."""
+    """Describe the change of a node that had room for a pod; a node that lost its pod before was drained."""
     if node is None:
         return "is gone"
     if node.unschedulable:
@@ -116,7 +116,7 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
 
 
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
-    """Yield a finding for each node: what is in its way matters only where too few others are free.
+    """Yield a finding for each node: its obstacles matter only if too few other nodes are free.
 
     GPUs that other workloads use are not a fault. Where those nodes would be enough, it is for them alone that the
     trial waits; else the other nodes are at fault.
@@ -135,7 +135,7 @@ def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Findi
 
 
 def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
-    """Say what each of the trial's nodes must be: free, and open to its pod."""
+    """Describe the requirement on each of the trial's nodes: free, and open to its pod."""
     opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
     asked = f"{spec.gpus_per_node} {spec.gpu_resource} free" if spec.gpus_per_node else "open to the trial's pod"
     elsewhere = " on this or another node" if enough else ""
@@ -172,9 +172,9 @@ CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscri
 
 
 def shapes_of(full: int, domain: int | None) -> dict[int, str]:
-    """Return the requests worth asking for: GPUs of a pod -> what that is; one size under its largest name.
+    """Return useful request sizes: GPUs of a pod -> name; one size under its largest name.
 
-    ``domain``: GPUs of a NUMA node, None where nothing tells.
+    ``domain``: GPUs of a NUMA node, None if unknown.
     """
     shapes = {1: "one GPU"}
     if domain:
@@ -185,7 +185,7 @@ def shapes_of(full: int, domain: int | None) -> dict[int, str]:
 
 
 def domain_of(zones: Mapping[str, Zones], resource: str) -> int | None:
-    """Return how many GPUs most NUMA nodes have that have any; None where no object tells."""
+    """Return the number of GPUs of most NUMA nodes with GPUs; None if no object reports it."""
     sizes = Counter(offer.get(resource, 0) for each in zones.values() for offer in each.offers)
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None

@@ -1,6 +1,6 @@
 """Checkpoint rules: saved by all ranks, flushed, read back elsewhere, outliving the job, resumed from after a crash.
 
-And what that means for a model: how long training stands still, which share of the GPUs' time that is, what a failure
+And what that means for a model: how long training pauses, which share of the GPUs' time that is, what a failure
 loses. Those are predictions from the measured rate at the trial's number of nodes, and say so.
 """
 
@@ -39,7 +39,7 @@ ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What all ranks together did; bytes and seconds."""
+    """The sum over all ranks; bytes and seconds."""
 
     ranks: int
     size: int
@@ -49,12 +49,12 @@ class Measured:
 
     @property
     def mb_s(self) -> float:
-        """MB/s of all ranks together while training stands still."""
+        """MB/s of all ranks together while training is paused."""
         return self.size / self.pause_s / 1e6
 
 
 def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
-    """Sum up what the ranks told of the step that counts; None where not every rank told, once, of as much as asked."""
+    """Sum up the ranks' reports of the relevant step; None unless every rank reported once, with the requested size."""
     saves: list[CheckpointSave] = []
     flushed = 0.0
     for rank in range(spec.nodes):
@@ -81,7 +81,7 @@ def ranks_of(pod: int, spec: TrialSpec) -> range:
 
 
 def saves_of(data: CheckpointRun, ranks: Sequence[int]) -> list[CheckpointSave]:
-    """Return what a pod's ranks told of the step that is to be verified; [] unless each of them did, once."""
+    """Return the reports of a pod's ranks about the step to verify; [] unless each reported once."""
     reported = data.get("ranks") or []
     saves = [save for each in reported for save in each.get("saves") or [] if save.get("step") == _step(data)]
     known = sorted(each.get("rank") or 0 for each in reported) == list(ranks) and len(saves) == len(ranks)
@@ -150,7 +150,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
 
 
 def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: CheckpointVerified) -> str:
-    """Say what keeps a node's word from being that all of the next node's files were read; '' for nothing."""
+    """Explain why a node's report does not prove that all of the next node's files were read; '' if it does."""
     other = (rank + 1) % spec.nodes
     peer, ranks = place(trial, other), ranks_of(other, spec)
     if verified.get("peer") != other:
@@ -169,7 +169,7 @@ def _step(data: CheckpointRun) -> int:
 
 
 def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
-    """Judge where the checkpoint ends up: whether that outlives the job and the node, and who else may touch it."""
+    """Judge the checkpoint's path: whether it outlives the job and the node, and which users may access it."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint")
         places = [each for each in (data or {}).get("places") or [] if each.get("role") == "path"]
@@ -202,7 +202,7 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
 
 
 def opened(target: CheckpointPlace) -> str:
-    """Say what its mode lets others do: whoever mounts the volume with another user's id."""
+    """Describe the access of other users by its mode: any client that mounts the volume with another uid."""
     mode = target.get("mode")
     if mode is None:
         return "its mode is unknown"
@@ -249,7 +249,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
-    """Return what the record keeps: what all ranks together measured, and the states that each node reached."""
+    """Return the record's section: the sum over all ranks, and the states that each node reached."""
     recorded: RecordedCheckpoint = {"nodes": []}
     if result := measured(trial, spec):
         recorded["ranks"], recorded["bytes"] = result.ranks, result.size
@@ -299,7 +299,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
 
 
 def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Yield what nobody asked to be judged and everybody should know, once for all nodes."""
+    """Yield notes that are not judged but important, once for all nodes."""
     texts: set[str] = set()
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("checkpoint") or {}

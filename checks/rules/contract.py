@@ -1,6 +1,6 @@
-"""Contract rules: a workload's pod templates next to what training across nodes needs here. From a manifest alone.
+"""Contract rules: a workload's pod templates compared with training's requirements here. From a manifest alone.
 
-Rule: what is not written is a fault only where nothing else can bring it. What an image, a runtime or a webhook may
+Rule: a missing item is a fault only if no other mechanism can add it. What an image, a runtime or a webhook may
 bring is not known, and neither is what only a profile or the nodes could tell. The needs themselves are those of the
 admission policy (jobs/trial/needs.py).
 """
@@ -74,9 +74,9 @@ _SECONDARY = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known next to a manifest: the profile with its trial, what all GPU nodes offer, and the Services.
+    """Context of a manifest: the profile with its trial, the devices of all GPU nodes, and the Services.
 
-    ``nics``: the NICs that every GPU node offers as a resource; None where nobody has looked. ``complete``: a Service
+    ``nics``: the NICs that every GPU node offers as a resource; None if not read. ``complete``: a Service
     that is not among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, where all are known.
     """
 
@@ -96,7 +96,7 @@ class Around:
 
 
 def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge one workload: what it lacks (False), what it has (True), and what its manifest does not show (None)."""
+    """Judge one workload: missing items (False), present ones (True), and unknown ones (None)."""
     if not workload.groups:
         yield unknown(str(workload), "no pod template can be read")
         return
@@ -129,7 +129,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def summary(workload: Workload, around: Around) -> str:
-    """Say in a few words what a workload is: 'Job/train in team-a: 2 pods, each with 8 nvidia.com/gpu'."""
+    """Summarise a workload: 'Job/train in team-a: 2 pods, each with 8 nvidia.com/gpu'."""
     parts = []
     for group in workload.groups:
         asked = {name: sum(amount_of(c, name) for c in working(group.template)) for name in around.gpu_names}
@@ -197,7 +197,7 @@ def _is_own(value: str | None) -> bool:
 
 
 def _fabric(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge what the profile's pods have that train; without one, what the nodes offer."""
+    """Compare with the devices of the profile's pods; without a profile, with those of the nodes."""
     pod, subject = group.template, _named(workload, group)
     nics = sorted({name for c in working(pod) for name in _limits(c) if name.startswith(FABRIC) and amount_of(c, name)})
     if around.spec is None:
@@ -223,7 +223,7 @@ def _source(around: Around) -> str:
 
 
 def _otherwise(workload: Workload, group: Group, fault: str) -> str:
-    """Say what else may bring to a pod what its template does not have; '' where nothing does."""
+    """Name mechanisms that may add to a pod what its template lacks; '' if there are none."""
     spec = as_map(group.template.get("spec"))
     if not workload.whole and (
         fault != "manifest.no-rdma" or not any("resources" in c for c in as_list(spec.get("containers")))
@@ -308,7 +308,7 @@ def _switched_off(
 
 
 def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Say that two ranks fit one node; that is slow for nobody, but what crosses nodes is then not what was asked."""
+    """Report that two ranks fit one node: this is not slow, but less traffic than intended crosses nodes."""
     gpus, each = gpus_of(group, around), around.spec.gpus_per_node if around.spec else 0
     if group.pods < 2 or not gpus or 2 * gpus > each:
         return
@@ -334,7 +334,7 @@ def _queue(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge /dev/shm of containers with several GPUs, whose ranks talk through it."""
+    """Judge /dev/shm of containers with several GPUs, whose ranks communicate through it."""
     spec = as_map(group.template.get("spec"))
     notes = as_map(as_map(group.template.get("metadata")).get("annotations"))
     volumes = {str(each.get("name")): each for each in as_list(spec.get("volumes"))}
@@ -414,7 +414,7 @@ def _services(workload: Workload, around: Around, name: str) -> list[Unstructure
 
 
 def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge where the ranks are told to meet."""
+    """Judge the address of the ranks' rendezvous."""
     if sum(group.pods for group in workload.groups) < 2:
         return
     told: dict[str, str] = {}
@@ -483,7 +483,7 @@ def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
 
 
 def _within(host: str, namespace: str) -> str:
-    """Return a name without what any name in its namespace ends with: .NAMESPACE.svc.cluster.local."""
+    """Return a name without the suffix of its namespace: .NAMESPACE.svc.cluster.local."""
     match = re.fullmatch(r"(.+?)\.([a-z0-9-]+)\.svc(?:\.[\w.-]+)?\.?", host)
     if match and (not namespace or match[2] == namespace):
         return match[1]
@@ -513,7 +513,7 @@ def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _durable(workload: Workload, groups: Iterable[Group]) -> Iterator[Finding]:
-    """Judge whether what the program is told to keep outlives its pod."""
+    """Judge whether the program's output paths outlive its pod."""
     claims = {
         str(as_map(each.get("metadata")).get("name"))
         for each in as_list(as_map(workload.raw.get("spec")).get("volumeClaimTemplates"))

@@ -1,6 +1,6 @@
-"""Whether the profile describes this cluster at all: asked before anything that only the profile wants accuses it.
+"""Whether the profile fits this cluster at all: checked before a requirement of the profile alone fails it.
 
-Only evidence that the cluster is of another kind counts. What is simply not there is missing, and the cluster's fault.
+Only evidence of another kind of cluster counts. An absent item is missing, and the cluster's fault.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ plugins/noderesources, nodeaffinity, dynamicresources; pkg/volume/hostpath)."""
 
 
 def misfit(pool: Pool, profile: Profile) -> str:
-    """Say which key of the profile does not fit, and what is there; '' where it fits, or nobody can tell.
+    """Name the key of the profile that does not fit, and the actual value; '' if it fits, or is unknown.
 
     Other NICs on every node, and the profile's on none, are another fabric; no NIC at all is a device plugin that is
     missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
@@ -102,7 +102,7 @@ def counted(pool: Pool, profile: Profile) -> str:
 
 
 def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) -> str:
-    """Report that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
+    """Report that none of the profile's networks exists, if the nodes cannot be listed; '' else.
 
     Where one of them is there, the profile is of this cluster, and the others are missing.
     """
@@ -115,7 +115,7 @@ def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) ->
 def unstarted(
     trial: TrialResult, spec: TrialSpec, cluster: Inventory, profile: Profile, here: Collection[str] = ()
 ) -> str:
-    """Report that the trial did not start for what only the profile requests, where nobody can see the nodes; '' else.
+    """Report that the trial did not start because of the profile's requests, if the nodes cannot be listed; '' else.
 
     Only properties that no node has count: a fabric's devices, a device class, a label, a folder of the host. GPUs,
     CPUs and memory are what any job requests. ``here``: the resources that this cluster is known to have, as quotas
@@ -134,7 +134,7 @@ def unstarted(
 
 
 def known_here(cluster: Inventory, granted: Collection[str], networks: Definitions, spec: TrialSpec) -> frozenset[str]:
-    """Return the resources that this cluster has by what a tenant sees: pods hold them, or a quota grants them.
+    """Return the resources of this cluster that a tenant can see: pods hold them, or a quota grants them.
 
     Where a network is defined that only the profile names, the profile is this cluster's, and so are its resources.
     """
@@ -145,7 +145,7 @@ def known_here(cluster: Inventory, granted: Collection[str], networks: Definitio
 
 
 def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each key of the profile whose wish no node fulfils, by the scheduler's own words."""
+    """Yield each key of the profile that no node meets, by the scheduler's message."""
     match = OF_NODES.search(text)
     if match is None:
         return

@@ -1,4 +1,4 @@
-"""GPU health rules: errors, throttling and clocks of each GPU, the driver's own words against NVIDIA's tables.
+"""GPU health rules: errors, throttling and clocks of each GPU, the driver's messages by NVIDIA's tables.
 
 Corrected errors, aggregate counters and what is normal under load are history or noise, not a reason to refuse a GPU.
 'N/A' is never wrong: what a card does not have it cannot fail at.
@@ -52,7 +52,7 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield what slows one GPU down."""
+    """Yield the throttle reasons of one GPU."""
     slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
     if slowed:
         why = "; ".join(SLOWED[reason] for reason in slowed)
@@ -60,7 +60,7 @@ def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield what keeps one GPU out of the NVLink fabric."""
+    """Yield the reasons why one GPU is not in the NVLink fabric."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
     state_text = f"fabric state {state}, status {status}"
@@ -78,7 +78,7 @@ def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def link_ailments(expected_links: int) -> Ailments:
-    """Return what is said of the NVLinks of one GPU that should have ``expected_links`` active ones."""
+    """Return the finding about the NVLinks of one GPU, of which ``expected_links`` should be active."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
@@ -96,7 +96,7 @@ def each_gpu(
     expected: str,
     when: When = "runtime",
 ) -> Iterator[Finding]:
-    """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
+    """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
 
     ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
     it is not reported. ``when``: as read before all work, or while and after training steps ran.
@@ -142,18 +142,18 @@ def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingR
 
 
 def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
-    """Return whether any GPU of any rank tells one of these values."""
+    """Return whether any GPU of any rank reports one of these values."""
     return any(gpu.get(key) is not None for gpu in _all(trial) for key in keys)
 
 
 def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
-    """Return whether at least half of all GPUs tell a value: the others then leave it out."""
+    """Return whether at least half of all GPUs report a value: it is then missing on the rest."""
     given = [gpu.get(key) is not None for gpu in _all(trial, when)]
     return any(given) and 2 * sum(given) >= len(given)
 
 
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
-    """Name what a rank, or a GPU of it, leaves out though others tell it; '' where that is nothing.
+    """Name values that a rank, or its GPU, omits although other ranks report them; '' if there are none.
 
     ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
     """
@@ -189,7 +189,7 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
 
 
 def _of_xid(number: object, when: When) -> tuple[str, str]:
-    """Return what an Xid tells and its fault, '' where it is open; nothing of one that is no matter here."""
+    """Return an Xid's description and fault, '' if undetermined; None for an irrelevant one."""
     known = _known(number)
     if known is None:
         return "its number is unknown" if number is None else "none that is known here", ""
@@ -203,12 +203,12 @@ def _of_xid(number: object, when: When) -> tuple[str, str]:
 
 
 def _known(number: object) -> Xid | None:
-    """Return what is known of an Xid; a pod may print anything."""
+    """Return the catalogue's entry of an Xid; a pod may print anything."""
     return xids().get(number) if isinstance(number, int) else None
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not reported."""
+    """Describe facts that are not judged: persistence mode off, warm GPUs, further Xids, no ECC."""
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
         yield "no GPU reports a count of memory errors: ECC is off, or not supported by these GPUs"
     for rank in range(spec.nodes):

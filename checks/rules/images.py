@@ -70,7 +70,7 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
 
 
 def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:
-    """Judge (node, image, seconds) of each pull; what no event tells is not judged."""
+    """Judge (node, image, seconds) of each pull; pulls without an event are not judged."""
     for node, image, seconds in pulls:
         ok = None if seconds is None else seconds <= limit_s
         yield compared(
@@ -86,7 +86,7 @@ def pulled(seconds: float | None) -> str:
 
 
 def pulls(trial: TrialResult) -> Iterator[tuple[str, str, float | None]]:
-    """Yield (node, image, seconds) of each image that a pod of the trial ran; 0: it was there, None: no event tells."""
+    """Yield (node, image, seconds) of each image that a pod of the trial ran; 0: present, None: no event."""
     for pod in trial.pods:
         for image, _ in pod.images.values():
             yield pod.node or pod.name, image, pod.pull_seconds.get(image)

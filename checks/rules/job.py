@@ -1,6 +1,6 @@
 """Rules of the trial job: every pod started and reported; the launcher's failure analysis, turned into findings.
 
-Rule: what the cluster did wrong (ERR_INFRA) fails the check, what the program or an outsider did (ERR_PROGRAM, a
+Rule: a fault of the cluster (ERR_INFRA) fails the check, one of the program or of a third party (ERR_PROGRAM, a
 disruption) is an error: it says nothing about the cluster.
 """
 
@@ -97,7 +97,7 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name two ranks of which one began after the other had ended: a Job counts both, though they never met."""
+    """Name two ranks of which one started after the other had ended: a Job counts both, but they never ran together."""
     spans: dict[int, list[tuple[str, str]]] = {}
     for pod in trial.pods:
         spans.setdefault(pod.index, []).append((pod.began, pod.ended))

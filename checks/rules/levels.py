@@ -1,4 +1,4 @@
-"""What a profile says of the hardware, and the levels of a sweep compared with what such hardware gives."""
+"""The profile's hardware, and the levels of a sweep compared with known figures of such hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = "alone"
 
 
 def said_of(profile: Profile) -> Said:
-    """Return what a profile says of the hardware."""
+    """Return the profile's hardware."""
     model = next(iter(profile.gpu.product), "").replace("*", "").strip("-")
     fabric = profile.fabric
     return Said(
@@ -58,7 +58,7 @@ def level_findings(swept: Swept, profile: Profile, models: Iterable[str]) -> Ite
 
 
 def _levels(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[tuple[str, Reference]]:
-    """Yield each level over all rails: its kind, and what such hardware gives."""
+    """Yield each level over all rails: its kind, and the known figure of such hardware."""
     known, names = said_of(profile), sorted({*filter(None, models)})
     for row in swept.section["levels"]:
         alone = row["kind"] == ALONE

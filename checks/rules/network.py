@@ -105,7 +105,7 @@ def _own_mtu(trial: TrialResult, rank: int) -> int | None:
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
-    """Return what the probe saw of a pod's interfaces."""
+    """Return the probe's results for a pod's interfaces."""
     return (stages(trial, rank).get(STAGE) or {}).get("interfaces") or []
 
 
@@ -167,7 +167,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
-    """Return what one rank found out about another, or why there is nothing."""
+    """Return one rank's result about another, or the reason for its absence."""
     data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)

@@ -32,7 +32,8 @@ def node_findings(
 ) -> Iterator[Finding]:
     """Judge the number of GPU nodes of the profile's pool, then the readiness of each.
 
-    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). What they do not fit accuses no cluster.
+    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). A mismatch with these is not a fault of the
+    cluster.
     """
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
@@ -91,7 +92,7 @@ AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the no
 
 
 def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[Finding]:
-    """Judge what agents report of each node: a condition about its GPUs or links fails, any other leaves it open.
+    """Judge the agents' reports of each node: a condition about its GPUs or links fails, any other is inconclusive.
 
     An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
     program's own error is no broken GPU: these leave it open. Events of other kinds are the caller's to mention.
@@ -135,7 +136,7 @@ def _is_broken(report: Report) -> bool:
 def offers(
     pool: Pool, profile: Profile, nodes_needed: int, plugins: Mapping[str, Sequence[PodUse]] | None = None
 ) -> Iterator[Finding]:
-    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few.
+    """Compare each node's devices with the profile; nodes with GPU partitions count only if whole ones are few.
 
     ``plugins``: the device plugin's pods by node.
     """
@@ -148,7 +149,7 @@ def offers(
 
 
 def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Finding:
-    """Compare what a node offers with the profile, or, without one, with the node's own capacity."""
+    """Compare a node's devices with the profile, or, without one, with its own capacity."""
     resource = profile.gpu.resource
     offered, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
     expected = profile.gpu.per_node or capacity
@@ -183,7 +184,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
 
 
 def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, begun: bool) -> dict[str, tuple[int, str]]:
-    """Return how many GPUs each node offered before the trial, and whose number that is.
+    """Return each node's number of GPUs before the trial, and its source.
 
     It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
     another process began the trial, and ``cluster`` was read after it: then only the profile tells. Claimed GPUs are
@@ -201,7 +202,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
 def kept(
     tried: Iterable[str], now: Inventory, resource: str, before: Mapping[str, tuple[int, str]]
 ) -> Iterator[Finding]:
-    """Compare the nodes on which the trial ran with what they offered before it (``offered_before``).
+    """Compare the devices of the trial's nodes with those before it (``offered_before``).
 
     A go is about nodes that are still as they were tried: the kubelet takes a device that turns unhealthy off the
     node's allocatable, and its pod runs on.
@@ -223,7 +224,7 @@ def kept(
 
 
 def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None) -> str:
-    """Say what is known of the device plugin where a node offers no GPU: its pod, and the labels that keep it away."""
+    """Describe the device plugin on a node without GPUs: its pod, and the labels that exclude it."""
     if resource not in node.capacity:
         observed = f"no {resource} at all: no device plugin has registered with its kubelet"
     elif node.capacity[resource] == 0:
@@ -318,7 +319,7 @@ FACTS: dict[str, Callable[[Node], str]] = {
 
 
 def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
-    """Compare each node with its kind of machine: who differs from most is named, of a tie the difference."""
+    """Compare each node with its kind of machine: a node that differs from most is named, or the difference if there is a tie."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)
     by_kind: dict[Machine, list[Node]] = {}
@@ -346,7 +347,7 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
 
 
 def _line(fact: str, value: str) -> str:
-    """Return what two nodes must share: of a kubelet the minor version, of a system the release, else all of it.
+    """Return the part that two nodes must share: a kubelet's minor version, a system's release, else the whole value.
 
     Patch releases of a kubelet may be mixed at any time (Kubernetes' version skew policy), and are during every
     roll-out of a managed node pool; what a driver is built against is the kernel.

@@ -128,14 +128,14 @@ def _of_another_vendor(cluster: Inventory, resource: str) -> str:
 
 
 def _virtual(node: Node) -> str:
-    """Say by which mark a node is none; '' where it is one, or where feature discovery has seen its GPUs."""
+    """Name the mark of a virtual node; '' for a real one, or if feature discovery has seen its GPUs."""
     taints = [taint.key for taint in node.taints if taint.key == VIRTUAL_TAINT]
     marks = [*taints, *(f"{key}={value}" for key, value in VIRTUAL_LABELS.items() if node.labels.get(key) == value)]
     return f"{VIRTUAL} ({marks[0]}: another service starts its pods)" if marks and not product(node) else ""
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
-    """Explain why a node that offers no GPU is not meant to: its labels tell the GPU operator so; '' where it is.
+    """Explain why a node intentionally offers no GPU, by its labels for the GPU operator; '' if it should.
 
     https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-kubevirt.html and "Preventing
     Installation of Operands on Some Nodes" of the operator's installation guide.
@@ -149,7 +149,7 @@ def _not_for_pods(node: Node, resource: str) -> str:
 
 
 def resource_of(profile: Profile) -> str:
-    """Return the resource of the profile's GPUs; of claimed ones, what their vendor's plugin would call them."""
+    """Return the resource of the profile's GPUs; for claimed ones, the name of their vendor's plugin."""
     return profile.gpu.resource or f"{profile.gpu.kind}.com/gpu"
 
 
@@ -165,7 +165,7 @@ def confinement(pool: Pool) -> dict[str, str]:
 
 
 def avoided(pool: Pool) -> tuple[str, ...]:
-    """Return the nodes that the trial must stay off: their GPUs are parts, another product's, or another service's.
+    """Return the nodes that the trial must avoid: with GPU partitions, another product, or another service.
 
     Labels keep it off other pools already. Of very many none is named: what a pod then finds there says what it is.
     """
@@ -174,7 +174,7 @@ def avoided(pool: Pool) -> tuple[str, ...]:
 
 
 def product(node: Node) -> str:
-    """What feature discovery calls the node's GPUs, without what it adds for sharing and partitions; '' if nothing."""
+    """Feature discovery's name of the node's GPUs, without suffixes for sharing and partitions; '' if none."""
     text = next((node.labels[key] for key in PRODUCT_LABELS if node.labels.get(key)), "")
     return re.sub(r"-(?:SHARED|MIG-[\w.]+)$", "", re.sub(r"-SHARED$", "", text))
 

@@ -1,6 +1,6 @@
-"""Layer 14, queue rules: what launches and admits training is there, and let the whole trial in.
+"""Layer 14, queue rules: training's launcher and queue work, and admitted the whole trial.
 
-Pure: what was read and what the trial showed in, findings out. A queue that is full now says nothing about the cluster;
+Pure: facts and the trial's results in, findings out. A queue that is full now proves nothing about the cluster;
 one that is stopped, is missing, or can never hold the job does.
 """
 
@@ -55,7 +55,7 @@ LOCAL, CLUSTER = "localqueue", "clusterqueue"
 def present_findings(
     launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse], nodes: Sequence[Node] = ()
 ) -> Iterator[Finding]:
-    """Judge what the trial's launcher and queue need, in the order in which one explains the next.
+    """Judge the prerequisites of the trial's launcher and queue, causes first.
 
     ``nodes``: those of the pool, on which the pods are to run.
     """
@@ -113,7 +113,7 @@ def _queue_served(kind: str, launch_stack: LaunchStack) -> Iterator[Finding]:
 
 
 def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
-    """One ready pod of each program is enough: they elect a leader. Where none is seen, the trial itself tells."""
+    """One ready pod of each program is enough: they elect a leader. If none is found, the trial itself decides."""
     for part in CONTROLLERS[operator]:
         mine = [pod for pod in pods if any(re.search(part, image) for image in pod.images)]
         if not mine:
@@ -177,7 +177,7 @@ def _active(subject: str, raw: Unstructured) -> Finding:
 
 
 def total(spec: TrialSpec) -> dict[str, Decimal]:
-    """What all pods of the trial request together, as a queue counts it."""
+    """The sum of requests of all pods of the trial, as a queue counts it."""
     asked = resources(spec)
     each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
     amounts = {name: quantity(str(text)) for name, text in each.items()}
@@ -209,7 +209,7 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
 
 
 def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -> Iterator[Finding]:
-    """Judge the topology of each flavor that is of some node of the pool; others are not for this trial."""
+    """Judge the topology of each flavor that matches a node of the pool; the rest is not for this trial."""
     topologies = launch_stack.topologies
     members = {each.flavor: [n for n in nodes if each.labels.items() <= n.labels.items()] for each in topologies}
     for each in topologies:
@@ -240,7 +240,7 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
 
 
 def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
-    """Judge of each flavor whether the GPU nodes that its pods may come to are of one kind.
+    """Judge whether the GPU nodes of each flavor are of one kind.
 
     Kueue takes nodes by their labels alone; what the trial's own selector leaves out no pod of it comes to.
     ``nodes``: all of the cluster.

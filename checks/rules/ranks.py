@@ -1,4 +1,4 @@
-"""Lookups that every rule of a trial shares: the ranks, their nodes, what their probes reported."""
+"""Lookups that every rule of a trial shares: the ranks, their nodes, their probes' reports."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def node_of(trial: TrialResult, rank: int) -> str:
 
 
 def stages(trial: TrialResult, rank: int) -> Stages:
-    """Return what the probe of a rank printed, stage by stage; empty where nothing arrived."""
+    """Return the output of a rank's probe, stage by stage; empty if none arrived."""
     evidence = trial.evidence.get(rank)
     return cast("Stages", evidence.stages) if evidence else {}
 
 
 def rdma_ports(trial: TrialResult, rank: int) -> list[RdmaPort]:
-    """Return the ports of the RDMA devices that a rank saw; none where it told of none."""
+    """Return the ports of a rank's RDMA devices; empty if it reported none."""
     return (stages(trial, rank).get("rdma") or {}).get("devices") or []
 
 
 def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
-    """Return what a rank told of one collective, or None where that never arrived."""
+    """Return a rank's report of one collective; None if it did not arrive."""
     evidence = trial.evidence.get(rank)
     return cast("CollectiveRun | None", evidence.stages.get(COLLECTIVE + name)) if evidence else None
 
 
 def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
-    """Return what a collective's program left next to its table; None where it left nothing."""
+    """Return the file that a collective's program wrote next to its table; None if there is none."""
     return (ran(trial, rank, name) or {}).get("facts")
 
 
@@ -59,7 +59,7 @@ def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
 
 
 def silent(trial: TrialResult, rank: int, name: str) -> Finding:
-    """Return the finding about a rank whose stage never came: unknown, and why."""
+    """Return the finding about a rank with a missing stage: unknown, with the reason."""
     return unknown(place(trial, rank), missing_stage(trial, rank, name))
 
 
@@ -77,7 +77,7 @@ def hosts(trial: TrialResult) -> dict[str, str]:
 
 
 def pods(trial: TrialResult) -> dict[str, str]:
-    """Map each pod that gave evidence to its node, whatever its host is called; none whose node was not seen."""
+    """Map each pod with evidence to its node, independent of its host name; pods of unknown nodes are left out."""
     names = {replica.index: replica.pod for replica in trial.replicas}
     placed = {rank: node for rank in trial.evidence if stages(trial, rank) and (node := node_of(trial, rank))}
     return {str(names.get(rank) or f"rank {rank}"): node for rank, node in placed.items()}

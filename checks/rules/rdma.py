@@ -1,6 +1,4 @@
-"""RDMA rules: the devices that each pod requested, with ports that work, judged from sysfs as the probe saw it.
-
-Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
+"""RDMA rules: the devices that each pod requested, with ports that work, judged from the probe's view of sysfs. Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage,
 management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
 order in which one would look: cable, subnet manager, rate, address, partition.
 
@@ -43,7 +41,7 @@ Specification, 10.9.3)."""
 
 
 class Wrong(NamedTuple):
-    """What is wrong with one port: what was observed, what was expected, and the fault."""
+    """The fault of one port: observation, expectation and fault id."""
 
     observed: str
     expected: str
@@ -76,7 +74,7 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Required:
-    """What the profile and the pods' environment ask of the devices of each pod."""
+    """The requirements of the profile and the pods' environment on each pod's devices."""
 
     spec: TrialSpec
     profile: Profile
@@ -213,7 +211,7 @@ def _good_names(ports: Iterable[RdmaPort], required: _Required) -> set[str]:
 
 
 def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
-    """Return the first thing that is wrong with a port of the right link layer; what was not read is not wrong."""
+    """Return the first fault of a port of the right link layer; values that were not read are not faults."""
     state, rate, least = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
     infiniband = port.get("link_layer") == "InfiniBand"
     if state == "INIT" and infiniband:
@@ -226,7 +224,7 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
 
 
 def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
-    """Name what would show a fault of a port and is not reported."""
+    """Name missing values that would show a fault of a port."""
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
     fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
@@ -298,7 +296,7 @@ SHOWN_NICS = 8
 
 
 def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
-    """Name each NIC whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
+    """Name each NIC whose port is not active or runs below the profile's rate: the slowest limits all of them."""
     texts = [
         text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
     ]

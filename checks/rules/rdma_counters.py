@@ -1,4 +1,4 @@
-"""RDMA counter rules: what moved on a link during the collectives is in for the switches' counters.
+"""RDMA counter rules: growth during the collectives replaces the switches' counters.
 
 Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
 """
@@ -44,7 +44,7 @@ MUCH = 1_000_000
 
 
 def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
-    """Add up what each port's counters grew by in collectives and training steps: "mlx5_0:1" -> counter -> growth."""
+    """Sum up the growth of each port's counters in collectives and training steps: "mlx5_0:1" -> counter -> growth."""
     total: dict[str, dict[str, int]] = {}
     evidence = trial.evidence.get(rank)
     for name in evidence.stages if evidence else ():
@@ -117,7 +117,7 @@ def _carried(moved: dict[str, int]) -> int:
 
 
 def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
-    """Name the ACTIVE ports that carried nothing while others on their node did; '' where there is none."""
+    """Name the ACTIVE ports without traffic while other ports of their node had some; '' if there are none."""
     idle: list[str] = []
     for rank in range(spec.nodes):
         moved = growth(trial, rank)

@@ -34,7 +34,7 @@ def offer_findings(
 ) -> Iterator[Finding]:
     """Judge on each node each resource that a pod of the trial requests next to its GPUs.
 
-    ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
+    ``plugins``: the device plugin's pods by node. One that is not ready explains missing devices of its node.
     ``devices``: how many RDMA devices the profile gives a node; None where it does not say.
     """
     for node in nodes:
@@ -43,7 +43,7 @@ def offer_findings(
 
 
 def _most(resource: str, count: int, devices: int, offered: int) -> int:
-    """Return how many of a resource a node of the profile's kind has; 0 where the profile does not tell.
+    """Return a resource's number on a node of the profile's kind; 0 if the profile does not define it.
 
     It does where a pod takes all devices of its fabric. Virtual functions and shared devices are offered a whole number
     of times each; an EFA device is given to one pod (https://github.com/aws/eks-charts, aws-efa-k8s-device-plugin).
@@ -104,7 +104,7 @@ def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, 
 
 
 def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the networks that a pod's annotation names on Google's clusters, by interface; its own is none of them."""
+    """Return the networks that a pod's annotation names on Google's clusters, by interface; without the default network."""
     try:
         given = json.loads(annotations.get(GKE) or "[]")
     except ValueError:
@@ -118,7 +118,7 @@ def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def named_networks(annotations: Mapping[str, str], namespace: str) -> set[tuple[str, str]]:
-    """Return what must be defined, as (namespace, name); Google's networks have no namespace."""
+    """Return the required definitions as (namespace, name); Google's networks have no namespace."""
     own = {(space, name) for space, name, _ in selections(annotations, namespace)}
     return own | {("", name) for name in gke_networks(annotations).values()}
 

@@ -55,7 +55,7 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 
 
 def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge what each rank got for the name of each rank, its own included: rank 0 connects to its own name too."""
+    """Judge each rank's resolved address of every rank, including its own: rank 0 connects to its own name too."""
     names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("dns")
@@ -72,7 +72,7 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:
-    """Name the ranks that know this one's address and get no answer from it; '' where there are none, or one does.
+    """Name the ranks that know this one's address and get no answer from it; '' if there are none, or one gets one.
 
     A server that is silent for such a rank is behind the same network: DNS is only the first to need it.
     """
@@ -117,9 +117,9 @@ def _denied_by_cache(first: object, seconds: object) -> str:
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:
-    """Return whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong.
+    """Return whether the addresses are the peer's, by its own report or the probe's; a second of a kind is wrong.
 
-    None where neither tells.
+    None if neither reports one.
     """
     if not pod_ip:
         return probe_says

@@ -1,7 +1,7 @@
-"""The rights that a run needs, and those that training needs, asked right by right.
+"""The permissions of a run and of training, reviewed one by one.
 
-Derived from what the code sends: the launcher (create a suspended Job, then its ConfigMap and Service, resume it, watch
-it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
+Derived from the requests of the code: the launcher (create a suspended Job, then its ConfigMap and Service, resume it,
+watch it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ EXCESSIVE: tuple[Right, ...] = (
 
 
 def beyond_namespace(needs: Iterable[str]) -> str:
-    """Name what among these needs no Role in one namespace can grant: 'list nodes, list pods'; '' if nothing."""
+    """Name the needs among these that no namespaced Role can grant: 'list nodes, list pods'; '' if nothing."""
     cluster_rights = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
     return ", ".join(dict.fromkeys(right.subject("") for right in cluster_rights))
 
@@ -182,7 +182,7 @@ def unused(spec: TrialSpec, profile: Profile) -> set[str]:
 
 
 def launching(spec: TrialSpec) -> list[Right]:
-    """Return what the kind of job, the queue and the device claims of this trial take on top of RUN."""
+    """Return the permissions of this trial's kind of job, queue and device claims, in addition to RUN."""
     kinds = [spec.launcher, spec.queue.kind if spec.queue else "", "claims" if spec.claims else ""]
     return [right for kind in kinds for right in KINDS.get(kind, ())]
 
@@ -235,7 +235,7 @@ def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[
 
 
 class Answers:
-    """What was asked and answered in this run: no question is asked twice."""
+    """The access reviews of this run: none is sent twice."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube

@@ -173,7 +173,7 @@ def _some(names: list[str], count: int) -> str:
 
 
 def _needed(path: StoragePath) -> int:
-    """Return how many bytes must be free: what the profile says, else what is written for the trial."""
+    """Return the bytes that must be free: the profile's, else those that the trial writes."""
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
@@ -193,7 +193,7 @@ def format_gib(count: int) -> str:
 
 
 def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
-    """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
+    """Judge each node's view of the next node's files, for shared paths of the profile."""
     for rank in range(spec.nodes):
         peer, tried = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
         for path in storage.paths:

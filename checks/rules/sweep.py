@@ -63,13 +63,13 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _open(swept: Swept) -> list[str]:
-    """Return why the fleet is no go, besides what is said of single nodes and elements."""
+    """Return why the fleet is not go, apart from findings about single nodes and elements."""
     group_reasons = {each.why for each in swept.blame.apart}  # link_findings says it
     return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in group_reasons]
 
 
 def node_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge the fleet as a whole, where it fails and nobody is at fault, then every node that was tested."""
+    """Judge the whole fleet, if it fails without a named fault, then every tested node."""
     if not swept.blame.findings and swept.blame.verdict == NO_GO:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
         yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
@@ -87,7 +87,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
+    """Judge the paths between nodes: uplinks of leaves, and the paths of single pairs."""
     accusations = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in accusations:
         yield accused(swept, each)
@@ -112,9 +112,9 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _paths(swept: Swept) -> Finding:
-    """Count the pairs: one passes by its own pass, and is decided where what is accused explains its failures.
+    """Count the pairs: a pair passes by its own pass, and is decided if a named fault explains its failures.
 
-    A value between the thresholds neither clears a pair nor accuses it: it is counted, and no pass.
+    A value between the thresholds neither passes nor fails a pair: it is counted, but not as a pass.
     """
     nodes = {each.names[0] for each in swept.blame.findings if each.kind in ("node", "rail")}
     leaves = {name for each in swept.blame.findings if each.kind == "uplink" for name in each.names}
@@ -167,7 +167,7 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
 
 
 def _not_whole(swept: Swept, end: SweepTest) -> str:
-    """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
+    """Name missing results of the job over all nodes; '' if it is complete."""
     nodes = {str(node) for node in end.get("nodes") or ()}
     reported = {str(node) for node in end.get("reported", nodes) or ()}
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
@@ -194,7 +194,7 @@ def _rows(end: SweepTest) -> dict[int, float]:
 
 
 def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
-    """Compare a job for which there is no floor with what pairs reach: far below them is no fault yet, and no pass."""
+    """Compare a job without a floor with the pairs: far below them is not yet a fault, but not a pass."""
     levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
     level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
     accuses = swept.section["rules"]["accuses"]

@@ -1,4 +1,4 @@
-"""What a sweep found, in words: who is at fault, which NIC a rail is, which port counters grew, whom to cordon."""
+"""Texts of a sweep's findings: the element at fault, a rail's NIC, grown port counters, nodes to cordon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_TEXT = 600
 
 
 def accused(swept: Swept, each: Accusation) -> Finding:
-    """Write one accusation as a person reads it: who, which rail by its device's name, why, and how the rest did."""
+    """Write one finding as text: the element, its rail by device name, the reason, and the rest's level."""
     subject, node = " - ".join(each.names), each.names[0]
     hardware: SweptHardware = swept.hardware.get(node, {})
     if each.kind == "uplink":
@@ -44,7 +44,7 @@ def accused(swept: Swept, each: Accusation) -> Finding:
 
 
 def seen_again(swept: Swept) -> Iterator[str]:
-    """Say how an uplink at fault is seen again: by two nodes of its leaf and two others, none at fault."""
+    """Describe how to reproduce an uplink's fault: with two nodes of its leaf and two of another, none at fault."""
     for each in swept.blame.findings:
         mates = [node for node in swept.proven if swept.leaves.get(node) in each.names[:1]]
         partners = [node for node in swept.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
@@ -76,7 +76,7 @@ def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[
 
 
 def card_of(hardware: SweptHardware, name: str) -> str:
-    """Return who a rail's device is, so that a person finds it: serial number or GUID, PCI address; '' for nothing."""
+    """Return the identity of a rail's device: serial number or GUID, PCI address; '' if unknown."""
     card = (hardware.get("cards") or {}).get(name) or {}
     labels = (("serial", card.get("serial")), ("GUID", card.get("guid")), ("PCI", card.get("pci")))
     shown = ", ".join(f"{word} {safe(value, 60)}" for word, value in labels if value)
@@ -104,7 +104,7 @@ def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
 
 
 def notes(swept: Swept) -> Iterator[str]:
-    """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
+    """List proven nodes, flaky tests, nodes left out, and nodes to cordon."""
     blame = swept.blame
     yield f"proven: {names_of(swept.proven)}"
     yield from blame.notes

@@ -26,7 +26,7 @@ def without(done: Done, nodes: Collection[str]) -> Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """A sweep that another one continues with, and what its record says of where and when it was."""
+    """A sweep that another one continues, with place and time from its record."""
 
     run_id: str
     started: datetime
@@ -93,7 +93,7 @@ class Swept:
 
     @property
     def proven(self) -> tuple[str, ...]:
-        """The nodes that passed all that was asked of them; `blame` knows of the rounds alone."""
+        """The nodes that passed all tests; `blame` covers the rounds only."""
         return tuple(self.section["proven"])
 
 
@@ -128,6 +128,6 @@ def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _why(node: str, findings: Sequence[Finding]) -> str:
-    """Say what was seen of a node and of its GPUs."""
+    """Describe a node and its GPUs."""
     observed_of = [(each.subject.removeprefix(node).strip(), each.observed) for each in findings]
     return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in observed_of), MOST_TEXT)

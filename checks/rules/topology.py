@@ -1,6 +1,6 @@
-"""Topology rules: GPUs and NICs near each other, alike on all nodes, alignable by the kubelet as a pod asks.
+"""Topology rules: GPUs and NICs close to each other, uniform on all nodes, alignable by the kubelet for a pod.
 
-Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
+Rule: a node's own report is compared with the profile and with the other nodes; what cannot be read is not a
 fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
 kubelet's own configuration is requested only where the profile demands a policy and the account may (nodes/proxy).
 """
@@ -84,7 +84,7 @@ def _offered(zone: Unstructured) -> dict[str, int]:
 
 
 def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection) -> list[str]:
-    """Return the nodes of which no object tells what the profile demands."""
+    """Return the nodes without an object that reports the profile's requirement."""
     asked = [key for key in ("policy", "scope") if getattr(demand, key)]
     return [node for node in nodes if node not in zones or not all(getattr(zones[node], key) for key in asked)]
 
@@ -105,7 +105,7 @@ def asked_for(
 
 
 def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager]) -> dict[str, Zones]:
-    """Return the zones, with what kubelets said of themselves."""
+    """Return the zones, with the kubelets' own configuration."""
     known = {
         node: Zones(node, each.policy, zones[node].offers if node in zones else (), each.scope)
         for node, each in told.items()
@@ -226,7 +226,7 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
 
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
-    """Return each GPU's nearest NIC of the fabric, and the way to it; which NICs NCCL is told to use is its own."""
+    """Return each GPU's nearest NIC of the fabric, and its distance; NCCL's choice of NICs is a separate setting."""
     ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
@@ -243,7 +243,7 @@ def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profil
 
 
 def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and NIC."""
+    """Compare the nodes GPU by GPU: NUMA node and links to every other GPU and NIC."""
     rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     whole = {rank: each for rank, each in rows.items() if len(each) >= spec.gpus_per_node}
     most = majority(tuple(each) for each in whole.values())
@@ -281,7 +281,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return of each node the first row that is not the same on all; what one node shows and another does not, too."""
+    """Return for each node the first row that differs between nodes, including rows that some nodes lack."""
     place_of = next((n for n, each in enumerate(zip_longest(*rows.values())) if len(set(each)) > 1), 0)
     return {node: each[place_of] if place_of < len(each) else f"only {len(each)} GPUs" for node, each in rows.items()}
 

@@ -1,4 +1,4 @@
-"""Training rules: what the steps of all ranks show of single GPUs and nodes."""
+"""Training rules: single GPUs and nodes are judged by the steps of all ranks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Member:
 
     @property
     def compute(self) -> list[float]:
-        """Milliseconds of the steps without any other rank."""
+        """Milliseconds of the steps alone."""
         return training_evidence.times(self.reported.get("compute_ms"))
 
     @property
@@ -63,7 +63,7 @@ class Member:
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
-    """Return every rank that told something, in the order of the nodes."""
+    """Return every rank with a report, in the order of the nodes."""
     all_members = []
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("training") or {}
@@ -137,9 +137,9 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
 
 
 def products(members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind.
+    """Judge the products of matrices: bitwise identical in every repeat, and on all GPUs of a kind.
 
-    Where GPUs of a kind differ and no majority says who is right, or one GPU has no product that others of its kind
+    If GPUs of a kind differ without a majority, or one GPU has no product that others of its kind
     have, nobody is accused and nobody passes.
     """
     digests = _digests(members)
@@ -174,7 +174,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
-    """Say what keeps one product from a pass though it accuses nobody, '' for nothing."""
+    """Explain why one product does not pass without a fault; '' if it passes."""
     key, kind = _alike(member, product), product.get("kind")
     if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
@@ -191,7 +191,7 @@ def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], 
 
 
 def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
-    """Say in which formats others of its name multiplied, and it did not."""
+    """Name the formats that other GPUs of its name have and this one lacks."""
     namesakes = [m for m in members if m.reported.get("name") == member.reported.get("name")]
     theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
     own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
@@ -200,7 +200,7 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
 
 
 def _alike(member: Member, product: Any) -> Alike:
-    """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
+    """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
         *(rank.get("name"), rank.get("multiprocessors"), rank.get("torch"), rank.get("library")),
@@ -209,7 +209,7 @@ def _alike(member: Member, product: Any) -> Alike:
 
 
 def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
-    """Return how many GPUs of a kind computed what, those left out whose own products differ."""
+    """Return the number of GPUs of a kind by product, without those whose own products differ."""
     digests: dict[Alike, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
@@ -219,7 +219,7 @@ def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
 
 
 def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
-    """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
+    """Return the product of more than half of the GPUs of a kind, if there are enough of them."""
     found_most = {key: (counts.most_common(1)[0], counts.total()) for key, counts in digests.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
 
@@ -227,7 +227,7 @@ def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named whose
+    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those are named whose
     steps without the others show it; where nobody's do, those that had it first.
     """
     alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
@@ -286,9 +286,9 @@ def _path(losses_told: Sequence[float]) -> str:
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
-    """Name nodes and GPUs whose own compute time is longer than that of the others of their kind.
+    """Name nodes and GPUs whose own compute time is longer than their kind's.
 
-    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named besides.
+    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
     for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
         alike = [m for m in members if str(m.reported.get("name")) == kind]
@@ -330,7 +330,7 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
-    """Say at which clock and power the GPU ran, and the others did."""
+    """Describe clock and power of this GPU and of the rest."""
     own = member.sample
     known = [
         s for m in compared_with if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None

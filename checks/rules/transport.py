@@ -50,9 +50,9 @@ def _fault_findings(
     finding: Callable[[JobDocument, FoundFault], tuple[str, str]],
     otherwise: Callable[[str, JobDocument], Iterable[Finding]],
 ) -> Iterator[Finding]:
-    """Hand on those faults of the jobs, what several collectives meet once; ``otherwise`` mentions a job without one.
+    """Report these faults of the jobs, each once for several collectives; ``otherwise`` mentions a job without one.
 
-    ``finding`` returns what was observed and expected.
+    ``finding`` returns observation and expectation.
     """
     seen_faults: set[tuple[str, str]] = set()
     for name, job in analysed(jobs).items():
@@ -69,7 +69,7 @@ def _fault_findings(
 def transport_findings(
     trial: TrialResult, jobs: Mapping[str, JobDocument | None], profile: Profile
 ) -> Iterator[Finding]:
-    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
+    """Judge the transport of every host pair, the analyzer's faults first, so that one cause is one finding.
 
     Without a profile the trial requested no RDMA device: that all ranks then use sockets accuses nobody.
     """
@@ -101,7 +101,7 @@ def _carried(job: JobDocument) -> str:
 
 
 def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
-    """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
+    """Describe each pair's transport, and parts of the job without channel lines: a banner alone proves no use."""
     if name == COMMAND and shows_nothing(job):
         yield unknown(subject_of(name), f"it {NOTHING_SHOWN}", "channels between nodes", fault="nccl.nothing-shown")
         return
@@ -131,7 +131,7 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
 
 
 def _cut(job: JobDocument) -> str:
-    """Say how NCCL's log was cut although the collective ended, or ''.
+    """Explain how NCCL's log was truncated although the collective ended; '' if it was not.
 
     What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
     is cut does not describe that: nccl.completed mentions it.
@@ -143,7 +143,7 @@ def _cut(job: JobDocument) -> str:
 
 
 def _unseen(job: JobDocument, fault: str) -> str:
-    """Say what the log lacks, in the analyzer's words where it has some, and what to set for the next one."""
+    """Describe missing parts of the log, by the analyzer's text if any, and the setting for the next one."""
     kind = job["inter_node_transport"]
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
@@ -187,7 +187,7 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
 
 
 def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
-    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
+    """Count the rails that each host used in any collective, by channel lines: a banner only lists found devices."""
     hosts: dict[str, list[Host]] = {}
     filters: set[str] = set()
     for job in analysed(jobs).values():
@@ -212,7 +212,7 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], ex
 
 
 def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> Iterator[Finding]:
-    """Compare NCCL's ranks and nodes with what the trial started."""
+    """Compare NCCL's ranks and nodes with the trial's."""
     ranks = spec.nodes * spec.gpus_per_node
     for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
@@ -229,7 +229,7 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
 
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
-    """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
+    """Report every further fatal or degrading fault of the analyzer; without one, each log is clean."""
     documents = analysed(jobs).values()
     further = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
     return _fault_findings(

@@ -1,4 +1,4 @@
-"""Ends a check early where what it judges cannot be seen: rights hide it, or an autoscaler has yet to bring it."""
+"""Ends a check early if its subject cannot be read for lack of permission, or an autoscaler has yet to create it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .rights import ADVICE
 
 
 def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
-    """End the check as unknown where our rights did not show us the nodes or pods, and say what to do about it."""
+    """End the check as unknown if the account may not list the nodes or pods, with the remedy."""
     if what in cluster.not_seen:
         evidence.unknown(f"{why or f'the {what} are not seen'}: {cluster.not_seen[what]}. {ADVICE}")
 
 
 def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: LaunchSection) -> None:
-    """End the check as waived where an autoscaler brings the nodes once pods request them: what is missing yet."""
+    """End the check as waived if an autoscaler creates the missing nodes when pods request them."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(
             f"{nodes} of {spec.nodes} nodes exist; the others are created on demand (profile, "

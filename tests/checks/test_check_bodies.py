@@ -180,7 +180,7 @@ def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
     """Only where the profile says so, and only what is not there yet."""
     awaited = Profile(launch=LaunchSection(nodes_on_demand=True))
     one = inventory([node("a")])
-    with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes are there"):
+    with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes exist"):
         nodes.test_gpu_nodes_are_ready(one, Pool(one.nodes), awaited, spec, ANY_NODE, evidence)
     assert evidence.waived
     both = inventory([node("a"), node("b")])

@@ -177,7 +177,7 @@ def test_a_floor_far_too_low_proves_nothing(jobs, h100):
     slow = repeated(jobs["ring"]["tables"][0], 0.1, 0.1, 0.1)
     (finding,) = blind_findings(slow, blind, h100)
     assert finding.ok is None
-    assert "less than half of what the wires carry" in finding.observed
+    assert "less than half of the link rate" in finding.observed
     assert list(blind_findings(jobs["ring"]["tables"][0], blind, h100)) == []
     assert list(blind_findings(slow, (low,), h100)) == []  # below its floor already: one finding is enough
 

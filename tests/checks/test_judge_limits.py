@@ -216,9 +216,9 @@ def steps(rank, local, world=2, **more):
     ("reported", "said_of"),
     [
         ([steps(4, 0), steps(5, 1)], "its ranks do not agree in shape"),  # they are the right ones
-        ([steps(4, 0)], "nobody says that it is rank 5, number 1 here, of 2"),
-        ([steps(4, 0), steps(5, 1), steps(9, 2)], "one says that it is rank 9, number 2 here, of 2"),
-        ([steps(4, 0), steps(5, 1, 3)], "one says that it is rank 5, number 1 here, of 3"),
+        ([steps(4, 0)], "none reports to be rank 5, number 1 here, of 2"),
+        ([steps(4, 0), steps(5, 1), steps(9, 2)], "one reports to be rank 9, number 2 here, of 2"),
+        ([steps(4, 0), steps(5, 1, 3)], "one reports to be rank 5, number 1 here, of 3"),
         ([steps(4, 0, bus_id="0000:AB"), steps(5, 1, bus_id="0000:ab")], "2 ranks name the GPU at 0000:ab as theirs"),
         ([steps(4, 0), steps(5, 1, device="cpu")], "its ranks ran on "),
     ],
@@ -247,7 +247,7 @@ def test_what_may_not_be_listed_ends_the_check_as_unknown():
     evidence = Evidence()
     listing = Listing(items=({"metadata": {"name": "a"}},))
     assert require_listed(evidence, listing, "device classes") is listing
-    with pytest.raises(BaseException, match=r"device classes are not seen: forbidden: no list\. Grant it"):
+    with pytest.raises(BaseException, match=r"device classes cannot be read: forbidden: no list\. Grant it"):
         require_listed(evidence, Listing(hidden="forbidden: no list"), "device classes")
 
 

@@ -303,7 +303,7 @@ def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, caps
     assert "rdma/hca_shared_devices_a" in capsys.readouterr().out
     for profile in ("h100-ib", "mine", None):
         assert main(["policy", "--record", accepted(tmp_path, None, profile=profile)]) == 4
-        assert "does not say what its pods asked for: name the profile" in capsys.readouterr().err
+        assert "does not contain its pods' requests: name the profile" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
