@@ -73,7 +73,7 @@ def suite() -> Path:
 
 
 def run_checks(arguments: Sequence[str]) -> int:
-    """Run pytest on the checks of this installation, whatever the working directory holds."""
+    """Run pytest on the checks of this installation, independent of the working directory."""
     _begin(arguments)
     import pytest  # noqa: PLC0415 -- --help does not wait for it
 
@@ -111,10 +111,7 @@ def run_checks(arguments: Sequence[str]) -> int:
 
 
 def _begin(arguments: Sequence[str]) -> None:
-    """Tell a terminal at once what is done: the imports of a run take seconds where a machine is busy.
-
-    What comes next takes the line's place.
-    """
+    """Print a progress line at once: imports take seconds on a busy machine. The next output replaces it."""
     if not sys.stdout.isatty():
         return
     from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
@@ -128,7 +125,7 @@ def _begin(arguments: Sequence[str]) -> None:
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
-    """Take -v and -q out of the arguments; return the rest and how much to tell (reports.plugin)."""
+    """Take -v and -q out of the arguments; return the rest and the verbosity (reports.plugin)."""
     rest, level = [], -1  # a line for each family of checks
     for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
@@ -140,7 +137,7 @@ def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _mistake(text: str) -> str:
-    """Reduce pytest's usage error to the one line that says what is wrong, with the nearest option that exists."""
+    """Reduce pytest's usage error to one line, with the nearest valid option."""
     from cli.usage import run_parser  # noqa: PLC0415 -- found only now
 
     lines = [line.strip().removeprefix("ERROR: ") for line in text.splitlines() if line.strip()]
@@ -191,7 +188,7 @@ def accept(arguments: Sequence[str]) -> int:
 
 
 def sweep(arguments: Sequence[str]) -> int:
-    """Test every node and pair of a fleet; --plan: print what that costs."""
+    """Test every node and pair of a fleet; --plan: print the cost."""
     if plans(arguments):
         from cli.sweep import main  # noqa: PLC0415
 
@@ -270,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(command: str, arguments: Sequence[str]) -> int:
-    """Run a command, or say what there is."""
+    """Run a command, or list the commands."""
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0

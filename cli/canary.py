@@ -1,4 +1,4 @@
-"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node next to nodes that are known to be good.
+"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node with known good nodes.
 
 Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
 does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,
@@ -30,7 +30,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def parser() -> Parser:
-    """The options of ``accept`` that decide who is paired; the rest is passed on."""
+    """The options of ``accept`` that decide the pairs; the rest is passed on."""
     made = Parser(prog="seatrial accept", add_help=False)
     made.add_argument("--partner", required=True)
     made.add_argument("--nodes", required=True)
@@ -78,7 +78,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Which nodes are tried, in which order; ``why`` says what cannot be done."""
+    """The nodes to try, in order; ``why`` explains an impossible request."""
 
     control: tuple[str, ...] = ()  # good with good
     trial: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""``seatrial cleanup``: deletes what earlier runs left under this tool's label, and nothing else."""
+"""``seatrial cleanup``: deletes leftovers of earlier runs with this tool's label, and no other objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
+    """Clean up one namespace; 0 if nothing is left, 1 if an object could not be deleted, 10 if it could not be read."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
@@ -69,7 +69,7 @@ def _tell(text: str) -> None:
 
 
 def _namespace_exists(kube: Kube) -> bool:
-    """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
+    """Return whether the namespace exists; True if the account may not read namespaces."""
     from jobs.cluster.client.errors import Forbidden, NotFound  # noqa: PLC0415
     from jobs.cluster.client.kube import path  # noqa: PLC0415
 

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def everything() -> Parser:
-    """Return one parser of all commands, whose options know their values; nobody parses with it."""
+    """Return one parser of all commands with the values of their options; for completion only."""
     import shtab  # noqa: PLC0415 -- an extra
 
     from checks.profiles.loader import profile_names  # noqa: PLC0415

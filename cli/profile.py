@@ -88,7 +88,7 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _told(problem: Problem) -> str:
-    """Say where a problem is, as far as that is known, and what it is."""
+    """Describe a problem and, if known, its place."""
     file = f"{problem.file}: " if problem.file else ""
     line = f"line {problem.line}: " if problem.line else ""
     return f"{file}{line}{problem.text}"
@@ -161,7 +161,7 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def _written(proposal: Proposal, head: str) -> str:
-    """Write a proposal as YAML; what each part was taken from stands above it."""
+    """Write a proposal as YAML, with a comment naming each part's source."""
     lines = [f"# {head}", *(f"# - {text}" for text in proposal.open)]
     for key, value in proposal.document.items():
         if key in proposal.because:

@@ -1,4 +1,4 @@
-"""``seatrial rbac``: the rights that this selection of checks needs, and none besides, as YAML.
+"""``seatrial rbac``: exactly the permissions that this selection of checks needs, as YAML.
 
 One table (NEEDS in checks/rules/rights.py) drives this, the questions that a run asks first, and what a tenant skips.
 """
@@ -99,7 +99,7 @@ def selected(options: argparse.Namespace) -> list[Declaration]:
 def least(
     checks: Iterable[Declaration], spec: TrialSpec, profile: Profile, *, tenant: bool, check_secrets: bool = False
 ) -> tuple[Right, ...]:
-    """Return the rights that these checks need, each once; of a tenant's run those of what it does not skip."""
+    """Return the permissions that these checks need, each once; for a tenant's run without those of skipped checks."""
     run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
     run = [check for check in run if not (check.of_gpus and profile.gpu.none)]
     needs = {need for check in run for need in check.needs} - unused(spec, profile)

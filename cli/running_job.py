@@ -1,4 +1,4 @@
-"""What a running job shows next to its logs: pods and nodes, what happened around it, NCCL RAS, Flight Recorder dumps.
+"""Evidence of a running job beyond its logs: pods and nodes, cluster events, NCCL RAS, Flight Recorder dumps.
 
 Events of its pods and nodes, the nodes' conditions and words in its logs tell what happened in its time. One exec into
 one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said with the right
@@ -38,7 +38,7 @@ MOST_PODS, MOST_NODES = 256, 64
 
 
 def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -> list[Around]:
-    """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
+    """Return the events during the job, in order; empty if nothing failed."""
     where = {name_of(pod): node_of(pod) for pod in pods[:MOST_PODS]}
     moments: list[Moment] = []
     for pod in pods[:MOST_PODS]:
@@ -116,7 +116,7 @@ exit 127
 
 
 def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs: bool, dumps: str = "") -> None:
-    """Add what the pods of one job show to the evidence; what is missing goes into ``evidence.not_seen``."""
+    """Add the evidence of one job's pods; missing parts go into ``evidence.not_seen``."""
     running = [pod for pod in pods if _running(pod)]
     evidence.pods += _pods(kube, pods, evidence, more=bool(running))
     if not running:
@@ -201,7 +201,7 @@ def _nodes(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence) -> dict
 
 
 def _node_trouble(node: Unstructured | None) -> str:
-    """Say which conditions of a node are not as they should be: Ready is not True, or any other one is."""
+    """Name a node's bad conditions: Ready is not True, or any other one is."""
     if node is None:
         return ""
     said = []
@@ -218,7 +218,7 @@ def _node_trouble(node: Unstructured | None) -> str:
 
 
 def _ended(status: Unstructured) -> str:
-    """Say what a container's state or its last end tells, where nothing else is wrong with the pod."""
+    """Describe a container's state or last termination, if the pod has no other problem."""
     for entry in as_list(status.get("containerStatuses")):
         for state, when in ((as_map(entry.get("state")), ""), (as_map(entry.get("lastState")), "before its restart ")):
             end = as_map(state.get("terminated"))
@@ -278,7 +278,7 @@ def _dumps_set(pod: Unstructured) -> bool:
 
 
 def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
-    """Return the command, and what it reads from its standard input: the client, and how to call it."""
+    """Return the command and its standard input: the client and its call."""
     source = Path(ras_client.__file__)
     call = f"\nmain({samples!r}, {PAUSE_S!r}, {dumps!r}, {MOST_DUMP_BYTES!r})\n"
     text = source.read_bytes() + call.encode()
@@ -286,7 +286,7 @@ def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
 
 
 def _ask(kube: Kube, pod: Unstructured, evidence: Evidence, *, samples: int, dumps: str) -> bool:
-    """Run the client in a pod and take what it prints; say whether it found dumps. Raises Forbidden and the like."""
+    """Run the client in a pod and add its output; return whether it found dumps. Raises Forbidden and the like."""
     command, text = _script(samples, dumps)
     done = execute(
         kube, name_of(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S, most_bytes=2 * MOST_DUMP_BYTES
@@ -344,7 +344,7 @@ def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
 
 
 def _right(kube: Kube, error: ClusterError) -> str:
-    """Say which right is missing and how an administrator grants it; any other error in its own words."""
+    """Name the missing permission and the command that grants it; other errors are quoted."""
     if not isinstance(error, Forbidden):
         return safe(error, 300)
     subject, where = _subject(kube), str(error).split(": 403", maxsplit=1)[0]

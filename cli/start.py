@@ -1,4 +1,4 @@
-"""What to do next: three commands, by what is found here (a kubeconfig, an earlier report, or nothing)."""
+"""Suggests three next commands, depending on the place (a kubeconfig, an earlier report, or neither)."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _slots(rounds: Sequence[Done]) -> int:
 
 
 def _cost(fleet: Fleet, plan: Plan, gpus: int, train_s: int) -> str:
-    """Say what a plan costs. All GPUs of a node are held until it is released: nobody else has them meanwhile."""
+    """Describe the cost of a plan. All GPUs of a node are held until it is released."""
     size, ends = len(fleet.nodes), ROUND_S * plan.scale
     spent_s = START_S + train_s + ROUND_S * len(plan.rounds) + ends
     pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size

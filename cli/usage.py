@@ -1,4 +1,4 @@
-"""Refuses what was typed wrong: one line, with the exit code that pytest uses for it."""
+"""Reports usage errors: one line, with pytest's exit code for them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _Screen(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here.
 
-    No option may be abbreviated: a new one must not change what an old command line means. ``examples``, whole command
-    lines, end its help.
+    No option may be abbreviated: a new one must not change what an existing command line means. ``examples``, whole
+    command lines, end its help.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:

@@ -73,7 +73,7 @@ def registry(
 
 
 class _Metrics:
-    """A registry that counts what its bound on series leaves out."""
+    """A registry that counts series beyond its bound."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -110,7 +110,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
 
 
 def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -> None:
-    """The nodes that nothing tested longest are told first: they are what the bound on series must not leave out."""
+    """The nodes not tested for longest come first: the bound on series must not drop them."""
     tested = made.gauge(
         "seatrial_node_tested_timestamp_seconds",
         "When a trial last ran on a node, or when the node was first seen, since 1970.",
@@ -181,7 +181,7 @@ def _of_trial(made: _Metrics, record: Record) -> None:
 
 
 def _of_training(made: _Metrics, record: Record) -> None:
-    """What training steps measured; nothing at all of a run without them."""
+    """Metrics of training steps; none for a run without them."""
     steps = record["training"]
     if not steps or "tflops" not in steps:
         return
@@ -201,7 +201,7 @@ def _of_training(made: _Metrics, record: Record) -> None:
 
 
 def _of_sweep(made: _Metrics, record: Record) -> None:
-    """What a sweep found; nothing at all of a run that was none, so that an alert on its absence can be written."""
+    """Metrics of a sweep; none for other runs, so that an alert on their absence is possible."""
     sweep = record["sweep"]
     if not sweep:
         return
@@ -242,7 +242,7 @@ class PushError(Exception):
 
 
 def push(url: str, record: Record, **known: Any) -> None:
-    """Push a record's metrics; ``known`` is what a scheduled run remembers, see metrics.exposition.
+    """Push a record's metrics; ``known``: the history of scheduled runs, see metrics.exposition.
 
     Raises PushError.
     """

@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 class Curve(NamedTuple):
-    """What a collective reached, as (bytes, GB/s), its floors, and how it is drawn."""
+    """The curve of a collective as (bytes, GB/s), its floors, and its style."""
 
     name: str
     points: Sequence[Point]
@@ -119,7 +119,7 @@ def _points(tables: Sequence[RecordedTable]) -> list[Point]:
 
 
 def _panel(curves: Sequence[Curve], sizes: Sequence[float]) -> Mapping[str, object]:
-    """Return what the template draws of one panel; all panels have the same sizes below."""
+    """Return the template's values of one panel; all panels share the sizes below."""
     every = [*sizes, *(size for curve in curves for size, _ in curve.floors)]
     low, high = math.log2(min(every)), math.log2(max(every))
     top = round_up(max(curve.highest for curve in curves))

@@ -1,4 +1,4 @@
-"""The run record: what was observed, and the one place that turns it into a verdict.
+"""The run record: all observations, and the one place that derives the verdict.
 
 Rule: nothing observed is never a pass. Every renderer reads this record and none of them judges again.
 """
@@ -85,7 +85,7 @@ class CheckResult:
 
 
 def is_withheld(ok: bool | None, observed: str) -> bool:
-    """Return whether a finding represents what was not judged, because of what did not pass there before."""
+    """Return whether a finding represents a subject that was not judged because of an earlier failure."""
     return ok is None and observed.startswith(NOT_JUDGED)
 
 
@@ -99,7 +99,7 @@ def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of the pool a run tried; what it says of the other nodes is what the API says, and no more."""
+    """The tried part of the pool; the remaining nodes are judged by the API only."""
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
     pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
@@ -113,7 +113,7 @@ class Coverage:
 
     @property
     def whole(self) -> bool:
-        """Whether every node of the pool was tried; of a pool that is not seen nobody can say so."""
+        """Return whether every node of the pool was tried; False for an unknown pool."""
         return bool(self.pool) and not self.untried
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
 
 
 def goes_on(trial: RecordedTrial) -> str:
-    """Report that a detached trial continues, and how it is judged; '' of any other."""
+    """Describe a continuing detached trial and how to judge it; '' for any other."""
     if not trial.get("attach"):
         return ""
     kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
@@ -157,7 +157,7 @@ def goes_on(trial: RecordedTrial) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One execution: every result in order, and what it ran against."""
+    """One execution: every result in order, and its target."""
 
     run_id: str = ""
     started: str = ""
@@ -229,9 +229,10 @@ class Run:
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:
-        """Required checks that were skipped without the user's or the profile's word for it, or never ran at all.
+        """Required checks that were skipped without a waiver by the user or the profile, or never ran.
 
-        What a tenant cannot see counts as seen where every check passed that shows the same from inside of the trial.
+        A check that a tenant cannot run counts as run if every check passed that proves the same from inside of the
+        trial.
         """
         results = {r.id: r.outcome for r in self.results}
         skipped = [
@@ -306,7 +307,7 @@ _FINDING_OF = attrgetter(*_FINDING)
 
 
 def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
-    """Write the bill of materials as (what, value) lines: sections become a path, counted values are joined."""
+    """Write the bill of materials as (name, value) lines: sections become a path, counted values are joined."""
     lines: list[tuple[str, str]] = []
     for key, value in bom.items():
         name = f"{head} {key}".strip()
@@ -338,7 +339,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_json(run: Run, path: Path) -> None:
-    """Write ``report.json``, the truth that every other report is drawn from."""
+    """Write ``report.json``, the source of every other report."""
     write_atomically(path, "".join(_lines(run.to_dict(), "\n")) + "\n")
 
 
@@ -398,7 +399,7 @@ def read_json(path: Path) -> Record:
 
 
 def _contradiction(record: Record, written: Mapping[str, object]) -> str:
-    """Say what of a record cannot be true together, where the file itself has both; '' where nothing is."""
+    """Describe contradictions within a record; '' if there are none."""
     verdict, code = record["verdict"], record["exit_code"]
     if "exit_code" in written and code != EXIT_CODES[verdict] and (code not in PYTESTS or verdict is Verdict.GO):
         return f"verdict {verdict}, exit code {code}"
@@ -432,7 +433,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def run_of(record: Record) -> Run:
-    """Return as much of the run as decides its verdict: outcomes, scope, what was required, requested and tried."""
+    """Return the parts of the run that decide its verdict: outcomes, scope, required, requested and tried items."""
     return Run(
         scope=record["scope"],
         required=tuple(record["required"]),
@@ -464,7 +465,7 @@ ALONE = "node"
 
 
 def references(record: Record) -> dict[str, str]:
-    """Return what the bandwidths of each collective were compared with, in words; nothing of a record without it."""
+    """Return the reference of each collective's bandwidths, as text; empty for a record without one."""
     return {
         run: said
         for run, job in measured(record)

@@ -1,4 +1,4 @@
-"""The summary of a run: verdict, culprit, what was proven with numbers, and what was not judged.
+"""The summary of a run: verdict, culprit, proven properties with numbers, and checks that were not judged.
 
 It is read from the record alone, so that the terminal, the page and the ticket say the same. Rule: a number appears
 here only as the finding of a check that passed; nothing is judged again.
@@ -50,7 +50,7 @@ SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside e
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """What decided a verdict, in parts that a terminal and a page set apart; of a go all are empty."""
+    """The cause of a verdict, in parts that a terminal and a page separate; empty for a go."""
 
     name: str = ""  # of the subject at fault; equal ones are grouped
     fact: str = ""  # observed of it, or what ended the run
@@ -79,7 +79,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What every form of the report begins with."""
+    """The head of every form of the report."""
 
     verdict: Verdict
     culprit: str  # subject and observation that decided; '' for go
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def short(self) -> str:
-        """The headline without its culprit, for a form that gives it lines of its own."""
+        """The headline without its culprit, for a form with separate lines for it."""
         return self._joined([])
 
     def _joined(self, culprit: list[str]) -> str:
@@ -113,13 +113,13 @@ class Summary:
 
     @property
     def marks(self) -> list[str]:
-        """What limits the verdict, whatever it is."""
+        """Limits of the verdict."""
         limits = {CPU_ONLY: self.cpu_only, "TENANT: one namespace only": self.tenant, "SIMULATED": self.simulated}
         return [mark for mark, holds in limits.items() if holds]
 
     @property
     def in_words(self) -> Sequence[tuple[str, str]]:
-        """Of ``proven`` what is no bandwidth."""
+        """The part of ``proven`` without bandwidths."""
         shown = {"by others", *(each.label for each in self.measured)}
         return [(what, text) for what, text in self.proven if what not in shown]
 
@@ -159,7 +159,7 @@ def _attempts(interrupted: Sequence[str]) -> str:
 
 
 def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:
-    """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
+    """Name the decisive cause: the first failed check, the first inconclusive one, or the end of the run."""
     decisive_checks = _decisive(record, checks)
     if record["interrupted"] and verdict is not Verdict.NO_GO:
         return f"ended early: {record['interrupted']}"
@@ -179,7 +179,7 @@ def _decisive(record: Record, checks: Iterable[RecordedCheck]) -> list[RecordedC
 
 
 def _without_check(record: Record) -> str:
-    """Name what keeps a run from a go that no single check shows."""
+    """Name reasons against a go that no single check shows."""
     run = run_of(record)
     if run.goes_on:
         return run.goes_on
@@ -225,7 +225,7 @@ def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
 
 
 def deciding(record: Record) -> Deciding:
-    """Return what decided the verdict of a record that is no go, whole: a form that has less room cuts it."""
+    """Return the full cause of a verdict that is not go; a form with less space truncates it."""
     checks = _decisive(record, record["checks"])
     if record["interrupted"] and record["verdict"] is not Verdict.NO_GO:
         return Deciding(fact=f"Ended early: {record['interrupted']}")
@@ -270,7 +270,7 @@ def grouped(names: Sequence[str], most: int = 3) -> str:
 
 
 def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[str, str]]:
-    """Yield what the checks that passed have shown, in the words and numbers of their findings."""
+    """Yield the proven properties of passed checks, by the texts and numbers of their findings."""
     passed = {check["id"]: check["findings"] for check in checks if check["outcome"] == Outcome.PASSED}
     outcomes = {check["id"]: check["outcome"] for check in checks}
     covered = coverage_of(record)
@@ -305,7 +305,7 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
 
 
 def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str, str]]:
-    """Yield what a trial on CPUs has shown instead of GPUs."""
+    """Yield the proven properties of a trial on CPUs."""
     if (nodes := passed.get("cpu.nodes")) and "job.started" not in passed:
         yield "nodes", f"{len(nodes)} nodes are Ready"
     if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
@@ -391,7 +391,7 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
 
 
 def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
-    """Return for each blocked check what is at the root of it: checks that did not pass and were not blocked.
+    """Return for each blocked check its root causes: checks that did not pass and were not blocked.
 
     ``checks``: id, outcome and by what it was blocked, of each.
     """

@@ -319,7 +319,7 @@ FACTS: dict[str, Callable[[Node], str]] = {
 
 
 def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
-    """Compare each node with its kind of machine: a node that differs from most is named, or the difference if there is a tie."""
+    """Compare each node with its kind of machine: name a node that differs from most, or a tie."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)
     by_kind: dict[Machine, list[Node]] = {}

@@ -1,6 +1,8 @@
-"""RDMA rules: the devices that each pod requested, with ports that work, judged from the probe's view of sysfs. Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage,
-management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
-order in which one would look: cable, subnet manager, rate, address, partition.
+"""RDMA rules: each pod's devices and ports, judged from the probe's view of sysfs.
+
+Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage, management) is
+nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the order in which one
+would look: cable, subnet manager, rate, address, partition.
 
 No check judges NICs for themselves: what NCCL used and how fast it was is judged. The notes on them say where to look.
 """

@@ -104,7 +104,7 @@ def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, 
 
 
 def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the networks that a pod's annotation names on Google's clusters, by interface; without the default network."""
+    """Return the networks of a pod's annotation on Google's clusters, by interface, without the default network."""
     try:
         given = json.loads(annotations.get(GKE) or "[]")
     except ValueError:

@@ -64,7 +64,7 @@ EXAMPLES = (
 
 
 def parser() -> Parser:
-    """The options of ``seatrial cron``; what is not among them goes to accept."""
+    """The options of ``seatrial cron``; further ones go to accept."""
     made = Parser(
         prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, fromfile_prefix_chars="@"
     )  # @FILE: one option a line
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
-    """Raise ValueError, one line, for what cannot work: better now than after a trial."""
+    """Raise ValueError, one line, for invalid options: before a trial starts."""
     if not 0 <= options.every < math.inf:
         raise ValueError(f"--every {options.every}: hours, from 0")
     if options.nodes == ALL:
@@ -190,13 +190,13 @@ class ScheduledRun:
     # ------------------------------------------------------------------------------------------------- the run
 
     def _clear_up(self) -> None:
-        """Delete what killed runs left: it holds GPUs, and the nodes would not be chosen."""
+        """Delete leftovers of killed runs: they hold GPUs, so that their nodes would not be chosen."""
         swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
         self.messages += [f"deleted {name}, which a killed run left" for name in swept.deleted]
         self.messages += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:
-        """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
+        """Return the history. A damaged one is replaced by an empty one."""
         try:
             data = parsed(stored, STATE, "state.json")
         except StateStoreError as error:
@@ -207,9 +207,9 @@ class ScheduledRun:
         return NodeHistory.read(data)
 
     def _choose(self, state: NodeHistory) -> tuple[node_history.Choice, NodeHistory]:
-        """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
+        """Choose idle nodes; a tenant, who cannot list nodes, chooses by time alone.
 
-        Nodes that are no longer there are forgotten: they must not be called bad for ever.
+        Deleted nodes are removed from the history: they must not be called bad for ever.
         """
         spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
         tenant = self.profile.tenant or "--tenant" in self.further
@@ -360,7 +360,7 @@ class ScheduledRun:
 
 
 def _accused(record: Record) -> list[str]:
-    """Name what was found wrong, and where, in a few words: an Event says it without the report."""
+    """Summarise faults and places in a few words, for an Event."""
     findings = (f for check in record["checks"] for f in check["findings"] if f["ok"] is not True and f["fault"])
     texts = {f"{f['fault']} ({f['subject']})": None for f in findings}
     return list(texts)[:_FEW]

@@ -1,1 +1,1 @@
-"""Two runs compared with each other."""
+"""Comparison of two runs."""

@@ -1,4 +1,4 @@
-"""What an upgrade made worse or better, added or removed: two sets of run records, compared with each other.
+"""Regressions, improvements, additions and removals of an upgrade: a comparison of two sets of run records.
 
 A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
 the bill of materials is next to what changed in behaviour, so that the likely cause is next to its effect.
@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(slots=True)
 class Comparison:
-    """All differences, what could not be compared, and the rows of bandwidth with their verdicts."""
+    """All differences, uncompared parts, and the rows of bandwidth with their verdicts."""
 
     changes: list[Change] = field(default_factory=list)
     versions: list[Change] = field(default_factory=list)
@@ -185,7 +185,7 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
 
 
 def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
-    """What it means that a check ended otherwise; only a failure is the cluster's."""
+    """Classify a changed outcome of a check; only a failure is the cluster's."""
     if now["outcome"] == "failed":
         return WORSE if was["outcome"] in ("passed", "skipped") else UNCLEAR
     if was["outcome"] == "failed":

@@ -1,4 +1,4 @@
-"""A sweep as lines of text: one for each finding, then who was proven, flaky, suspect and not tested."""
+"""A sweep as lines of text: one for each finding, then proven, flaky, suspect and untested nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINDINGS, NAMES = 20, 8
 
 
 def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
-    """Yield what a person reads at the end of a sweep; plain text, to be escaped or wrapped by who shows it.
+    """Yield the text at the end of a sweep; plain text, escaped or wrapped by the caller.
 
     Without ``findings``: for a form that shows those of the checks.
     """

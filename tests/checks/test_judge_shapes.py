@@ -42,7 +42,9 @@ def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
 
 
 def test_a_pool_that_is_whole_is_not_called_fragmented():
-    assert "0 % of the free GPUs are fragmented" in said([room("a", 8), room("b", 8), room("c", 0, "gpu.taken")])["pool"]
+    assert (
+        "0 % of the free GPUs are fragmented" in said([room("a", 8), room("b", 8), room("c", 0, "gpu.taken")])["pool"]
+    )
 
 
 def test_cordoned_and_tainted_nodes_have_nothing_free():

@@ -127,9 +127,7 @@ def test_a_ring_floor_above_the_wires_is_refused(write):
 fabric: {kind: ib, rails: 8, rail_gbit_s: 400}
 floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 480, topology: t, source: s}]
 """
-    with pytest.raises(
-        ProfileError, match=r"floors\[0\].busbw_gbps is above the link rate of a node \(400 GB/s\)"
-    ):
+    with pytest.raises(ProfileError, match=r"floors\[0\].busbw_gbps is above the link rate of a node \(400 GB/s\)"):
         load_profile(write(text))
 
 
