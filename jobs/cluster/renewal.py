@@ -45,7 +45,7 @@ class Held:
 
     def __str__(self) -> str:
         """Who holds it, and when it was renewed last by that one's clock."""
-        return f"held by {self.holder or 'nobody who says so'}, renewed last at {self.renewed or 'an unknown time'}"
+        return f"held by {self.holder or 'an unknown holder'}, renewed last at {self.renewed or 'an unknown time'}"
 
 
 def record(seconds: float, *, released: bool = False) -> dict[str, str]:
@@ -121,7 +121,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
         item = kube.get(url_path)
         now = held(item)
         if now is None or not (now.released or (ran_out and now.text == lease.text)):
-            raise Watched(f"somebody watches it: {now or 'by no lease'}")
+            raise Watched(f"it is being watched: {now or 'by no lease'}")
     seconds = lease.seconds if lease else SECONDS
     _take(kube, url_path, item, seconds)
     renewal = Renewal(kube, url_path, seconds)
@@ -146,7 +146,7 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
             if now is not None and now.text == mine[ANNOTATION]:
                 return  # ours, whose answer was lost
             if now != known:
-                raise Watched(f"somebody else took it at this moment: {now or 'by no lease'}") from None
+                raise Watched(f"another process took it at this moment: {now or 'by no lease'}") from None
         else:
             return
 

@@ -19,9 +19,9 @@ from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_
 from ..faults.xid import xids
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
-"""Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""
+"""Reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""
 TAKEN_BACK = "Cancelling deletion of Pod"
-"""What the taint manager says, under the reason of an eviction, of a taint that went in time."""
+"""The taint manager's message, with the reason of an eviction, for a taint that was removed in time."""
 KINDS = (
     (
         "gpu",
@@ -46,7 +46,7 @@ KINDS = (
         r"|(?:Deleting|Removing)Node|ScaleDown\b|SpotInterruption",
     ),
 )
-"""What an event, a condition or a line is about, hardest first but for the node: by the reasons of the kubelet, the
+"""The subject of an event, a condition or a line, most severe first except the node: by the reasons of the kubelet, the
 controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
 Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
@@ -138,7 +138,7 @@ def from_pod(pod: Unstructured) -> Iterator[Moment]:
     disrupted = conditions.get("DisruptionTarget") or {}
     if untold and status.get("phase") == "Failed":  # an evicted pod may tell of no container
         at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
-        text = f"the pod failed: {status.get('reason') or 'no reason is told'}"
+        text = f"the pod failed: {status.get('reason') or 'no reason is reported'}"
         yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))
     if disrupted.get("status") == "True":
         text = f"{disrupted.get('reason') or 'DisruptionTarget'}: {disrupted.get('message') or ''}".strip(": ")

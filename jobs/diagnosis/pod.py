@@ -204,7 +204,7 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
         limited = "memory" in as_map(as_map(own.get("resources")).get("limits"))
         if killing is None and limited:
             return symptom
-        said = killing.message if killing else "it has no memory limit of its own: the node ran out"
+        said = killing.message if killing else "it has no memory limit: the node ran out"
         issue = Issue(symptom.issue.reason, f"{symptom.issue.message}; {said}")
         return replace(symptom, issue=issue, err_class=ERR_INFRA).advised(node_full)
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")

@@ -17,7 +17,7 @@ from .state import JobState, Replica
 _ENDED = ("Succeeded", "Failed", "Gone")
 _SHOWN = 12
 _OWN = re.compile(r"\S*\d\S*")
-"""What differs from pod to pod in a message of one kind: names and numbers."""
+"""Parts of a message that differ from pod to pod: names and numbers."""
 _REASON = 300
 NO_GANG = (
     "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them "

@@ -49,7 +49,7 @@ _NODE_EVENTS = frozenset(
 )
 _DEADLINE = "activeDeadlineSeconds"
 CANCELED_BY = "seatrial/canceled-by"
-"""The annotation in which `cancel` says who requested it, before it deletes the job."""
+"""The annotation in which `cancel` records its user, before it deletes the job."""
 
 
 def diagnose(
@@ -263,7 +263,7 @@ class _Judgement(JobSymptoms):
         if not self.outside:
             return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
         by = safe(as_map(self.meta.get("annotations")).get(CANCELED_BY) or "", 300)
-        whom = f"canceled by {by}" if by else "deleted; by whom, only the API server's audit log tells"
+        whom = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
         return PodSymptom(
             fault="job.canceled",
             issue=Issue("Canceled", f"it was {whom}"),
@@ -282,7 +282,7 @@ class _Judgement(JobSymptoms):
             return None
         return PodSymptom(
             fault="operator.down",
-            issue=Issue("NoController", f"nobody has touched the {self.kind.kind}: no condition, no event, no pod"),
+            issue=Issue("NoController", f"no controller acted on the {self.kind.kind}: no condition, no event, no pod"),
             subject=self.kind.operator,
             expected=f"{self.kind.operator} starts the pods",
             rank=NOT_STARTED,
@@ -293,7 +293,7 @@ class _Judgement(JobSymptoms):
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
             # A failed pod stays until its Job is deleted; what failed this Job was removed by somebody.
-            gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
+            gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted externally")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(
             fault="job.failed",

@@ -32,7 +32,7 @@ def has_ended(pod: Unstructured, container: str) -> bool:
 
 
 def others_running(pod: Unstructured, container: str) -> list[str]:
-    """Return the names of the pod's other containers that run."""
+    """Return the names of the pod's further running containers."""
     return [
         str(entry.get("name"))
         for entry in _statuses(pod)
@@ -41,7 +41,7 @@ def others_running(pod: Unstructured, container: str) -> list[str]:
 
 
 def is_shaken(pod: Unstructured, container: str) -> bool:
-    """Return whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
+    """Return whether a pod with a running container is not ready: the first sign of its lost node.
 
     The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
     """
@@ -53,7 +53,7 @@ def is_shaken(pod: Unstructured, container: str) -> bool:
 
 
 def termination_message(pod: Unstructured, container: str) -> str:
-    """Return the termination message of a container that has ended; '' where there is none."""
+    """Return the termination message of a terminated container; '' without one."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
             return str(as_map(as_map(entry.get("state")).get("terminated")).get("message") or "")

@@ -29,7 +29,7 @@ BY_PREFIX = (COLLECTIVE, *NUMBERED)
 
 
 def misfit(stage: str, data: dict[str, object]) -> str:
-    """Return where a stage's data is not as the probe gives it, and how; '' where it is, or nobody reads the stage."""
+    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is not read."""
     check = _checks().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
     if check and (problem := check(data)):
         return at(stage, problem)
@@ -70,7 +70,7 @@ _TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|std
 
 @dataclass(frozen=True, slots=True)
 class RankEvidence:
-    """All that one rank told: `stages` maps a stage to its data, `missing` the line numbers that never arrived."""
+    """All evidence of one rank: `stages` maps a stage to its data, `missing` has the lost line numbers."""
 
     rank: int | None = None
     stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields stand below
@@ -83,7 +83,7 @@ class RankEvidence:
 
 
 def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
-    """Read one rank's evidence out of its log; lines of other runs and ordinary output are passed over."""
+    """Read one rank's evidence from its log; lines of other runs and ordinary output are skipped."""
     reader = EvidenceReader(run)
     for line in lines:
         reader.feed(line)
@@ -113,7 +113,7 @@ class EvidenceReader:
 
     @property
     def end(self) -> EndStage | None:
-        """The probe's last stage; `stopped` says what ended it before its time."""
+        """The probe's last stage; `stopped` is the reason of an early end."""
         return cast("EndStage | None", self._stages.get("end"))
 
     def feed(self, line: bytes | str) -> bool:
@@ -162,7 +162,7 @@ class EvidenceReader:
             self._take_summary(message)
 
     def result(self) -> RankEvidence:
-        """Conclude from what has arrived so far."""
+        """Conclude from the lines so far."""
         last = max(self._hashes, default=0)
         expected = max(last, self._announced)
         missing = tuple(number for number in range(1, expected + 1) if number not in self._hashes)
@@ -223,7 +223,7 @@ class EvidenceReader:
 
 
 class Streams:
-    """Tells apart the output of several processes that mpirun has put into one stream."""
+    """Separates the output of several processes in one stream of mpirun."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, ...], str] = {}

@@ -1,4 +1,4 @@
-"""Jobs by their name, of whatever kind launches trials: what one is, what became of it, its logs, its deletion.
+"""Jobs by name, of any kind that launches trials: type, state, logs, deletion.
 
 Of a job that is missing its events tell for a while what became of it.
 """
@@ -49,7 +49,7 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
     try:
         items, _ = kube.list(path("events", namespace=namespace))
     except ClusterError as error:
-        return f"{missing}; whether there was one its events would tell, which cannot be read: {safe(error, 200)}"
+        return f"{missing}; its events, which would show an earlier one, cannot be read: {safe(error, 200)}"
     events = [event for event in read_events(items) if event.name == name and event.kind in _KINDS]
     if not events:
         return (
@@ -62,7 +62,7 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
 
 
 def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
-    """Add to the pods of trials in our namespace what the leases of their runs tell.
+    """Add to the pods of trials in our namespace the leases of their runs.
 
     ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
     a kind that this account may not get, stays unknown.
@@ -125,7 +125,7 @@ class JobLookup:
         self._hidden: list[Kind] = []
 
     def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of whatever kind (or of that of a `word`); an Indexed Job where there is none."""
+        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job if there is none."""
         self._hidden = []
         for kind in READ:
             if word not in ("", "job", kind.name):
@@ -146,7 +146,7 @@ class JobLookup:
         return next((kind for kind in READ if kind.name == word), KINDS["indexed"]), None
 
     def own(self, name: str) -> tuple[Kind, Unstructured]:
-        """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
+        """The job of this name, if it is ours; raises JobError if it does not exist, NotOurs if it is foreign."""
         kind, job = self.find(name)
         if job is None:
             raise JobError(absent(self._kube, self._namespace, name))
@@ -155,7 +155,7 @@ class JobLookup:
         return kind, job
 
     def absent(self, name: str) -> str:
-        """What can still be known of a job that is missing, in one line."""
+        """The remaining facts about a missing job, in one line."""
         return absent(self._kube, self._namespace, name)
 
     def place(self, name: str) -> str:
@@ -169,14 +169,14 @@ class JobLookup:
         return self._namespace
 
     def kind_of(self, name: str, word: str = "") -> Kind:
-        """What kind of object launches its pods; an Indexed Job where there is none."""
+        """The kind of object that launches its pods; an Indexed Job if there is none."""
         kind, job = self.find(name, word)
         if job is not None:
             return kind
         return next((each for each in self._hidden if (made := self.pods(each, name)) and each.shown_by(made[0])), kind)
 
     def look(self, name: str, uid: str = "", word: str = "") -> Seen:
-        """Return the state of any job in our namespace, its ranks, and what is wrong with it, if anything.
+        """Return the state of any job in our namespace, its ranks, and its cause of failure, if any.
 
         With its `uid` another one of the same name is not meant, with a `word` only an object of that kind.
         """
@@ -228,7 +228,7 @@ class JobLookup:
     def _queue(
         self, kind: Kind, name: str, job: Unstructured, pods: list[Unstructured], not_seen: list[str]
     ) -> tuple[PodSymptom | None, str]:
-        """Say what keeps the job in its queue, and what starts all of its pods or none; nothing where it has none."""
+        """Describe the job's obstacles in its queue, and its gang scheduling; nothing without a queue."""
         queue, group = queue_of_job(kind, job, pods)
         if queue is None:
             return unsubmitted(kind, name, job), ""
@@ -241,14 +241,14 @@ class JobLookup:
         except Forbidden:
             role = f"--namespace {shlex.quote(self._namespace)} --queue {shlex.quote(f'{queue.kind}:{queue.name}')}"
             not_seen.append(
-                f"what the queue says: no right to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
+                f"the queue's state: no permission to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
                 f"printed by seatrial rbac --tenant {role.rstrip(':')}"
             )
             return None, queue.kind
         queueing = self._queues[name]
         queueing.look(job, started=any(phase_of(pod) != "Pending" for pod in pods))
         if queueing.not_seen:
-            not_seen.append(f"what the queue says: {queueing.not_seen}")
+            not_seen.append(f"the queue's state: {queueing.not_seen}")
         return queueing.settled(), queue.kind
 
     def _nodes(self) -> list[Any]:
@@ -264,7 +264,7 @@ class JobLookup:
             return []
 
     def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
-        """Begin to tell each line of a pod's main container, redacted; None where there is no such pod."""
+        """Start to pass on each line of a pod's main container, redacted; None without such a pod."""
         pods = self.pods(self.kind_of(name), name)
         for item in pods:
             containers = as_list(as_map(item.get("spec")).get("containers"))

@@ -96,7 +96,7 @@ class Follower:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End now, whatever may still come."""
+        """End now, even if more lines may come."""
         self._stop.set()
         self._cancel_token.cut()
         self.join(2.0)
@@ -126,7 +126,7 @@ class Follower:
         self._out = None
 
     def _give_up(self, error: OSError) -> None:
-        """Keep no more of the log: our disk is full, or not writable. What the pod says is read all the same."""
+        """Stop writing the log: our disk is full, or not writable. The pod's evidence is still read."""
         self.unkept = f"the log of {self.pod} is not kept whole in {self.file}: {error.strerror or error}"
         out, self._out = self._out, None
         with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ class Follower:
             self._take(self._rest)
 
     def _read(self, *, follow: bool) -> None:
-        """Read one connection to its end; `_moved` tells whether anything new came."""
+        """Read one connection to its end; `_moved` is set if a new line came."""
         since = f"{self._resume.second}Z" if self._resume.second else None
         self._resume.again()
         self._moved = False
@@ -214,7 +214,7 @@ class Follower:
         self._write(text)
 
     def _write(self, line: bytes | None = None) -> None:
-        """Put a line into the file; without one, put on the disk what was put there so far."""
+        """Write a line to the file; without one, flush the lines so far."""
         if self._out is None or (line is not None and self._written > LARGEST_FILE):
             return
         try:
@@ -231,7 +231,7 @@ class Follower:
 
 
 def _refusal(error: ApiError, lasted_s: float) -> str:
-    """Tell a refusal; one that lasts says what is missing."""
+    """Report a refusal; a lasting one with the missing permission."""
     if lasted_s < _REFUSED_S:
         return str(error)
     if isinstance(error, Forbidden):
@@ -241,7 +241,7 @@ def _refusal(error: ApiError, lasted_s: float) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _utc(second: bytes, offset: bytes) -> str:
-    """The second of a timestamp in UTC, as `sinceTime` wants it; what is no time is taken as it stands."""
+    """The second of a timestamp in UTC, as `sinceTime` requires; an invalid time is returned unchanged."""
     text = second.decode()
     if offset == b"Z":
         return text

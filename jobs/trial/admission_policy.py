@@ -1,4 +1,4 @@
-"""A ValidatingAdmissionPolicy from the accepted trial's own pod: what training jobs must request, too.
+"""A ValidatingAdmissionPolicy from the accepted trial's own pod: the required requests of training jobs.
 
 A pod that takes all GPUs of a node and forgets the NIC is admitted by Kubernetes, starts, and trains at the
 speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30
@@ -18,7 +18,7 @@ JOBS = (
     ("kubeflow.org", "v1", "pytorchjobs", ""),
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs", ""),
 )
-"""What a queue admits whole: group, version, resource, and where its pods' spec stands if its type is known to CEL."""
+"""Kinds that a queue admits as a whole: group, version, resource, and the path of their pods' spec if CEL knows it."""
 
 
 def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:

@@ -1,4 +1,4 @@
-"""What pods need to train across nodes as the accepted trial did: each rule once, as CEL and as a function.
+"""The needs of pods that train across nodes like the accepted trial: each rule once, as CEL and as a function.
 
 An admission policy asks the API server by CEL (admission_policy.py); who reads a manifest asks the function
 (checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
@@ -22,7 +22,7 @@ SIDECAR = "has(c.restartPolicy) && c.restartPolicy == 'Always'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One rule: the fault of what breaks it, what is needed, and how an object shows that it has it."""
+    """One rule: the fault of a violation, the requirement, and the test of an object."""
 
     fault: str
     needed: str  # in a few words
@@ -32,7 +32,7 @@ class Need:
 
 
 def needs_of(spec: JobSpec) -> Iterator[Need]:
-    """Yield what a pod with GPUs needs, by the spec of a trial."""
+    """Yield the needs of a pod with GPUs, by the spec of a trial."""
     whole_node = f"a pod with all {spec.gpus_per_node} {spec.gpu_resource} of a node"
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
@@ -43,7 +43,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
             fault="manifest.no-rdma",
             needed=f"{amount} {resource} beside {spec.gpus_per_node} {spec.gpu_resource}",
             message=(
-                f"{whole_node} must ask for {amount} {resource} in the containers that have the GPUs, as the accepted "
+                f"{whole_node} must request {amount} {resource} in the containers with the GPUs, as in the accepted "
                 "trial did: without it NCCL lacks NICs, and falls back to sockets or to fewer rails"
             ),
             cel=_each(enough),
@@ -75,7 +75,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
 
 
 def queue_need(spec: JobSpec) -> Need | None:
-    """Return what a job needs by which Kueue admits it; None where no queue of its is between."""
+    """Return the label by which Kueue admits a job; None without a queue."""
     if spec.queue is None or spec.queue.kind != "kueue":
         return None
     return Need(
@@ -118,7 +118,7 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 
 
 def amount_cel(resource: str) -> str:
-    """CEL: how many of a resource container c requests.
+    """CEL: the amount of a resource that container c requests.
 
     The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
     'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.

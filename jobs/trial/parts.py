@@ -17,7 +17,7 @@ from ..listing import nearest
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
-"""What the pod requests in which an MPIJob runs mpirun."""
+"""The requests of an MPIJob's launcher pod, which runs mpirun."""
 _MOST_FILES = 1000  # trial.json lies in a ConfigMap, which holds 1 MiB with the probe
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
@@ -220,7 +220,7 @@ PRESETS = {
     "": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "tao": ("ACCESS_KEY", "SECRET_KEY", "S3_BUCKET_NAME", "S3_ENDPOINT_URL"),
 }
-"""Variables by who reads them: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
+"""Variables by reader: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

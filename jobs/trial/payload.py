@@ -22,7 +22,7 @@ ENTRY = "__main__.py"
 PACKAGE = "seatrial_pod"
 """No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
-"""What runs elsewhere, or is the runner's part of the sweep's planner: it writes the record and reads from it."""
+"""Files that run elsewhere, or are the runner's part of the sweep's planner: it writes the record and reads from it."""
 _SYMPTOMS = f"{PACKAGE}/nccl_reader/events/symptoms.json"
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 _READABLE = 0o100644 << 16

@@ -22,7 +22,7 @@ LABEL_MANAGED = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
 APP = "app.kubernetes.io/name"
 OF_TRIAL = "seatrial"
-"""The value of that label; what a user's own job creates has another one."""
+"""The value of that label; objects of a user's own job have another one."""
 COMPONENT = "app.kubernetes.io/component"
 # Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
 POD_INFO = "/seatrial-pod"
@@ -32,7 +32,7 @@ INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
 FILES = (ARCHIVE, TRIAL)
-"""What of the ConfigMap is mounted: what a run leaves in it for who attaches is none of the pods' business."""
+"""The mounted keys of the ConfigMap: the state for `job attach` is not for the pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ CORDON = "node.kubernetes.io/unschedulable"
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
-"""Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
+"""Faults that only report GPUs or a quota in use: a full cluster is not at fault."""
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 _SHOWN = 3

@@ -407,7 +407,7 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
         row["hardware"] = {"gpus": [gpu], "cards": {"mlx5_3": card}}
     sweep = swept(names, stages)
     slowed = "node-1: GPU 3 (serial 165000) was throttled by hw_thermal_slowdown at 1185 MHz"
-    assert [text for text in notes(sweep) if "slowed" in text] == [slowed]
+    assert [text for text in notes(sweep) if "throttled" in text] == [slowed]
     assert all(f.ok for f in everything(sweep))
     accused = Accusation("rail", ("node-2",), (3,), "3 of 3 pairs: 0.50 of the median")
     bad = replace(sweep, blame=replace(sweep.blame, findings=(accused,)))

@@ -129,7 +129,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
             },
         )
         code, said = seatrial("job", "attach", job, kubeconfig=healthy)
-        assert code == 4 and f"what the run of {job} left in its ConfigMap is damaged" in said
+        assert code == 4 and f"the state of the run of {job} in its ConfigMap is damaged" in said
         kube.delete(place)
     code, said = seatrial("job", "cancel", job, kubeconfig=healthy)
     assert code == 0, said

@@ -95,7 +95,7 @@ def test_deep_nesting_is_no_crash():
     ("api", "name", "said"),
     [
         (Api(packed({})), "training", "there is no job training in namespace ns, and no event of one"),
-        (Api(), NAME, "tells nothing of the run"),
+        (Api(), NAME, "has no record of the run"),
         (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is no trial of seatrial"),
         (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is no trial of seatrial"),
         (Api(packed({})), f"{NAME}-copy", "is no trial of seatrial"),

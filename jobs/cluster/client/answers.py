@@ -50,7 +50,7 @@ def the_object(answer: Any, url_path: str, where: str) -> Any:
     if not isinstance(answer, dict):
         raise Unreachable(f"{where}: the answer is no object")
     if not is_of(answer.get("kind"), resource):
-        raise Unreachable(f"{where}: the answer is {_a(answer)}, which is none of the {resource}")
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, not an object of {resource}")
     if not named(answer):
         raise Unreachable(f"{where}: the answer has no name")
     check(str(answer["kind"]), answer, where)
@@ -137,7 +137,7 @@ def watched(item: Unstructured, url_path: str, where: str) -> bool:
     if not resource:
         return True
     if not is_of(item.get("kind"), resource):
-        raise Unreachable(f"{where}: the watch tells of {_a(item)}, which is none of the {resource}")
+        raise Unreachable(f"{where}: the watch sent {_a(item)}, not an object of {resource}")
     if item["kind"] == "Event":
         return not wrong("Event", item)
     check(str(item["kind"]), item, where)

@@ -37,7 +37,7 @@ class Informer:
         self._objects: dict[str, Unstructured] = {}
         self._departed: dict[str, Unstructured] = {}
         self._gone: dict[str, str] = {}
-        """By key: the version with which an object was deleted; what is older than that does not bring it back."""
+        """By key: the version at which an object was deleted; older events do not restore it."""
         self._stop = threading.Event()
         self._cancel_token = CancelToken()
         self._thread = threading.Thread(target=self._run, name=f"informer {url_path}", daemon=True)

@@ -127,7 +127,7 @@ def transport(error: BaseException) -> str:
     text = str(error)
     for shape, meaning in (
         (r"CERTIFICATE_VERIFY_FAILED.*?: ([^\"')(]+)", r"TLS: the server's certificate is not accepted: \1"),
-        (r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER", "TLS: the server does not speak it (http, not https?)"),
+        (r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER", "TLS: the server does not support it (http, not https?)"),
         (r"Connection refused", "connection refused: nothing listens there"),
         (
             r"Name or service not known|nodename nor servname|Temporary failure in name resolution|getaddrinfo",

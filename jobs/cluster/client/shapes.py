@@ -191,7 +191,7 @@ def check(kind: str, item: Unstructured, where: str) -> None:
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         whose = safe(name, 120) if isinstance(name, str) and name else "without a name"
-        raise Unreadable(f"{where}: no answer of a Kubernetes API: {safe(kind or 'object', 60)} {whose}: {mistake}")
+        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {whose}: {mistake}")
 
 
 _OTHER = checker(_ANY_KIND)

@@ -20,7 +20,7 @@ from .events import read_events
 KUBELETS = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 """Kubernetes' own (kubernetes.io, Node Status); judged as readiness and pressure."""
 OURS = "SeatrialFailed"
-"""What ``seatrial mark`` writes of an earlier run: no evidence of this one."""
+"""Marks of ``seatrial mark`` from an earlier run: not evidence of this one."""
 _POSITIVE = re.compile(
     r"(?<![Nn]ot)(?<![Uu]n)(?:Ready|[Hh]ealthy|OK|Ok|Available|Passed|Valid|Succeeded|Present)$"
     r"|Is(?!Not|Un|Down|Degraded|Missing|Broken|Lost)[A-Z]\w*$"  # EtcdIsVoter of k3s and RKE2

@@ -72,7 +72,7 @@ def read_drains(kube: Kube, namespaces: Collection[str]) -> Drains:
         return Drains(hidden=safe(error.message, 300))
     here = [item for item in budgets if as_map(item.get("metadata")).get("namespace") in namespaces]
     if len(here) > MOST_BUDGETS:
-        return Drains(hidden=f"{len(here)} budgets beside pods of GPU nodes, more than {MOST_BUDGETS}")
+        return Drains(hidden=f"{len(here)} budgets in namespaces of GPU pods, more than {MOST_BUDGETS}")
     rebooters = (rebooter for item in daemons if (rebooter := _rebooter(kube, item)))
     return Drains(tuple(_budget(kube, item) for item in here), tuple(rebooters))
 

@@ -39,7 +39,7 @@ def topology_managers(kube: Kube, nodes: Iterable[str]) -> dict[str, TopologyMan
             return TopologyManager(problem=safe(error, 200))
         config = as_map(as_map(answer).get("kubeletconfig"))
         policy, scope = (safe(config.get(f"topologyManager{key}") or "", 60) for key in ("Policy", "Scope"))
-        return TopologyManager(policy, scope, "" if policy and scope else "its /configz does not tell")
+        return TopologyManager(policy, scope, "" if policy and scope else "its /configz does not report it")
 
     names = list(nodes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:

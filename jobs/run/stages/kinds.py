@@ -24,7 +24,7 @@ Rank = Annotated[list[Any], Kind("rank, host, process, device, bus, name and lin
 
 
 class _Source(TypedDict, total=False):
-    """What is read of a stream next to what the log reader itself reads back."""
+    """The parts of a stream that are read in addition to the log reader's."""
 
     tables: list[ReadTable]
     ranks: list[Rank]

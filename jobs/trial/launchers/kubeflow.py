@@ -1,4 +1,4 @@
-"""What the jobs of Kubeflow's older operators (kubeflow.org: MPIJob, PyTorchJob) share: run policy and labels."""
+"""Common parts of the jobs of Kubeflow's older operators (kubeflow.org: MPIJob, PyTorchJob): run policy and labels."""
 
 from __future__ import annotations
 

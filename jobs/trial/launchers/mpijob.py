@@ -61,7 +61,7 @@ class MpiJob(KubeflowJob):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """Leave out what releases before v0.5 do not know; they start the launcher at once, without itself a rank."""
+        """Leave out fields unknown before v0.5; such releases start the launcher at once, without itself a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:
             return None
@@ -84,7 +84,7 @@ class MpiJob(KubeflowJob):
         return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
 
     def command_missing(self, pod: Unstructured) -> str:
-        """Whatever the profile calls it: workers run sshd, the launcher mpirun."""
+        """Independent of the profile's name: workers run sshd, the launcher mpirun."""
         return {"worker": "mpi.sshd-missing", "launcher": "mpi.mpirun-missing"}.get(_role(pod), "")
 
     def shown_by(self, pod: Unstructured) -> bool:
@@ -96,7 +96,7 @@ class MpiJob(KubeflowJob):
         return _role(pod) == "launcher"
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The launcher is a Job of its own."""
+        """The launcher is a separate Job."""
         return (("Job", f"{name}-launcher"),)
 
     def refused(self, event: Event) -> str:
