@@ -1,4 +1,4 @@
-"""Holds decoded JSON that others wrote against a type: what a pod prints, the API server answers, a record's file has.
+"""Validates foreign decoded JSON against a type: a pod's output, the API server's answers, a record's file.
 
 A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a kind of
 values (``Annotated[int, Kind(...)]``). Where no class is worth its lines, an object is written as ``{"key": T}`` (a key
@@ -34,7 +34,7 @@ Check = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Values that belong together, and what they are called."""
+    """Values that belong together, and their name."""
 
     name: str
     holds: Callable[[Any], bool]
@@ -64,7 +64,7 @@ _SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", 
 
 
 def checker(hint: Any) -> Check:  # noqa: PLR0911 -- one for each form of a type
-    """Return what holds a value against a type."""
+    """Return a validator of a type."""
     form, inner = get_origin(hint), get_args(hint)
     if form is Annotated:
         return checker(hint.__metadata__[0])
@@ -140,7 +140,7 @@ def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[A
 
 
 def at(key: str, problem: str) -> str:
-    """Put the name of the place before what is wrong there."""
+    """Put the name of the place before the error."""
     return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
 
 

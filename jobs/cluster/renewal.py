@@ -1,4 +1,4 @@
-"""The lease of a run: an annotation on what it launched, which its runner renews while it lives.
+"""The lease of a run: an annotation on its launched object, which its runner renews while it is alive.
 
 The annotation is a record as client-go's leader election keeps it, and is judged as there (tools/leaderelection):
 clocks of two machines are never compared; a lease that does not change for its duration on the observer's own clock has
@@ -35,7 +35,7 @@ _LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as it was read; `text` changes with each renewal. One that was `released` nobody holds, on purpose."""
+    """A lease as read; `text` changes with each renewal. A `released` one has no holder intentionally."""
 
     text: str
     seconds: float
@@ -44,7 +44,7 @@ class Held:
     released: bool = False
 
     def __str__(self) -> str:
-        """Who holds it, and when it was renewed last by that one's clock."""
+        """The holder, and the last renewal by the holder's clock."""
         return f"held by {self.holder or 'an unknown holder'}, renewed last at {self.renewed or 'an unknown time'}"
 
 
@@ -57,7 +57,7 @@ def record(seconds: float, *, released: bool = False) -> dict[str, str]:
 
 
 def held(item: Unstructured) -> Held | None:
-    """Read the lease of a launched object; None where it has none, as what was applied by hand."""
+    """Read the lease of a launched object; None without one, like manually applied objects."""
     text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
     if not isinstance(text, str):
         return None
@@ -88,7 +88,7 @@ class Renewal:
         self._ended.set()
 
     def release(self) -> None:
-        """Leave the object to whoever attaches to it: it lives on and nobody renews. Raises ClusterError."""
+        """Leave the object for `job attach`: it stays, and its lease is not renewed. Raises ClusterError."""
         self.stop()
         self._thread.join()  # a renewal under way would take it back
         self._kube.patch(self._path, {"metadata": {"annotations": record(self._seconds, released=True)}})
@@ -104,7 +104,7 @@ class Renewal:
 
 
 class Watched(Exception):  # noqa: N818  (a state of the lease, not an error)
-    """Somebody else watches the object; the message says who."""
+    """Another process watches the object; the message names it."""
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
 
 
 def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None:
-    """Write our name into a lease as it was read: of two who do, one is reported that the object has changed."""
+    """Write our name into a lease as it was read: of two writers, one gets a conflict."""
     known = held(item)
     mine = record(seconds)
     while True:

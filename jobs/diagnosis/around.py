@@ -1,4 +1,4 @@
-"""What happened around a job in its time, on one axis: events, conditions of its nodes, words in its logs.
+"""The timeline around a job: events, conditions of its nodes, messages in its logs.
 
 Rule: a cause comes before its effect, and touches a node or pod of the job. Of what does, the hardest is the likely
 cause (an eviction, a broken GPU, a lost node, then storage and links), the failing pod's own node before others; the
@@ -78,7 +78,7 @@ class Moment:
 
 
 def kind_of(reason: str, text: str = "") -> str:
-    """Name what an event, a condition or a line (a text without a reason) is about, '' for none of the kinds."""
+    """Name the kind of an event, a condition or a line (a text without a reason), '' for an unknown one."""
     if EVICTION.search(reason):
         return "eviction"
     return next((kind for kind, pattern in _COMPILED if pattern.search(reason) or pattern.search(text)), "")
@@ -106,7 +106,7 @@ def _said(event: Event) -> str:
 
 
 def from_node(node: Unstructured) -> Iterator[Moment]:
-    """Yield the changes of a node's conditions: what is wrong since when, and what was until then."""
+    """Yield the changes of a node's conditions: bad ones with their start, and those that ended."""
     name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
@@ -147,7 +147,7 @@ def from_pod(pod: Unstructured) -> Iterator[Moment]:
 
 
 def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
-    """Yield lines of a pod's log (each behind its RFC 3339 time) that tell of storage, a GPU or a link."""
+    """Yield lines of a pod's log (each after its RFC 3339 time) about storage, a GPU or a link."""
     name, node = _place(pod)
     for line in lines:
         at, _, text = line.partition(" ")
@@ -157,7 +157,7 @@ def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
 
 
 def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Moment]:
-    """Return what happened in the job's time, in order, each with its part in the failure."""
+    """Return the events during the job, in order, each with its part in the failure."""
     timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
     moments_in_order = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
     began = min(
@@ -177,7 +177,7 @@ def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Mome
 
 
 def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
-    """Say what a moment may have to do with the failure: it must come before, and within the time of a timeout."""
+    """Classify an event's time: a cause must precede the failure, and within the time of a timeout."""
     if moment is failure:
         return replace(moment, role="failure", why="the first that failed")
     before = _seconds(failure) - _seconds(moment)

@@ -1,4 +1,4 @@
-"""The objects that belong to one job, and where it stands as a whole.
+"""The objects of one job, and its state as a whole.
 
 Pods are the job's by their owner's uid (by label where they have none), events by uid too: an earlier job of the same
 name must not be mistaken for this one.
@@ -73,7 +73,7 @@ class JobObjects:
         self.ending_since = self._ending_since()
 
     def _ending_since(self) -> str:
-        """From when on the controller may delete pods because the Job fails; empty where it does not.
+        """The time from which the controller may delete pods because the Job fails; empty if it does not fail.
 
         It deletes the others as soon as it sees what fails the Job and writes FailureTarget afterwards; both may fall
         into one second (recordings).
@@ -95,14 +95,14 @@ class JobObjects:
         return ""
 
     def _own_end(self, pod: Unstructured) -> str:
-        """When a pod failed by itself; empty where it did not, or others had asked it to go before."""
+        """The time at which a pod failed by itself; empty if it did not, or its deletion was requested before."""
         meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
         if status.get("phase") != "Failed" or was_taken(pod, self.taken(pod)):
             return ""
         return last_end(status) or str(status.get("startTime") or meta.get("creationTimestamp") or "")
 
     def taken(self, pod: Unstructured) -> bool | None:
-        """Whether earlier looks saw the pod on its way out before it ended; None where they do not tell."""
+        """Return whether earlier polls saw the pod terminating before it ended; None if unknown."""
         uid = str(as_map(pod.get("metadata")).get("uid") or "")
         return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
 
@@ -116,7 +116,7 @@ class JobObjects:
         return self.kind.belongs(pod, self.name)
 
     def index(self, pod: Unstructured) -> int:
-        """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
+        """The pod's rank; after all ranks for a pod that only starts them; MOST_REPLICAS if unknown."""
         index_of_pod = self.kind.index(pod)
         return self.desired_pods() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
@@ -175,7 +175,7 @@ class JobObjects:
         return min(max(count, 0), MOST_REPLICAS)
 
     def vanished(self) -> list[str]:
-        """Pods that were created and are gone, though nobody of the cluster's own removed them."""
+        """Pods that were created and deleted, but not by a component of the cluster."""
         here = {name_of(pod) for pod in self.pods}
         return [name for name in self.created if self.job and name not in here and name not in self.removed]
 
@@ -192,7 +192,7 @@ def _only_job(events: Sequence[Event], kind: str) -> str:
 
 
 def _standing(events: list[Event]) -> list[Event]:
-    """Leave out what was taken back: the taint manager says both under one reason (pkg/controller/tainteviction)."""
+    """Leave out canceled evictions: the taint manager reports both with one reason (pkg/controller/tainteviction)."""
     back = {(e.name, e.uid) for e in events if e.reason == "TaintManagerEviction" and e.message.startswith(_CANCELLED)}
     return [e for e in events if e.reason != "TaintManagerEviction" or (e.name, e.uid) not in back]
 

@@ -1,4 +1,4 @@
-"""Whose the fault is where a user has asked: a trial requests what its cluster has to give, a user's job may not.
+"""Attribution of failures of a user's job: unlike a trial's, its request may exceed the cluster.
 
 A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
 """
@@ -34,7 +34,7 @@ def of_user(
 
 
 def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int, held: int) -> PodSymptom:
-    """Tell a job that is larger than the nodes from one that waits for others, and both from devices that are lost."""
+    """Distinguish a job larger than the nodes, one that waits for GPUs in use, and lost devices."""
     offered, built = rooms(pod, nodes), rooms(pod, nodes, "capacity")
     if offered is None or built is None or built >= wanted > offered:
         return cause

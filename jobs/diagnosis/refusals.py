@@ -1,4 +1,4 @@
-"""Why the API server refused to create something: quota, limits, PodSecurity, a webhook, rights.
+"""Why the API server refused to create an object: quota, limits, PodSecurity, a webhook, permissions.
 
 One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
 FailedCreate events of a Job whose pods the controller may not create. The texts are those of Kubernetes 1.28 to 1.36
@@ -19,7 +19,7 @@ from ..faults.catalogue import read_text
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What refused: the fault, whose name it is about, and what to do where its text says more than the fault."""
+    """A refusal: the fault, its subject, and the remedy if its message is more specific than the fault."""
 
     fault: str
     subject: str
@@ -66,7 +66,7 @@ def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
 
 
 def read_refusal(message: str, pods: int = 0) -> Refusal:
-    """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by.
+    """Find the rule that refused; an unknown refusal is admission.denied, with its message.
 
     ``pods``: how many such pods are wanted together, where that is known: a quota with room for all is only in use.
     """

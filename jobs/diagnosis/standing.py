@@ -1,4 +1,4 @@
-"""How the ranks of one job stand: which run, which do not and why, for how long, and which GPUs are held meanwhile.
+"""The state of the ranks of one job: running ones, others with reason and time, and the GPUs held for them.
 
 One answer for the whole job: ranks that wait for the same reason are one line. A rank that runs while another one
 waits computes nothing: it holds its GPUs for a rendezvous that does not come about.
@@ -28,7 +28,7 @@ NO_GANG = (
 def standing(
     state: JobState, replicas: Sequence[Replica], wanted: int, *, gang: str, now: datetime.datetime
 ) -> list[str]:
-    """Return the lines of a job of so many ranks; `gang` names what is to start all or none, empty where nothing is."""
+    """Return the lines of a job of so many ranks; `gang` names the gang scheduler, empty without one."""
     if not replicas:
         return []
     lines = list(_ranks(replicas, max(wanted, len(replicas)), now))

@@ -24,7 +24,7 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long each part may take, in seconds; the probe ends well before the Job would be killed.
+    """The time limit of each part in seconds; the probe ends well before the Job would be killed.
 
     `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
     is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
@@ -113,7 +113,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What admits the trial before its pods may start: a Kueue LocalQueue, or a Volcano Queue through a PodGroup."""
+    """The queue that admits the trial: a Kueue LocalQueue, or a Volcano Queue through a PodGroup."""
 
     kind: str
     name: str = ""
@@ -131,7 +131,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """What an MPIJob needs besides: sshd in the workers, where the keys are mounted, what starts the ranks."""
+    """Further settings of an MPIJob: sshd in the workers, the path of the keys, the command that starts the ranks."""
 
     sshd: tuple[str, ...] = ("/usr/sbin/sshd", "-De")
     ssh_path: str = ""  # sshAuthMountPath; nothing: /root/.ssh, or /home/mpiuser/.ssh for another user
@@ -165,7 +165,7 @@ class ClaimSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec:
-    """A path that training reads or writes: a claim that is mounted there, or what the pod already has there."""
+    """A path that training reads or writes: a mounted PVC, or an existing path of the pod."""
 
     name: str
     path: str
@@ -177,7 +177,7 @@ class StorageSpec:
 
     @property
     def kind(self) -> str:
-        """What the probe is reported: claim or path."""
+        """The probe's input: claim or path."""
         return "claim" if self.claim else "path"
 
     def __post_init__(self) -> None:
@@ -288,7 +288,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSpec:
-    """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports.
+    """Tests between the pods in addition to MASTER_PORT: the path MTU, TCP throughput, further ports.
 
     TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 requests no more than one try.
     """

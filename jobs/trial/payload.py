@@ -1,4 +1,4 @@
-"""What the pods run: one archive that Python executes (PEP 441), made of the sources in jobs/pod as they are.
+"""The pods' program: one archive that Python executes (PEP 441), made of the unchanged sources in jobs/pod.
 
 Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest. The same sources make the
 same archive whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
@@ -68,5 +68,5 @@ def _packed(sources: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def digest(sources: Mapping[str, str]) -> str:
-    """Return the digest that the pods, too, tell of what they run (evidence, stage `start`)."""
+    """Return the digest of the pods' program, which they report, too (evidence, stage `start`)."""
     return digest_of((name, text.encode()) for name, text in sources.items())

@@ -37,7 +37,7 @@ FILES = (ARCHIVE, TRIAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What a launcher wants of its pods; the default is the Indexed Job's.
+    """A launcher's requirements on its pods; the default is the Indexed Job's.
 
     `rank` is the rank itself or the field path that holds it; empty where the program is reported otherwise.
     """
@@ -64,7 +64,7 @@ def labels(spec: JobSpec) -> dict[str, str]:
 
 
 def fixed_environment(spec: JobSpec) -> dict[str, str]:
-    """What is the same in all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
+    """The variables of all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
 
     WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
     """
@@ -81,7 +81,7 @@ def fixed_environment(spec: JobSpec) -> dict[str, str]:
 
 
 def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
-    """The container's environment: what is the same in all pods, and what each knows of itself."""
+    """The container's environment: the variables of all pods, and those of each pod."""
     everywhere = fixed_environment(spec)
     user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in spec.defaults | dict(spec.env)]}
     fields = dict(spec.fields)
@@ -193,7 +193,7 @@ def container(spec: JobSpec, shape: PodShape) -> Unstructured:
 
 
 def mounts(spec: JobSpec) -> list[Unstructured]:
-    """What is mounted where in a rank's container."""
+    """The mounts of a rank's container."""
     made: list[Unstructured] = []
     if not spec.command:
         made.append({"name": "probe", "mountPath": MOUNT, "readOnly": True})
@@ -257,7 +257,7 @@ def pod_security(spec: JobSpec) -> Unstructured:
 
 
 def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
-    """Nothing but what was requested; a root sshd keeps the runtime's default capabilities, which it needs.
+    """Only the requested capabilities; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
     """

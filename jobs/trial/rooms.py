@@ -1,4 +1,4 @@
-"""Whether a node has room for one pod of a job now, and if not, what keeps it away.
+"""Whether a node has room for one pod of a job now, and if not, the obstacle.
 
 Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding. The checks judge a
 trial's nodes by it, and the launcher a user's job before anything is created.
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Whether a node has room for one pod of a job; ``fault`` names what is in the way."""
+    """Whether a node has room for one pod of a job; ``fault`` names the obstacle."""
 
     node: str
     free: int
@@ -61,7 +61,7 @@ def _kept_away(why: str, observed: str) -> str:
 
 
 def holders(pods: Sequence[PodUse], resource: str) -> str:
-    """Say who uses the GPUs of a node, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
+    """Name the users of a node's GPUs, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
         who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"

@@ -1,4 +1,4 @@
-"""Checks that what came with status 200 answers what was asked: the kind and form of objects and lists.
+"""Validates answers with status 200: the kind and form of objects and lists.
 
 A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
 no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
@@ -36,14 +36,14 @@ def resource_of(url_path: str) -> tuple[str, bool]:
 
 
 def is_of(kind: object, resource: str) -> bool:
-    """Tell whether objects of this kind are called so in URLs, by the rule of Kubernetes' UnsafeGuessKindToResource."""
+    """Return whether a kind has this name in URLs, by the rule of Kubernetes' UnsafeGuessKindToResource."""
     word = str(kind or "").lower()
     plural = word + "es" if word.endswith("s") else word[:-1] + "ies" if word.endswith("y") else word + "s"
     return bool(word) and resource.replace("-", "") in (plural, word)
 
 
 def the_object(answer: Any, url_path: str, where: str) -> Any:
-    """Return the answer if it is an object of the kind that was requested; what discovery says is not looked at."""
+    """Return the answer if it is an object of the requested kind; discovery is not checked."""
     resource, _ = resource_of(url_path)
     if not resource:
         return answer
@@ -117,7 +117,7 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 
 
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
-    """Return whether an object of a list is one to read; raises where it is no answer.
+    """Return whether to read an object of a list; raises if it is not a valid answer.
 
     An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
     """

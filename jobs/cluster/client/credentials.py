@@ -97,7 +97,7 @@ def origin(source: ClusterSource) -> str:
 
 @contextlib.contextmanager
 def _root_log(into: list[str]) -> Iterator[None]:
-    """Catch what the client only logs: a failing exec plugin is swallowed there and would end as 'anonymous'.
+    """Catch errors that the client only logs: a failing exec plugin is ignored there and would end as 'anonymous'.
 
     A plugin that was left may still fail, in its own thread, while another cluster's credentials are read.
     """

@@ -1,4 +1,4 @@
-"""An informer: a local copy of some objects, kept up to date by list and watch, for as long as somebody waits.
+"""An informer: a local copy of some objects, kept up to date by list and watch, while it is used.
 
 The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
 of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
@@ -125,7 +125,7 @@ class Informer:
         return version
 
     def _take(self, item: Unstructured) -> None:
-        """Know an object as it is now, unless this is older than what is known of it."""
+        """Store an object's current state, unless this is older than the stored one."""
         key, version = _key(item), _version(item)
         gone = self._gone.get(key, "")
         if gone and (version == gone or _older(version, gone)):
@@ -134,7 +134,7 @@ class Informer:
             self._objects[key] = item
 
     def _remove(self, key: str, item: Unstructured, version: str) -> None:
-        """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
+        """Keep the old state; a namespace with thousands of short-lived pods must not fill our memory."""
         known = self._objects.pop(key, None)
         if known is not None and _older(_version(item), _version(known)):
             item = known

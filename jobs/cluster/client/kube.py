@@ -35,7 +35,7 @@ LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What SelfSubjectAccessReview answered."""
+    """The answer of SelfSubjectAccessReview."""
 
     allowed: bool
     reason: str = ""
@@ -131,7 +131,7 @@ class Kube(HttpClient):
     def read_pages(
         self, url_path: str, read: Callable[[Any], T], *, deadline_s: float = LIST_S, **params: Any
     ) -> Iterator[tuple[builtins.list[T], str]]:
-        """Yield the same of what `read` makes of each object, which is dropped before the next one is decoded."""
+        """Yield the same, converted by `read`; each object is dropped before the next one is decoded."""
         where = self.where("GET", url_path)
 
         def decoded(data: bytes) -> Page[T] | Unreachable:

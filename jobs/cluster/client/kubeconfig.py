@@ -41,7 +41,7 @@ class ClusterSource:
 
 
 def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterSource:
-    """Find and check the settings to connect with; ConfigError says in one line what to change."""
+    """Find and check the settings to connect with; ConfigError names the fix in one line."""
     if not kubeconfig:  # the environment mentions the user's own cluster, not of a file that is named explicitly
         context = context or os.environ.get("TAO_K8S_CONTEXT") or None
         namespace = namespace or os.environ.get("TAO_K8S_NAMESPACE") or None

@@ -1,4 +1,4 @@
-"""A command in a container, run through the API server's WebSocket (pods/exec), and what it wrote.
+"""A command in a container, run through the API server's WebSocket (pods/exec), and its output.
 
 Each message begins with the number of its channel, as k8s.io/apimachinery remotecommand has it (v4, v5). The package
 websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 requests the verb `get`
@@ -29,7 +29,7 @@ _MAX_ERRORS = 64 << 10
 
 @dataclass(slots=True)
 class Executed:
-    """What a command wrote, and its exit code; None where it did not run to its end, with the server's words."""
+    """A command's output and exit code; None if it did not complete, with the server's message."""
 
     out: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
@@ -98,7 +98,7 @@ def _connected(kube: Kube, pod: str, parameters: list[tuple[str, str]], deadline
 
 
 def _converse(socket: Any, done: Executed, end: float, most_bytes: int) -> None:
-    """Take what comes until the command's status, the bound or the end of the time."""
+    """Read until the command's status, the size limit or the deadline."""
     while True:
         left = end - time.monotonic()
         if left <= 0 or len(done.out) > most_bytes:

@@ -72,7 +72,7 @@ def read_all(raw: Any, end: float, where: str) -> bytes:
 
 
 def chunks(raw: Any, end: float, where: str) -> Iterator[bytes]:
-    """Yield what arrives, as it arrives, until the body or the time is over."""
+    """Yield chunks as they arrive, until the end of the body or the deadline."""
     begin = time.monotonic()
     while True:
         # read1 returns after one read from the socket; read(n) would wait for n bytes whatever the clock says.
@@ -112,7 +112,7 @@ def query(params: Params | None) -> str:
 
 
 def pause(attempt: int, retry_after: str) -> float:
-    """Seconds to wait before the next attempt: what the server asks, bounded, or 0.1, 0.2, 0.4 s with jitter."""
+    """Seconds to wait before the next attempt: the server's value, bounded, or 0.1, 0.2, 0.4 s with jitter."""
     backoff: float = 0.1 * 2 ** (attempt - 1) * JITTER.uniform(0.8, 1.2)
     try:
         asked = float(retry_after)
@@ -122,7 +122,7 @@ def pause(attempt: int, retry_after: str) -> float:
 
 
 def transport(error: BaseException) -> str:
-    """Say in a few words what went wrong below HTTP."""
+    """Describe an error below HTTP in a few words."""
     kind = type(error).__name__
     text = str(error)
     for shape, meaning in (

@@ -181,7 +181,7 @@ _ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions
 
 
 def wrong(kind: str, item: Unstructured) -> str:
-    """Say which declared field of the object has which other type, as 'status.allocatable is text, ...'; '' if none."""
+    """Describe a declared field of the object with a wrong type, as 'status.allocatable is text, ...'; '' if none."""
     return _COMPILED.get(kind, _OTHER)(item)
 
 

@@ -1,4 +1,4 @@
-"""What agents other than the kubelet report of a node: conditions and Warning events.
+"""Reports of agents other than the kubelet about a node: conditions and Warning events.
 
 node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True where something is wrong
 (GpuUnhealthy, KernelDeadlock, GPUMissing); the agent of EKS and node readiness controllers set one to False
@@ -30,7 +30,7 @@ _MOST_EVENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an agent says of a node: `kind` names a condition or an event's reason."""
+    """An agent's report about a node: `kind` names a condition or an event's reason."""
 
     node: str
     kind: str
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def about(self) -> str:
-        """What the report is about, in its own words: the node's name, which may hold any of them, is left out."""
+        """The text of the report without the node's name, which may contain any word."""
         said = f"{self.kind} {self.text}"
         if self.node not in said:  # a pattern is made for each node that is
             return said
@@ -62,7 +62,7 @@ def reported(node: str, status: Unstructured) -> Iterator[Report]:
 
 
 def warned(kube: Kube) -> tuple[list[Report], str]:
-    """Return the newest Warning events about nodes, of each reason one, and why there are none to see.
+    """Return the newest Warning event of each reason about nodes, and why none can be read.
 
     A node's events are in the namespace default; the API server keeps them for an hour (--event-ttl).
     """

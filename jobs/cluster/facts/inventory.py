@@ -1,4 +1,4 @@
-"""The inventory: nodes and pods, what is taken and by whom.
+"""The inventory: nodes and pods, GPUs in use and their users.
 
 One snapshot of raw JSON, each object of which becomes a small record before the next one is decoded, with the garbage
 collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is reported in
@@ -98,7 +98,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What one pod holds of a node; `requests` has the extended resources only."""
+    """The resources of a node that one pod holds; `requests` has the extended resources only."""
 
     namespace: str
     name: str
@@ -120,7 +120,7 @@ class PodUse:
 
 @dataclass(frozen=True)
 class Inventory:
-    """One snapshot; `not_seen` says per kind ("nodes", "pods") what was hidden from us and why."""
+    """One snapshot; `not_seen` has the reason for each kind ("nodes", "pods") that could not be read."""
 
     nodes: tuple[Node, ...]
     pods: tuple[PodUse, ...]
@@ -159,7 +159,7 @@ class Inventory:
 
     @classmethod
     def of_tenant(cls) -> Inventory:
-        """Return what a tenant sees without asking: nothing."""
+        """Return a tenant's empty inventory."""
         return cls((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
 
     @classmethod
@@ -280,7 +280,7 @@ def _lacks_devices(capacity: Unstructured) -> bool:
 
 
 def read_pod(item: Unstructured) -> PodUse:
-    """Project one raw pod to what it holds."""
+    """Project one raw pod to its resources."""
     meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
     owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
     tags = as_map(meta.get("labels"))
@@ -312,7 +312,7 @@ def read_refused(item: Unstructured) -> PodUse | None:
 
 
 def _trouble(status: Unstructured) -> str:
-    """Explain why a pod is not ready: what its first container waits for or ended with, else its conditions."""
+    """Explain why a pod is not ready: its first container's waiting or termination reason, else its conditions."""
     for entry in statuses_of(status):
         state = as_map(entry.get("state"))
         waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))

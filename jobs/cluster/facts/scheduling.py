@@ -101,7 +101,7 @@ def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bo
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
-    """Count the nodes that could take such a pod once others have left them."""
+    """Count the nodes that could run such a pod once other pods have ended."""
     asked = pod_requests(as_map(pod.get("spec")))
     return sum(1 for node in nodes if _possible(node, pod, asked, ()))
 
@@ -162,7 +162,7 @@ def _offers(node: Unstructured) -> Unstructured:
 
 
 def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], own: Container[str]) -> bool:
-    """Return whether the node could take the pod once others have left it."""
+    """Return whether the node could run the pod once other pods have ended."""
     offers = _offers(node)
     if name_of(node) in own:
         return False
@@ -180,7 +180,7 @@ def _passes_all(node: Unstructured, pod: Unstructured) -> bool:
 
 
 def _plain(pod: Unstructured) -> dict[str, Decimal]:
-    """What the pod's containers request together of cpu and memory; a limit without a request is the request."""
+    """The sum of the containers' requests of cpu and memory; a limit without a request is the request."""
     amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         resources = as_map(container.get("resources"))
@@ -220,7 +220,7 @@ def _is_tolerated(taint: Unstructured, tolerations: Iterable[Unstructured]) -> b
 
 
 def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Unstructured]) -> str:
-    """Say what the visible nodes add to the scheduler's words."""
+    """Describe the visible nodes' additions to the scheduler's message."""
     if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
         kind = plain[1]
         texts = []

@@ -1,4 +1,4 @@
-"""What the GPU operators run and say of themselves, and which devices drivers publish.
+"""The GPU operators' pods and states, and the devices that drivers publish.
 
 The API objects beside nodes and pods. A kind that this cluster does not serve is distinguished from one that we may not
 list: the first is a fact about the cluster, the second about our rights.
@@ -68,7 +68,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one kind; or why there are none to see."""
+    """The objects of one kind; or why they cannot be read."""
 
     items: tuple[Unstructured, ...] = ()
     served: bool = True  # False: this cluster does not know the kind
@@ -86,7 +86,7 @@ class Policy:
 
 
 def operand(pod: PodUse) -> str:
-    """Name the part of the GPU stack that this pod is; '' for any other pod."""
+    """Name this pod's part of the GPU stack; '' for any other pod."""
     return _operand(pod.name, pod.app, pod.images)
 
 
@@ -137,7 +137,7 @@ def _version(part: Unstructured) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """Whose devices of which type a class represents, as far as its selectors say it plainly; '' for any."""
+    """The vendor and type of a class's devices, if its selectors name them; '' for any."""
 
     name: str
     driver: str = ""
@@ -145,7 +145,7 @@ class DeviceClass:
 
 
 def device_classes(listing: Listing) -> dict[str, DeviceClass]:
-    """Read the DeviceClasses; of their CEL expressions only what NVIDIA's and AMD's drivers write."""
+    """Read the DeviceClasses; of their CEL expressions only those of NVIDIA's and AMD's drivers."""
     classes = {}
     for name, item in zip(names(listing), listing.items, strict=True):
         cels = (as_map(each.get("cel")) for each in as_list(as_map(item.get("spec")).get("selectors")))
