@@ -64,7 +64,7 @@ def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Return what an export carries, oldest line first, or raise."""
+    """Return the messages of an export, oldest line first, or raise."""
     chunks, head = _looked_at(chunks)
     form = _csv_of(head)
     if form is not None:
@@ -118,7 +118,7 @@ def _looked_at(chunks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 class _Csv(NamedTuple):
-    """How the fields of a CSV file are separated, and in which of them the text stands."""
+    """The separator of a CSV file's fields, and the field with the text."""
 
     separator: str
     names: tuple[str, ...]  # of its fields, in small letters
@@ -180,7 +180,7 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
 
 
 def _time(field: str) -> str:
-    """Return the time that a field begins with, as ISO 8601 has it; nothing where it is none."""
+    """Return the time at the start of a field, as ISO 8601; None if it is invalid."""
     stamp = _STAMP.match(field.encode("utf-8", "replace"))
     if stamp is not None:
         return stamp.group().decode()

@@ -318,7 +318,7 @@ class Watcher:
         return self._again and cause.fault == "job.unschedulable" and not scaling
 
     def _lingers(self, outcome: WatchOutcome) -> bool:
-        """Stop when all trial containers have ended and only further ones keep the pods: an injected sidecar never ends."""
+        """Stop when all trial containers have ended and only sidecars keep the pods: injected ones never end."""
         pods = self._kind.desired_pods(self._last_job or {})
         if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < pods:
             self._ended_since = None

@@ -71,7 +71,7 @@ def size_text(size: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published measurement; ``memory`` and ``platform``, where a source names them, tell machines apart."""
+    """One published measurement; ``memory`` and ``platform``, where a source names them, distinguish machines."""
 
     gpu: str
     nodes: int
@@ -152,5 +152,5 @@ def published() -> tuple[Published, ...]:
 
 
 def rows_of(gpu: str) -> Iterator[Published]:
-    """Yield what was published for a GPU with RDMA or inside one host."""
+    """Yield the published rows of a GPU with RDMA or inside one host."""
     return (entry for entry in published() if entry.fabric != TCP and entry.is_of(gpu))

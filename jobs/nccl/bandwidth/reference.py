@@ -54,7 +54,7 @@ Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A published row and the measured one: what it lets expect, and how far its hardware is from the log's."""
+    """A published row and the measured one: its expectation, and the distance of its hardware from the log's."""
 
     entry: Published
     size: int
@@ -88,7 +88,7 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
 
 
 def refer_table(job: JobDocument, table: Table, known: Said = NOTHING_SAID, floors: Floors | None = None) -> Hardware:
-    """Add to a table what it is compared with, and return the hardware that this is of."""
+    """Add a table's reference, and return the reference's hardware."""
     hardware = hardware_of(job, table, known)
     table["reference"] = list(floors(job, table, hardware)) if floors else []
     table["nearest"] = nearest = refer(hardware, points_of(table), table["reference"])
@@ -235,7 +235,7 @@ def _telling(ratios: Mapping[int, float]) -> int:
 
 
 def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
-    """Return how far a row's hardware is from the log's, what matters most first."""
+    """Return the distance of a row's hardware from the log's, the most important part first."""
     nodes, few = hardware.nodes or 1, min(hardware.nodes or 1, entry.nodes)
     apart = abs(math.log2(nodes / entry.nodes))
     unknown = hardware.fabric == "unknown"
@@ -266,7 +266,7 @@ def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
 
 
 def _expected(hardware: Hardware, entry: Published, size: int) -> float:
-    """Return what a row lets expect of the log's hardware; as careful as may be where the two differ."""
+    """Return a row's expectation for the log's hardware; conservative if the two differ."""
     value, nodes, per_node = entry.at(size), hardware.nodes or 1, hardware.gpus_per_node or 1
     inside, collective = nodes == 1, hardware.collective or "sendrecv"
     if entry.algorithm != "ring" and (hardware.asked == "ring" or (entry.nodes == 2 < nodes)):
@@ -386,7 +386,7 @@ def _unknown(text: str) -> Reference:
 
 
 def _missing(hardware: Hardware) -> str:
-    """Explain why there is no reference, and what would give one."""
+    """Explain why there is no reference, and how to provide one."""
     if hardware.several_gpus:
         return "the GPUs are of several models, for which no reference is known: the speed was not judged"
     lacking = []

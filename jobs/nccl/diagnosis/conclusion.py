@@ -238,7 +238,7 @@ _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-dev
 
 
 def signs_shown(judgement: Judgement) -> list[str]:
-    """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
+    """Return obstacles between the job's processes and their peers or fabric, even without consequences."""
     came_up = any(judgement.job.completed.values())
     connect = sorted(having("stage", "connect"))  # a rank tries again (misc/socket.cc: "retrying (3/34)")
     tried = [] if came_up else [name for name in connect if "info:" + name in judgement.job.noted]
@@ -251,7 +251,7 @@ def signs_shown(judgement: Judgement) -> list[str]:
 
 
 def signs_beside(judgement: Judgement) -> list[str]:
-    """Return what is broken around a job that ended without a known cause, on more than one host.
+    """Return faults around a job that ended without a known cause, on more than one host.
 
     Where a CUDA call failed, no network is to blame.
     """

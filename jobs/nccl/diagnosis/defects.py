@@ -82,7 +82,7 @@ _NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")
 def with_defects(
     causes: Sequence[Cause], faults: Sequence[FoundFault], versions: Sequence[str], gpus: Collection[str]
 ) -> list[Cause]:
-    """Return a job's causes with the defect that its NCCL has, which follows the likeliest of them.
+    """Return a job's causes with the defect of its NCCL version, after the most likely cause.
 
     ``versions`` are those that the log names, ``gpus`` the names of GPUs: one that only others have explains nothing.
     A defect explains the worst of the faults by the lines that show it.

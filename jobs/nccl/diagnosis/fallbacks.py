@@ -120,7 +120,7 @@ def gpus_named(judgement: Judgement) -> set[str]:
 
 
 def without_gpudirect(judgement: Judgement) -> tuple[str, str] | None:
-    """Return what the job's GPUs are called and why they have no GPUDirect RDMA; None where any may have it."""
+    """Return the job's GPU model and the reason why it has no GPUDirect RDMA; None if any may have it."""
     known = [
         next(((kind, why) for pattern, kind, why in WITHOUT_GPUDIRECT if pattern.search(name)), None)
         for name in sorted(gpus_named(judgement))

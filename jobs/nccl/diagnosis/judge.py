@@ -33,7 +33,7 @@ Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]
 
 
 class Judgement:
-    """The faults of one job and what follows from them."""
+    """The faults of one job and their conclusions."""
 
     def __init__(self, view: View, expect: Expected) -> None:
         self.view = view
@@ -129,7 +129,7 @@ class Judgement:
         return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
     def _peers_gone(self) -> list[Note]:
-        """Return what processes say of peers that went away before the run that they take part in ended."""
+        """Return the processes' messages about peers that disconnected before the end of their run."""
         said = dict.fromkeys(proc for name in FOLLOWS for proc in self.job.noted.get(name, ()))
         if not said:
             return []

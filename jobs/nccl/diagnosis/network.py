@@ -129,7 +129,7 @@ def judge_versions(judgement: Judgement) -> None:
 
 
 def judge_forms(judgement: Judgement) -> None:
-    """Before 2.22 only rank 0 prints its version: how the others word a missing plugin tells theirs."""
+    """Before 2.22 only rank 0 prints its version: the text about a missing plugin shows the other ranks'."""
     if judgement.has("nccl.version-mismatch"):
         return
     nodes: dict[str, set[str]] = {}
@@ -255,7 +255,7 @@ def _judge_sockets(judgement: Judgement) -> None:
 
 
 def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
-    """Return the line that shows sockets: a channel, or what a process chose."""
+    """Return the line that shows sockets: a channel, or a process's choice."""
     for kind in ("line via-socket", "line chose-socket"):
         if note := judgement.job.first_note(kind, procs):
             return judgement.line(note)
@@ -383,7 +383,7 @@ _CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "N
 
 
 def _judge_fabric(judgement: Judgement, fabric: str) -> None:
-    """Compare what carries the data with the fabric of the profile; sockets and mixtures are faults of their own."""
+    """Compare the transport with the fabric of the profile; sockets and mixtures are faults of their own."""
     view = judgement.view
     if fabric == view.transport or not view.pairs:
         return

@@ -1,4 +1,4 @@
-"""The log's own words, for what no rule knows."""
+"""Quotes of the log, for messages without a rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quoted(note: Note) -> str:
 
 
 def meant(text: str) -> str:
-    """Say what a number in a line represents: a launcher's code for a signal, or an Xid."""
+    """Explain a number in a line: a launcher's code for a signal, or an Xid."""
     xid = _XID.search(text)
     if xid is not None and int(xid[1]) in xids():
         return " (in NVIDIA's catalog: %s)" % xids()[int(xid[1])].meaning
@@ -54,7 +54,7 @@ def meant(text: str) -> str:
 
 
 def trouble_said(judgement: Judgement) -> Note | None:
-    """Return what a log that proves nothing says of trouble: how a program ended before what only may have failed."""
+    """Return the errors of a log without evidence: how a program ended before what only may have failed."""
     ends = (judgement.event(name) for name in ("uncaught", "exception"))
     note = next((note for note in ends if note is not None), None) or judgement.unexplained()
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
@@ -70,7 +70,7 @@ def follows(judgement: Judgement) -> Note | None:
 
 
 def _exception(judgement: Judgement) -> Note | None:
-    """Return what a rank's program ended with; one that may have been caught only where nothing else is said."""
+    """Return the exception that ended a rank's program; a possibly caught one only without another."""
     return judgement.event("uncaught") or (None if follows(judgement) else judgement.event("exception"))
 
 
@@ -87,7 +87,7 @@ def crash_lines(judgement: Judgement) -> list[Note]:
 
 
 def crash_cause(judgement: Judgement) -> str | None:
-    """Say in the log's own words how it ended, and what that is worth."""
+    """Quote the log's end, and its significance."""
     warning, _ = judgement.earliest("warn")
     gone = follows(judgement)
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]

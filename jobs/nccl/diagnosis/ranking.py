@@ -1,4 +1,4 @@
-"""The causes that remain, in order, each with what tells it from the next: faults of a job in, ranked causes out.
+"""The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
 
 First the causes that the worst fault may have, those before others that the log's circumstances speak for, and without
 those that it rules out; then the further faults, and what else was seen.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Signs:
-    """What a log shows of the circumstances that tell causes apart: its link layer, whether the job had worked before.
+    """The circumstances in a log that distinguish causes: its link layer, whether the job had worked before.
 
     Each is looked at once it is requested.
     """
@@ -33,7 +33,7 @@ class Signs:
         self._known: dict[str, bool | None] = {}
 
     def get(self, name: str) -> bool | None:
-        """Return whether a sign of CIRCUMSTANCES is there; None where the log does not tell."""
+        """Return whether a sign of CIRCUMSTANCES is present; None if the log does not show it."""
         if name not in self._known:
             self._known[name] = CIRCUMSTANCES[name](self._judgement)
         return self._known[name]
@@ -125,7 +125,7 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
 def rank(
     faults: Sequence[FoundFault], signs: Signs | Mapping[str, bool | None], further: Iterable[tuple[str, Detail]] = ()
 ) -> list[Cause]:
-    """Return the causes that remain, the most likely first.
+    """Return the remaining causes, the most likely first.
 
     ``further`` are faults that lines mention, each with what its line tells beyond its kind.
     """
@@ -167,7 +167,7 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
 
 
 def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
-    """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
+    """Return a fault's causes from the catalogue, those supported by the circumstances first."""
     listed = (each for each in fault_catalogue()[name].alternatives if not each.said)
     left = [each for each in listed if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))

@@ -23,7 +23,7 @@ _TOOK_OVER = {"info:nccl.ib-given-up": "nccl.ib-recovered"}
 
 
 def judge_node(judgement: Judgement) -> None:
-    """Report what lines say of the work inside nodes that degrades it."""
+    """Report lines about degraded work inside nodes."""
     went_on = _WENT_ON if judgement.ended_badly else {**_WENT_ON, **_TOOK_OVER}
     for said, name in (*((name, name) for name in _DEGRADED), *went_on.items()):
         note, procs = judgement.earliest(said)

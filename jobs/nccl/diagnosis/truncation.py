@@ -41,7 +41,7 @@ def judge_truncation(judgement: Judgement) -> None:
 
 
 def judge_cut_channels(judgement: Judgement) -> None:
-    """Report a log whose channel lines are cut: what proves a healthy job may miss what does not."""
+    """Report a log with truncated channel lines: missing ones may show a fault."""
     if judgement.verdict() == "go" and (cut := _cut_channels(judgement)) is not None:
         text = "the lines of channels are cut, by a page or a pager"
         judgement.add("nccl.log-truncated", "the job", judgement.line(cut), cause=text)

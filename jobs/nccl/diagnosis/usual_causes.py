@@ -1,4 +1,4 @@
-"""What mostly lies behind an error of NCCL of which the log shows the name alone, as NCCL_DEBUG was not set.
+"""Usual causes of an NCCL error of which the log shows only the name, as NCCL_DEBUG was not set.
 
 They are alternatives of nccl.crash, each with what the line must say, the more usual first.
 """

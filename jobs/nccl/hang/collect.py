@@ -1,4 +1,4 @@
-"""Find what a hung job left among files and folders: each file is told by its content, and read by its format."""
+"""Find the evidence of a hung job in files and folders, each recognised by its content."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _tail(descriptor: int, size: int) -> bytes:
 
 
 def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size: int) -> None:
-    """Read answers of RAS in one of its forms, or what the Inspector recorded."""
+    """Read answers of RAS in one of its forms, or the Inspector's records."""
     if size > MAX_TEXT:
         evidence.notes.append(f"{shown}: larger than the {MAX_TEXT >> 20} MiB that are read of one answer")
         return

@@ -1,4 +1,4 @@
-"""The kind of a hang, who is late and who waits: facts in, one decision out."""
+"""The kind of a hang, its late and waiting ranks: facts in, one decision out."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
 
 
 def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
-    """What does not answer in the last sample is gone; an earlier INCOMPLETE that is answered later is not."""
+    """A process that does not answer in the last sample is dead; an earlier INCOMPLETE that answers later is not."""
     if not evidence.samples:
         return
     last = evidence.samples[-1]
@@ -403,7 +403,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
 
 
 def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
-    """Where no operation timed out, a watchdog that stands still is all that is known of its rank."""
+    """If no operation timed out, a blocked watchdog is the only evidence of its rank."""
     if not evidence.blocked or evidence.timeouts:
         return False
     made.kind, made.proven = "watchdog", True
@@ -414,5 +414,5 @@ def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
 
 
 def _same_place(item: Lagging, behind: Lagging) -> bool:
-    """Return whether a snapshot shows ranks at the number that others did not join."""
+    """Return whether a snapshot shows ranks at the operation that other ranks did not join."""
     return item.group == behind.group and item.sequence is not None and item.sequence == behind.sequence

@@ -212,7 +212,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
 
 
 def _own_words(job: Document, ranks: AbstractSet[int]) -> dict[str, str]:
-    """Return what nobody caught of these ranks' exceptions, where the log's evidence has it; not that a peer left."""
+    """Return these ranks' uncaught exceptions, if the log's evidence has them; not that a peer disconnected."""
     lines = [line["text"] for fault in job["faults"] for line in fault["evidence"]]
     said = [match for text in lines if "/gloo/transport/" not in text and (match := _UNCAUGHT.match(text))]
     return {match[1]: match[0] for match in reversed(said) if int(match[1]) in ranks}
@@ -249,7 +249,7 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
 
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
-    """Return what was not switched on, or not given, and would have said more of this hang."""
+    """Return the missing settings and inputs that would have explained more of this hang."""
     if any(by_gloo(made_by.last) for made_by in evidence.ranks.values()):
         return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []

@@ -1,4 +1,4 @@
-"""Who came to a collective of gloo's when the others had given up, by when each rank queued it.
+"""Ranks that queued a collective of gloo after the other ranks had timed out.
 
 Such a rank ends with an error as the others do, and its recorder calls what broke retired, as it calls what is done.
 """

@@ -98,7 +98,7 @@ def join(
     logged: Mapping[int, Process],
     read_tail: Tail | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return for each late, dead or silent rank what is known of it: host, GPU, process, pod, node, network, words."""
+    """Return the known facts of each late, dead or silent rank: host, GPU, process, pod, node, network, words."""
     places: dict[str, dict[str, Any]] = {}
     hosts = {rank: host for host in document["hosts"] for rank in host["ranks"] if host["name"]}
     for rank in sorted(made.late | made.dead | (made.unknown if len(made.unknown) <= MOST_PLACES else set()))[

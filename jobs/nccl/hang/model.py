@@ -33,7 +33,7 @@ def by_gloo(operation: Operation | None) -> bool:
 
 @dataclass(slots=True)
 class Rank:
-    """What one rank's Flight Recorder dump says."""
+    """The content of one rank's Flight Recorder dump."""
 
     rank: int
     pending: list[Operation] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Lagging:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rank whose operation ended in an error because another one went away or never came: that one is to blame."""
+    """A rank whose operation failed because another one disconnected or never connected: that one is at fault."""
 
     rank: int
     gone: bool
@@ -176,7 +176,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """How far a rank came in the default group, as it says when it is told of a time-out."""
+    """A rank's last operation in the default group, as printed when it is notified of a timeout."""
 
     rank: int
     sequence: int
@@ -274,7 +274,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Decision:
-    """What is said of the job; ranks are world ranks."""
+    """The document of the hang; ranks are world ranks."""
 
     kind: str = "undecided"
     """late, stalled, inside, dead, mismatch, order, watchdog, or undecided, alive, slow."""

@@ -84,7 +84,7 @@ def said_in(evidence: Evidence, files: set[str]) -> Evidence:
 
 
 def without(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return all but what some files' words say."""
+    """Return the evidence without that of these files' logs."""
     spoken = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
     rest = said_in(evidence, spoken - files)
     return replace(

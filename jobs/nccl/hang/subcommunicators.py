@@ -21,7 +21,7 @@ _Who = tuple[str, int | None, str]
 
 @dataclass(slots=True)
 class _Trouble:
-    """A communicator whose ranks launched unequally many operations."""
+    """A communicator whose ranks launched different numbers of operations."""
 
     comm: str
     operation: str

@@ -1,4 +1,4 @@
-"""Who waits for whom: from Flight Recorder dumps to the ranks for whom others wait and that wait for nobody.
+"""The graph of waits: from Flight Recorder dumps to the ranks that block other ranks and wait for none.
 
 A rank is at its first pending operation. It waits for each member of that operation's group that has neither
 completed it nor is at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it
@@ -20,7 +20,7 @@ MAX_EDGES = 3_000_000
 
 @dataclass(slots=True)
 class Waits:
-    """What the dumps show; all ranks are world ranks."""
+    """The result of the dumps; all ranks are world ranks."""
 
     late: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)

@@ -108,7 +108,7 @@ def _starts(job: Job, last: set[Proc]) -> dict[int, int]:
 
 
 def _since(source: Source, start: int) -> Source:
-    """Return a stream without what reports against a job and precedes a line."""
+    """Return a stream without evidence against a job before a line."""
     since = copy.copy(source)
     since.events = {name: note for name, note in source.events.items() if note.last >= start or not _fails(name)}
     since.watch = source.watch if "watchdog" in since.events else {}

@@ -1,4 +1,4 @@
-"""What leaves a host: edges as their two ends print them, and what runs between two hosts."""
+"""Traffic between hosts: edges as their two ends print them, and the transport of two hosts."""
 
 from __future__ import annotations
 

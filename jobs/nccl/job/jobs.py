@@ -134,7 +134,7 @@ def twice_ranked(proc: Proc) -> set[int]:
 
 
 def place(note: Note) -> tuple[int, int]:
-    """Return where a note stands: its stream and line."""
+    """Return a note's position: its stream and line."""
     return note.source, note.line
 
 
@@ -216,7 +216,7 @@ def _copy(proc: Proc) -> Proc:
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------
 def _nodes(procs: list[Proc]) -> dict[Proc, str]:
-    """Name the node of each process: its host, told apart where two nodes carry one name."""
+    """Name the node of each process: its host, distinguished if two nodes have one name."""
     by_host: dict[str, list[Proc]] = {}
     for proc in procs:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)

@@ -1,4 +1,4 @@
-"""What a job really used: transports between nodes, GPUDirect, rails, sizes; facts, nothing judged yet.
+"""The facts of a job: transports between nodes, GPUDirect, rails, sizes, without a judgement.
 
 Evidence order: channel lines, then the network that was selected, then device lists. What none of them
 shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
@@ -252,7 +252,7 @@ class View:
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
 
     def paths(self) -> IntraNode:
-        """Count the channels between ranks of the same host by what carries them."""
+        """Count the channels between ranks of the same host by transport."""
         flags = self.job.flags
         return {
             "p2p": self.local["p2p"],
