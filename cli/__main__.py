@@ -98,7 +98,7 @@ def run_checks(arguments: Sequence[str]) -> int:
     said = io.StringIO()
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
-        with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
+        with contextlib.redirect_stderr(said):  # pytest writes usage errors there, in several lines
             code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()

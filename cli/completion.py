@@ -63,6 +63,6 @@ def everything() -> Parser:
             argument.choices = known[0] if known else argument.choices
             if set(str(argument.metavar).split("|")) & FILES and not argument.choices:
                 argument.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
-        title = (whole.description or command).split(".")[0]  # shtab leaves out what has no help
+        title = (whole.description or command).split(".")[0]  # shtab leaves out options without help
         commands.add_parser(command, parents=[whole], add_help=False, conflict_handler="resolve", help=title)
     return made

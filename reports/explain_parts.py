@@ -44,7 +44,7 @@ class Part:
 
     title: str = ""
     severity: str = ""  # of a fault: fatal, degraded, info
-    fault: str = ""  # its id, and why it came to be
+    fault: str = ""  # its id, and the reason of its creation
     lead: str = ""  # the first sentence
     quoted: Sequence[EvidenceLine] = ()
     items: Sequence[Item] = ()

@@ -181,7 +181,7 @@ class Renderers:
         """Print the subject of the trial once."""
         if self.run is not None and not self._header_shown and self._terminal is not None:
             self._header_shown = True
-            self._terminal.showfspath = False  # the names of our files tell nobody anything
+            self._terminal.showfspath = False  # the names of our files are meaningless to users
             if self.verbosity > QUIET:
                 terminal.header(self._terminal, self.run)
 

@@ -75,7 +75,7 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     doc: str = ""
     waived: bool = False  # skipped because the user or the profile said so
-    proven_by: tuple[str, ...] = ()  # skipped where it could not be seen: the checks whose passing shows the same
+    proven_by: tuple[str, ...] = ()  # if skipped for a tenant: the checks that prove the same
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -173,21 +173,23 @@ class Run:
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
-    intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # of what each node ran on its own, by node
+    intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # each node's run alone, by node
     floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was compared with
-    tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
+    tenant: bool = False  # judged with the permissions of one namespace, as a tenant
     cpu_only: bool = False  # a trial on CPUs: it does not describe GPUs and their fabric
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
-    bom: dict[str, object] = field(default_factory=dict)  # what is installed, section by section
+    bom: dict[str, object] = field(default_factory=dict)  # installed components, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
     cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
     pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
-    sweep: RecordedSweep | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
+    sweep: RecordedSweep | None = None  # rounds and results of a sweep: jobs/pod/sweep/section.py
     training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
     checkpoint: RecordedCheckpoint | None = None  # what a checkpoint of all ranks measured, and its states
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
-    failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not reported
+    failure_class: str | None = (
+        None  # class of the decisive failure: 'infrastructure' or 'program'; None: for a go, or unknown
+    )
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
 

@@ -53,7 +53,7 @@ class Deciding:
     """The cause of a verdict, in parts that a terminal and a page separate; empty for a go."""
 
     name: str = ""  # of the subject at fault; equal ones are grouped
-    fact: str = ""  # observed of it, or what ended the run
+    fact: str = ""  # its observation, or the cause of the run's end
     expected: str = ""
     check: str = ""  # the id of the check that found it
     further: Sequence[str] = ()  # the ids of the other checks that ended so
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
     subject: str  # collective and message size, or a node
     floor: str
     source: str  # of the floor; '' where it has none
-    reference: str  # what others measured, in words; '' where nothing is known
+    reference: str  # published figures, as text; '' if none is known
 
     def __str__(self) -> str:
         """Say it in a line."""
@@ -87,7 +87,7 @@ class Summary:
     attempts: str  # which attempt this is and what interrupted those before; '' for the first
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, those that passed first
-    proven: Sequence[tuple[str, str]]  # (what, with which numbers)
+    proven: Sequence[tuple[str, str]]  # (name, numbers)
     measured: Sequence[Measured]  # of ``proven`` the bandwidths, in their parts
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
     untried: str  # what a trial leaves out unless it is reported where to look; '' where it was

@@ -325,7 +325,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     if result.interrupted:
         seatrial.run.trial["interrupted"] = list(result.interrupted)
     seatrial.run.checkpoint = section(result, spec) if spec.checkpoint else None
-    if result.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
+    if result.analysis:  # the class depends on its exit code or reason, which the catalogue does not know
         seatrial.run.trial["failure"] = {"fault": result.analysis.fault, "failure": failure_of(result.analysis)}
     return result
 
@@ -369,7 +369,7 @@ def swept(
     wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
     result = with_findings(replace(result, kept=after), wrong)
     if out:
-        with contextlib.suppress(OSError):  # what cannot be written is said at the end
+        with contextlib.suppress(OSError):  # write errors are reported at the end
             end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)

@@ -28,7 +28,7 @@ def clear(folder: Path) -> None:
     try:
         for name in (*REPORTS, BEGUN):
             (folder / name).unlink(missing_ok=True)
-        # A link may lead to anybody's files: what lies behind one is not ours to remove.
+        # A link may lead to foreign files: its target must not be removed.
         logs = folder / LOGS
         for old in sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else ():
             if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():

@@ -170,7 +170,7 @@ def _selection(config: pytest.Config) -> str:
     chosen += [f"--check {c}" for c in get("--check")]
     for name in ("deselect", "ignore", "ignore_glob"):
         chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
-    # What a program of the user's own shows is less than an acceptance.
+    # A user's own program proves less than an acceptance.
     chosen += [f"--command {shlex.quote(safe(c, 300))}" for c in [get("--command")] if c]
     chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
     chosen += [a for a in (*config.stash[NAMED], *config.args) if "::" in a or a.endswith(".py")]
@@ -312,7 +312,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 ENDING = pytest.StashKey[signals.Ending]()
 EVIDENCE = pytest.StashKey[Evidence]()
 BLOCKED = pytest.StashKey[tuple[str, ...]]()
-HIDDEN = pytest.StashKey[tuple[str, ...]]()  # a check that a tenant cannot see: what shows the same instead
+HIDDEN = pytest.StashKey[tuple[str, ...]]()  # for a check that a tenant cannot run: its substitutes
 SECONDS = pytest.StashKey[float]()
 
 
@@ -361,7 +361,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
-    if not run.goes_on:  # what is left to whoever attaches is no result of this run
+    if not run.goes_on:  # checks left to `job attach` are not results of this run
         run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
         run.results.append(result)
         _explain(run, result, item.config.stash.get(OWN_FAULTS, {}), gathered.advice)

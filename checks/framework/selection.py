@@ -33,13 +33,13 @@ class Declaration:
     unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have found a fault
     faults: tuple[str, ...]
     doc: str
-    needs: tuple[str, ...] = ()  # of rules.rights.NEEDS: what it asks the API for
+    needs: tuple[str, ...] = ()  # keys of rules.rights.NEEDS: the API resources that it reads
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
     own: bool = False  # a user's: its file is not this suite's
-    last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
+    last: bool = False  # runs after all other checks of any stage: a trial, if there was one, proves the same
 
     @property
     def of_gpus(self) -> bool:

@@ -81,7 +81,7 @@ class Session:
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
         self.creates = False  # a trial is among the checks that were selected
         self._cleared = False
-        self.leases_watched = False  # of the trials in this namespace: what is left has a runner that lives
+        self.leases_watched = False  # the remaining trials in this namespace have a live runner
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
         self.begun: Begun | None = None  # what the run left that this one continues with

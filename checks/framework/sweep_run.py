@@ -118,7 +118,7 @@ def _chosen(
     left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
     known = {room.node for room in rest}
     nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
-    if only := {name: place for place, name in enumerate(options.trial_on)}:  # in this order, and no others
+    if only := {name: place for place, name in enumerate(options.trial_on)}:  # exactly in this order
         absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
         left = {name: why for name, why in {**absent, **left}.items() if name in only}
         nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
@@ -189,7 +189,7 @@ def _earlier_in(folder: Path) -> Earlier:
     if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
         run, history = killed  # nobody was left to write a record, or it knows of no round
         before = run["sweep"].get("resumed")
-        # Nobody knows when it ended: it is as old as its beginning.
+        # Its end is unknown: its age counts from its start.
         return _earlier(run, run["sweep"], history, _time(run["started"]), before)
     record = read_json(folder)
     sweep = record["sweep"]

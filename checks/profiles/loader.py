@@ -39,7 +39,7 @@ def load_profile(ref: str) -> Profile:
     path = _locate(ref, Path.cwd())
     profile = _read(path)
     for found in _found(profile):
-        if found.fatal:  # no cluster could be judged by it; `seatrial profile lint` tells the lesser objections, too
+        if found.fatal:  # no cluster could be judged by it; `seatrial profile lint` also reports warnings
             raise ProfileError(str(found), found.path, path.name)
     return profile
 

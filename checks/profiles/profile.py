@@ -52,7 +52,7 @@ class Profile:
     title: str = ""
     nodes: int = 2  # how many nodes the trial spans
     tenant: bool = False  # judged with the rights of one namespace, as --tenant does
-    least_rights: bool = False  # whoever runs the trial must not have the rights of an administrator
+    least_rights: bool = False  # the trial's account must not have an administrator's permissions
     pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
     kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
     required: tuple[str, ...] = REQUIRED

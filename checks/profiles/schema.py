@@ -36,7 +36,7 @@ class BenchSection:
     factor: int = 2
     iters: int = 20
     warmup: int = 5
-    repeats: int = 3  # how often the sweep is run: three tell a slow fabric from one that wavers
+    repeats: int = 3  # repeats of the sweep: three distinguish a slow fabric from an unstable one
     spread_max: float | None = None  # how far apart repeats of one row may lie: (largest - smallest) / median
 
     def __post_init__(self) -> None:
@@ -87,14 +87,14 @@ class CheckpointSection:
     path: str = ""  # name of a storage path with write: true, which must outlive the job
     local: str = ""  # name of the storage path, or scratch, to which it is saved first
     bytes: Size = PER_RANK  # of each rank
-    mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks together while training stands still
+    mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks together while training is paused
     pause_max_s: float | None = None  # how long a checkpoint of `model` may stop training
     model: str = ""  # parameters, such as 70B
     bytes_per_parameter: int = ADAM_BYTES
     interval_s: int = 1800  # between two checkpoints
     gather: bool = False  # rank 0 gathers the whole state, unsharded
     private: bool = False  # other teams must not be able to read or replace it
-    source: str = ""  # whose numbers these are
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require_positive(self, "mb_s", "pause_max_s", "bytes_per_parameter")
@@ -347,7 +347,9 @@ class StackSection:
     device_plugin: bool = False  # a device plugin must be seen as pods; some platforms run it where no pod shows it
     may_differ: tuple[str, ...] = ()  # facts that need not be the same on all nodes of the pool
 
-    baseline: Mapping[str, str] = field(default_factory=dict)  # what nothing here can see: repeated, and not verified
+    baseline: Mapping[str, str] = field(
+        default_factory=dict
+    )  # components that cannot be read here: listed as not verified
 
     def __post_init__(self) -> None:
         for name in self.may_differ:
@@ -386,7 +388,7 @@ class StorageSection:
     burst_mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks of a node together
     env_secrets: tuple[str, ...] = field(default=())  # Secrets whose keys become variables; never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; their presence is judged
-    source: str = ""  # whose numbers these are
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require(self.burst >= 0, "burst", "must not be negative")
@@ -416,7 +418,7 @@ class TopologySection:
     source: str = ""
     policy: str | None = None  # which topologyManagerPolicy every kubelet must have
     scope: str | None = None  # and which topologyManagerScope
-    leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones
+    leaf_label: str | None = None  # the node label that names a node's leaf switch, if it is not a usual one
 
     def __post_init__(self) -> None:
         if self.gpu_nic_max is not None:
@@ -434,7 +436,7 @@ class TrainingSection:
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
     batch: int | None = None  # sequences a step and GPU at which the floor was measured; other runs are not held to it
     exposed_max: float | None = None  # share of a step that communication may take without compute next to it
-    source: str = ""  # whose numbers these are
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require_positive(self, "tflops", "batch")

@@ -187,7 +187,7 @@ def _made(cls: type[Any], made: Document, path: str) -> Any:
     except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
         refused.append(str(error))
     except Exception:
-        if not refused:  # else what it had refused is why it could not continue
+        if not refused:  # else its refusals explain why it could not continue
             raise
     finally:
         _REFUSED.reset(token)

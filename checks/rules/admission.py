@@ -51,7 +51,7 @@ class Admission:
     confirm: str = ""  # of what refused, where its text says more than the fault
     remedy: str = ""
     shortages: tuple[Shortage, ...] = ()
-    changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was requested
+    changes: tuple[Finding, ...] = ()  # items of the requested pod that the admitted one lacks
     granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
     pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
 

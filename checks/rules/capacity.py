@@ -59,7 +59,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     left = pool.without(unfit)
     if spec.gpu_resource or not spec.claims:
         fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
-    else:  # claimed GPUs: what is free only the scheduler knows
+    else:  # claimed GPUs: only the scheduler knows the free ones
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
     if len(fit) < spec.nodes:
         without = first_of(unfit, SHOWN)

@@ -61,7 +61,7 @@ def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
         data = stages(trial, rank).get("checkpoint") or {}
         own = saves_of(data, ranks_of(rank, spec))
         flush = (data.get("flush") or {}).get("seconds") or 0.0
-        if not own or (_is_staged(data) and flush <= 0):  # the slowest may be who did not tell
+        if not own or (_is_staged(data) and flush <= 0):  # the slowest rank may be one without a report
             return None
         saves += own
         flushed = max(flushed, flush)
@@ -266,7 +266,7 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
     return recorded
 
 
-# -- what it means for a model -----------------------------------------------------------------------------------------
+# -- projection to a model ---------------------------------------------------------------------------------------------
 
 
 def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measured, model: str) -> Iterator[Finding]:

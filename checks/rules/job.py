@@ -123,7 +123,7 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
         why = f": {evidence.problem}" if evidence and evidence.problem else ""
         observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
         return unknown(subject, observed, EXPECTED, fault="job.no-evidence")
-    if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
+    if evidence.problem:  # more, or other, lines than a probe prints: their origin is unknown
         return unknown(subject, evidence.problem, EXPECTED, fault="job.no-evidence")
     observed = f"rank {rank} reported {len(evidence.stages)} stages"
     if evidence.missing:

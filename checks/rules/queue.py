@@ -234,7 +234,7 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
     observed = f"{len(placeable)} of {len(members)} nodes have {', '.join(topology.levels)}"
     if lacking:
         observed += f"; none has {', '.join(lacking)}"
-    enough = min(needed, len(members))  # that there are too few nodes at all is for others to say
+    enough = min(needed, len(members))  # other checks report too few nodes
     expected = f"{enough} nodes of the flavor with a label for each level of topology {topology.name}"
     return compared(subject, len(placeable) >= enough, observed, expected, "queue.topology")
 

@@ -26,7 +26,7 @@ class Shortage:
     resource: str
     needed: str  # "2 for 2 pods", "1 for the trial"
     left: str  # "0 of 1 left"
-    in_use: bool = False  # the quota is large enough, and other pods use it
+    in_use: bool = False  # the quota is large enough, but in use by other pods
 
     @property
     def fault(self) -> str:

@@ -32,7 +32,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
             compare(job, NOTHING_SAID, lambda *_: ())
         else:
             compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile, applied))
-    across = any(_crosses(job) for job, *_ in compared)  # what a host runs on its own need not show the network
+    across = any(_crosses(job) for job, *_ in compared)  # a host's run alone need not show the network
     for job, other, differing in compared:
         floors = [] if other else [*_floors(job, profile, applied)]
         layout = [] if across and job["nodes"] == 1 else [*_layout(job, profile)]

@@ -56,7 +56,7 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 
 def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge each rank's resolved address of every rank, including its own: rank 0 connects to its own name too."""
-    names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
+    names = replace(spec, attempt=trial.attempts).peers  # each attempt has its own names
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("dns")
         if data is None:

@@ -98,7 +98,7 @@ TRAINING: tuple[Right, ...] = (
 """Without one of these the usual tools cannot submit, watch or cancel a training job in this namespace."""
 
 KINDS: Mapping[str, tuple[Right, ...]] = {
-    # What submitting, watching and cancelling such a job takes; the plurals are those of the CRDs.
+    # Permissions to submit, watch and cancel such a job; the plurals are those of the CRDs.
     "mpijob": tuple(rights("create get list watch patch delete", "mpijobs", "kubeflow.org")),
     "pytorchjob": tuple(rights("create get list watch patch delete", "pytorchjobs", "kubeflow.org")),
     "trainjob": tuple(rights("create get list watch patch delete", "trainjobs", "trainer.kubeflow.org")),
@@ -162,7 +162,7 @@ def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bo
     needed = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
     if spec is not None and {"run", "training"} & set(needs):
         needed += launching(spec)
-        # Training tools submit, watch and cancel Jobs whatever launches the trial; only the trial's own is changed.
+        # Training tools submit, watch and cancel Jobs with any launcher of the trial; only the trial's own is changed.
         needed = [right for right in needed if right != _CHANGE_JOBS or spec.launcher == "indexed"]
     return tuple(dict.fromkeys(right for right in needed if not (tenant and right.scope == "cluster")))
 

@@ -131,7 +131,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     elif driver_min:
         newer = version_at_least(driver, driver_min)
         fault, ok = ("" if newer else "runtime.driver-old"), newer
-    if listed:  # what is there is known; that the whole picture cannot be had is no good sign
+    if listed:  # the objects are known; that the whole list cannot be read is a bad sign
         observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
         ok = None if ok and smi.get("exit") != 0 else ok
     return compared(subject, ok, observed, expected, fault)

@@ -84,7 +84,7 @@ def _use(path: StoragePath) -> str:
     return "writing" if path.write else "reading"
 
 
-# -- what the pods see -------------------------------------------------------------------------------------------------
+# -- the pods' view ----------------------------------------------------------------------------------------------------
 
 
 def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:

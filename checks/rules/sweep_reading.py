@@ -99,7 +99,7 @@ def _fleet(
     ``absent`` says it of those whose agent did not come.
     """
     listed = [str(node) for node in latest.get("nodes") or ()]
-    came = latest.get("ranks", listed)  # who is listed and has no rank was not met
+    came = latest.get("ranks", listed)  # a listed node without a rank did not connect
     nodes = tuple(dict.fromkeys((*asked.nodes, *listed, *left, *elsewhere)))
     gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
     gone |= {node: why for node, why in absent.items() if node not in came}

@@ -40,7 +40,7 @@ class Earlier:
     profile_digest: str
     training: bool = False  # whether its nodes trained alone, too
     chained: bool = False  # it went on with another sweep itself
-    anew: tuple[str, ...] = ()  # nodes whose machine has started again since: what they showed does not count
+    anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
     def __str__(self) -> str:
         return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
@@ -62,7 +62,7 @@ class Swept:
     problem: str = ""  # why the sweep did not come to its end
     failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
-    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and NICs
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew

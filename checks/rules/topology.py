@@ -159,7 +159,7 @@ def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
         return ""
     best: dict[str, set[frozenset[int]]] = {}
     for name, count in devices.items():
-        if count and any(name in offer for offer in node_zones.offers):  # what no zone lists has no place and no hint
+        if count and any(name in offer for offer in node_zones.offers):  # a device in no zone has no place and no hint
             best[name] = smallest(node_zones.offers, name, count)
     for name, sets in best.items():
         spread = " + ".join(str(offer.get(name, 0)) for offer in node_zones.offers)

@@ -104,7 +104,7 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
         f"{pace.compute:.1f} ms"
     )
     ok: bool | None = pace.exposed <= limit
-    if pace.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
+    if pace.bare <= 0 and limit == explained:  # the gradients' time alone is the communication to overlap
         ok, observed = None, f"{observed}; the time of the gradients alone is unknown"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 

@@ -217,7 +217,7 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
     for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
-        if name == COMMAND and not ok:  # how many it starts is its own business; the others were not tried
+        if name == COMMAND and not ok:  # it decides its number of ranks; the remaining GPUs were not tried
             ok = None
         yield compared(
             subject_of(name),

@@ -158,7 +158,7 @@ class ScheduledRun:
         if self.lease.lost.is_set():
             self._say("the lease was lost: the run is ended, for another one may be going")
             self._tell("inconclusive", failed=True)
-            return INCONCLUSIVE  # another run may be going: what is remembered is that one's now
+            return INCONCLUSIVE  # another run may be in progress: the history is that run's now
         try:
             record = read_json(self._folder)
         except RecordError as error:
@@ -273,7 +273,9 @@ class ScheduledRun:
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
         summary = record.copy()
-        summary["verdict"] = Verdict(verdict)  # an alert must not fire for what counts only when it fails again
+        summary["verdict"] = Verdict(
+            verdict
+        )  # an alert must not fire for a first failure, which counts only when it is repeated
         history = state.series(time.time())
         metrics = exposition(summary, last_success=state.last_success or None, bad=state.judged, history=history)
         try:

@@ -29,7 +29,7 @@ ANNOTATION = "seatrial/lease"
 SECONDS = 40.0
 """How long a lease holds without renewal: as long as a kubelet's (nodeLeaseDurationSeconds)."""
 _RENEWALS = 8  # within that time: seven may be lost to an API server in trouble
-_PATIENCE = 20  # answers that may fail before nobody can tell
+_PATIENCE = 20  # errors before the state counts as unknown
 _LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
 
 
@@ -140,7 +140,7 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
         version = str(as_map(item.get("metadata")).get("resourceVersion") or "")
         try:
             kube.patch(url_path, {"metadata": {"annotations": mine, "resourceVersion": version}})
-        except Conflict:  # its status may have changed, which is nobody's hand
+        except Conflict:  # its status may have changed, which is not a manual edit
             item = kube.get(url_path)
             now = held(item)
             if now is not None and now.text == mine[ANNOTATION]:

@@ -26,7 +26,7 @@ class Refusal:
     suggestion: str = ""
     confirm: str = ""
     remedy: str = ""
-    in_use: bool = False  # of a quota that is large enough and used by other pods: nothing is at fault
+    in_use: bool = False  # for a quota that is large enough but in use by other pods: not a fault
 
 
 # Kinds of which a trial makes one, as a quota counts them.

@@ -60,7 +60,7 @@ class PodSymptom:
     hopeless: bool = True
     grace_s: float = 0.0
     disrupted: bool = False
-    inferred: bool = False  # concluded from what is missing: what comes a moment later may say it itself
+    inferred: bool = False  # concluded from a missing object: a later event may report it itself
     pod: str = ""
     node: str = ""
     failure: str = ""  # the class of what was said, of the catalogue

@@ -86,7 +86,7 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
     if not told and ": Deleted: " in cause.observed:
         told = ["no event names the user; the API server's audit log may"]
     text = "; ".join([cause.observed, *told])
-    for by in _BY_POD.finditer("".join(told)):  # it says all that the pod's condition does, and by whom
+    for by in _BY_POD.finditer("".join(told)):  # it has the information of the pod's condition, and the component
         named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
         before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
         text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"

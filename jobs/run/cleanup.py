@@ -32,7 +32,7 @@ from ..trial.spec import PREFIX
 GONE_S = 60.0
 STILL_GONE_S = 2.0  # what was waited for without success is only asked about again
 UNWIND_S = 120.0
-# What a run may have left, launched objects first: they take the rest with them.
+# Possible leftovers of a run, launched objects first: their deletion removes the rest.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
 CLAIMS = "resourceclaimtemplates"
 FURTHER = (
@@ -389,7 +389,7 @@ def _leftovers(
                 raise
             continue
         except Forbidden as error:
-            # Every cluster serves claim templates: whoever was never granted them has made none.
+            # Every cluster serves claim templates: an account without permission has created none.
             if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
                 denied[resource] = error
             continue

@@ -122,7 +122,7 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
             read = _of_one(run, replica, follower, outcome.pods, kind.container)
             evidence[replica.index if read.rank is None else read.rank] = read
     known = {replica.pod for replica in outcome.replicas}
-    for pod, follower in watcher.followers.items():  # what a pod told that is gone meanwhile
+    for pod, follower in watcher.followers.items():  # reports of a pod that is deleted meanwhile
         if pod not in known and isinstance(follower.reader, EvidenceReader):
             read = follower.reader.result()
             if read.rank is not None:

@@ -30,7 +30,7 @@ from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, Wait, delete, undone
 Answer = TypeVar("Answer")
 
 # A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
-# resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
+# resumed externally, Kueue deletes its pods again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
 # What an API server takes to be killed and started again (26 s in the recordings; a static pod's kubelet backs off
@@ -40,7 +40,7 @@ _ASK_AGAIN_S = 1.0
 # What holds a Job until its node is back, or the Node is deleted: no right of ours ends pods there.
 HELD = "its last pods are on a lost node"
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
-# A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
+# A webhook with side effects cannot be dry-run: then only the create itself shows its answer.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
 

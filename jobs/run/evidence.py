@@ -96,7 +96,7 @@ class EvidenceReader:
     def __init__(self, run: str) -> None:
         self._run = run
         self._rank: int | None = None
-        self._hashes: dict[int, int] = {}  # line number -> hash of what it said
+        self._hashes: dict[int, int] = {}  # line number -> hash of its text
         self._parts: dict[str, dict[int, str]] = {}
         self._part_counts: dict[str, int] = {}
         self._stages: dict[str, StageData] = {}

@@ -52,7 +52,7 @@ class Explanations:
         self._asked_events = time.monotonic()
         selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
         items: list[Any] = []
-        # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
+        # Events only explain: without them (no permission, an outage) the objects still show the failure.
         with contextlib.suppress(ClusterError):
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
@@ -90,7 +90,7 @@ def _small(node: Unstructured) -> Unstructured:
     }
 
 
-# What stands between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
+# Components between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
 # kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.
 _NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent available|x509:|tls:", re.IGNORECASE)
 _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late

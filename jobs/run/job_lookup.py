@@ -183,7 +183,7 @@ class JobLookup:
         kind, job = self.find(name, word)
         pods = self.pods(kind, name)
         hidden = self._hidden if job is None else ()
-        for each in hidden:  # who may not get the object sees its pods all the same
+        for each in hidden:  # an account that may not get the object may still see its pods
             made = self.pods(each, name)
             if made and each.shown_by(made[0]):
                 kind, pods, job = each, made, unread(each, name, made)
@@ -299,7 +299,7 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        with contextlib.suppress(ClusterError):  # a note for who looks meanwhile; it is canceled without it, too
+        with contextlib.suppress(ClusterError):  # a note for observers; it is canceled without it, too
             by = f"{self._kube.whoami() or 'an unnamed account'} with seatrial"
             self._kube.patch(self.place(name), {"metadata": {"annotations": {CANCELED_BY: by}}})
         wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)

@@ -137,7 +137,7 @@ class Follower:
         pause, silent = 0.2, 0
         refused: float | None = None  # since when every answer was a refusal
         while not self._stop.is_set():
-            # Asked before reading: what a finished container wrote is all there when the reading begins.
+            # Checked before reading: the output of a finished container is complete when reading starts.
             over = self._finished()
             try:
                 self._read(follow=not over)

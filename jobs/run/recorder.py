@@ -36,7 +36,7 @@ from .result import TrialResult
 SUFFIX = ".jsonl.gz"
 WATCH_ENDED = "WATCH-ENDED"
 MARK = "Mark"
-# What is recorded, and under which URL path component it is listed and watched.
+# The recorded resources, and the URL path component of their lists and watches.
 RESOURCES = {
     "jobs": "Job",
     "pods": "Pod",
@@ -135,7 +135,7 @@ class Recorder:
         with self._lock:
             key, version = _identity(kind, item)
             if type_ != "DELETED" and self._versions.get(key) == version:
-                return  # told already, by the answer to a write or by a list
+                return  # recorded already, by the answer to a write or by a list
             if type_ == "DELETED":
                 self._versions.pop(key, None)
             else:

@@ -87,7 +87,7 @@ class Watcher:
         self._began = time.monotonic()
         self._let_in = self._began if queueing is None else None  # when the queue did
         self._history = History()
-        self._diagnosed: tuple[object, ...] = ()  # what the last diagnosis knew
+        self._diagnosed: tuple[object, ...] = ()  # the input of the last diagnosis
         self._diagnosis: Diagnosis | None = None
         self._last_job: Unstructured | None = None
         self._last_said = ""
@@ -116,7 +116,7 @@ class Watcher:
             last = {replica.pod for replica in outcome.replicas} - {name_of(pod) for pod in outcome.pods}
             outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
-                # Whoever cancels a job is not interested in the rest of its logs.
+                # After a cancel the rest of its logs is not needed.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0, outcome.replicas)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
                 outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
@@ -161,7 +161,7 @@ class Watcher:
         if not (self._jobs.synced and self._pods.synced):
             return
         known = uid_of(self._last_job) if self._last_job else ""
-        # Another of the same name is somebody else's: ours is gone.
+        # A different object of the same name is foreign: ours is deleted.
         job = next((each for each in jobs if not known or uid_of(each) == known), None) or self._departed()
         self._last_job = job
         outcome.pods = pods
@@ -307,7 +307,7 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        # What was interrupted is over: there is nothing to wait for.
+        # The trial was interrupted: waiting is useless.
         why = "" if cause.disrupted else f" (given up after {waited:.0f} s: waiting cannot help)"
         self._abort(outcome, replace(cause, observed=cause.observed + why))
         return True

@@ -35,7 +35,7 @@ _PEERS = {
 }
 MOST_NODES = 5000
 
-# What the manifests set themselves; a user's value would contradict the pods' real shape.
+# Variables set by the manifests; a user's value would contradict the pods' real shape.
 RESERVED_ENV = frozenset(
     {
         "WORLD_SIZE",

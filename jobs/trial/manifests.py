@@ -55,7 +55,7 @@ _LEFT_OUT = """\
 _OWN = "# The objects of the job, for kubectl create -f -: it is suspended until it owns the rest; resume it then.\n"
 _PROBE = "The pods run {archive} of the ConfigMap: {files} files of Python, {size} KB, {digest}"
 CLAIM_TEMPLATES = "resourceclaimtemplates"
-BEGUN = "begun"  # the key of what the run leaves, among the ConfigMap's binary data
+BEGUN = "begun"  # the key of the run's state in the ConfigMap's binary data
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
 
 

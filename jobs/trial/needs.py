@@ -26,7 +26,7 @@ class Need:
 
     fault: str
     needed: str  # in a few words
-    message: str  # for who is refused
+    message: str  # for a refused account
     cel: str  # true of an `object` that has it
     met: Callable[[Unstructured], bool]
 

@@ -374,5 +374,5 @@ class CheckpointSpec:
 
     def __post_init__(self) -> None:
         whole("checkpoint bytes", self.bytes, 1 << 20, 1 << 33)
-        if not 0 < self.limit_s <= 900:  # what is older is taken for a killed run's (stages/checkpoint.py)
+        if not 0 < self.limit_s <= 900:  # older ones are taken for a killed run's (stages/checkpoint.py)
             raise SpecError("a checkpoint's limit_s must be between 0 and 900")

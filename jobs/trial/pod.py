@@ -43,7 +43,7 @@ class PodShape:
     """
 
     container: str = ""  # nothing: as the job's ranks are called
-    command: tuple[str, ...] = ()  # nothing: what the job runs
+    command: tuple[str, ...] = ()  # empty: the job's command
     rank: str = INDEX
     subdomain: bool = True  # pods are found through our own Service
     hostname: str = ""

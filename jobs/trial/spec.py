@@ -28,7 +28,7 @@ class TrialSpec(JobSpec):
     deadlines: Deadlines = field(default_factory=Deadlines)
     attempt: int = 1
     s3: tuple[S3, ...] = ()
-    burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
+    burst_bytes: int = 0  # bytes that every rank writes at once, as a checkpoint does
     network: NetworkSpec | None = None
     endpoints: tuple[Endpoint, ...] = ()
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives

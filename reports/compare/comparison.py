@@ -66,7 +66,7 @@ class Comparison:
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)  # what the bandwidths of each side were compared with
-    notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
+    notes: list[str] = field(default_factory=list)  # notes for the reader; none of them decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
     no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
@@ -233,7 +233,7 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
         other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
-            kind = UNCLEAR  # the other side did not look
+            kind = UNCLEAR  # the other side did not read it
         value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)

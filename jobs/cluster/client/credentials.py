@@ -56,7 +56,7 @@ def api_client(source: ClusterSource) -> Any:
         raise ConfigError(f"{origin(source)}: credentials cannot be used{plugin}: {safe('; '.join(problems), 300)}")
     if is_loopback(source.server) and not source.own_proxy:
         settings.proxy = None  # HTTPS_PROXY from the environment cannot reach our own loopback
-    if not settings.verify_ssl:  # the kubeconfig says so itself; a warning at every request helps nobody
+    if not settings.verify_ssl:  # the kubeconfig requests it; a warning at every request is useless
         import urllib3  # noqa: PLC0415
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

@@ -157,7 +157,7 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
             raise ConfigError(f"kubeconfig {files}: context {name!r} names the user {user_name!r}, not found{hint}")
         folder, user = merged["users"][user_name]
         _files_exist(files, f"user {user_name!r}", folder, user, ("client-certificate", "client-key", "tokenFile"))
-        if user.get("as"):  # the official client ignores it, and would act as somebody else than kubectl does
+        if user.get("as"):  # the official client ignores it, and would act as a different user than kubectl
             raise ConfigError(
                 f"kubeconfig {files}: user {user_name!r} impersonates {safe(user['as'], 100)!r} ('as'), which is not "
                 "supported: use credentials of that user"

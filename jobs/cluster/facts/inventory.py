@@ -112,7 +112,7 @@ class PodUse:
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
     leaving: bool = False  # its deletion was requested
-    runner: str = ""  # of a trial's pod, what the lease of its run tells
+    runner: str = ""  # for a trial's pod, the lease of its run
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")

@@ -18,7 +18,7 @@ from .inventory import pod_requests
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)
 _TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
-# Texts of reasons that stay as they are until somebody changes the cluster or the pod.
+# Texts of reasons that persist until the cluster or the pod is changed.
 _PERMANENT = (
     "node affinity/selector",
     "pod anti-affinity",
@@ -48,7 +48,7 @@ class Unschedulable:
     hopeless: bool
     volume: bool
     hint: str = ""
-    in_use: bool = False  # the node that it waits for is full, as far as can be seen: other workloads hold what it asks
+    in_use: bool = False  # the node that it waits for is apparently full: other workloads use the requested devices
 
 
 def read_unschedulable(

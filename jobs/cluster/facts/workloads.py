@@ -57,7 +57,7 @@ class Workload:
     service: str = ""  # the headless Service that names its pods, which whoever submits it must bring
     first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
     names: tuple[str, ...] = ()  # with what the host names of its pods begin
-    whole: bool = True  # False: a runtime adds to the pods what is not written here
+    whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show
     trains: bool = False  # its pods are of one training by what its kind is for
 
     def __str__(self) -> str:

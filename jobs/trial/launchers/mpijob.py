@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROLE = "training.kubeflow.org/job-role"
 # A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then. Of a
-# user's own program nobody knows that: it is not started twice.
+# user's own program this is unknown: it is not started twice.
 BACKOFF = 3
 
 
