@@ -1,4 +1,4 @@
-"""A run that is left to the cluster, and taken up by another process: what it leaves, and how it continues.
+"""A detached run that another process continues: its stored state, and the continuation.
 
 What preflight found stays as it was found; the checks that are left judge the trial as the run would have.
 """
@@ -31,7 +31,7 @@ LEFT = "left to seatrial job attach"
 
 
 class GivenOptions(TypedDict, total=False):
-    """The options that shape a trial or choose what is judged: who attaches need not repeat them."""
+    """The options that shape a trial or select checks: `job attach` need not repeat them."""
 
     profile: str | None
     nodes: str
@@ -53,7 +53,7 @@ class GivenOptions(TypedDict, total=False):
 
 
 class LeftDocument(TypedDict, total=False):
-    """What a run leaves for who continues with it: checks that remain, nodes that a finding may name, its record."""
+    """The stored state of a run: remaining checks, nodes that a finding may name, its record."""
 
     seatrial: str
     options: GivenOptions
@@ -66,7 +66,7 @@ _check = cache(lambda: checker(LeftDocument))
 
 
 def left_behind(session: Session) -> str:
-    """Return what another process needs to continue with this run, packed; '' where that is too much."""
+    """Return the packed state with which another process can continue this run; '' if it is too large."""
     done = {result.id for result in session.run.results}
     given = {name: getattr(session.options, name) for name in GivenOptions.__annotations__}
     document: LeftDocument = {
@@ -80,7 +80,7 @@ def left_behind(session: Session) -> str:
 
 
 def _document(begun: Begun) -> LeftDocument:
-    """Return what a run left; it is foreign text. Raises JobError."""
+    """Return the state of a run; it is untrusted. Raises JobError."""
     if begun.document.get("seatrial") != version():
         other = safe(begun.document.get("seatrial") or "another version", 40)
         raise JobError(f"it was started by seatrial {other}; this is {version()}: attach with the same version")
@@ -98,7 +98,7 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
 
 def own_profile(ref: str | None) -> str:
-    """Return the file of a profile that is none of the shipped ones: whoever attaches has to name it; else ''."""
+    """Return the file of a custom profile, which `job attach` must name; '' for a shipped one."""
     return ref if ref is not None and ref not in profile_names() else ""
 
 
@@ -169,7 +169,7 @@ def _result(check: Mapping[str, Any]) -> CheckResult:
 
 
 def _age(started: str) -> float:
-    """Seconds since then; 0 of what is no time, or is yet to come."""
+    """Seconds since then; 0 for an invalid or future time."""
     try:
         then = datetime.datetime.fromisoformat(started)
         return max(0.0, (datetime.datetime.now(datetime.UTC) - then).total_seconds())

@@ -39,7 +39,7 @@ from reports.schema import RecordedSweep
 
 @pytest.fixture(scope="session")
 def seatrial(request: pytest.FixtureRequest) -> Session:
-    """The session of this run; what a check needs of it has its own fixture."""
+    """The session of this run; checks use separate fixtures."""
     return request.config.stash[SESSION]
 
 
@@ -75,7 +75,7 @@ def cluster(seatrial: Session) -> Inventory:
 
 @pytest.fixture(scope="session")
 def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
-    """The GPU nodes that the profile is about, and why the others are not."""
+    """The GPU nodes that the profile selects, and the reasons for the rest."""
     from checks.rules.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
     if "nodes" not in cluster.not_seen:  # those that --on leaves out belong to the pool, and are not tried
@@ -91,7 +91,7 @@ def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
 
 @pytest.fixture(scope="session")
 def managed(profile: Profile) -> str:
-    """Who says that driver and toolkit are the provider's; '' where nobody does."""
+    """The source that makes driver and toolkit the provider's; '' without one."""
     from checks.rules.runtime import managed  # noqa: PLC0415 -- collection stays light
 
     return managed(profile, os.environ)
@@ -107,7 +107,7 @@ def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
 
 @pytest.fixture
 def skip_unseen_gpus(managed: str, trial: TrialResult, evidence: Evidence) -> None:
-    """For checks of what the driver's tool tells: skipped where the provider's driver brings none into the pods."""
+    """For checks with the driver's tool: skipped if the provider's driver has none in the pods."""
     from checks.rules.runtime import skip_if_unseen  # noqa: PLC0415 -- collection stays light
 
     skip_if_unseen(managed, trial, evidence)
@@ -132,7 +132,7 @@ def kubelets(kube: Kube, answers: Answers) -> AskKubelets:
 
 @pytest.fixture(scope="session")
 def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
-    """What the server said to a dry run of the trial's pod."""
+    """The server's answer to a dry run of the trial's pod."""
     from checks.rules.admission import try_pods  # noqa: PLC0415 -- collection stays light
     from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
     from jobs.trial.payload import files  # noqa: PLC0415
@@ -177,7 +177,7 @@ def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
 
 @pytest.fixture(scope="session")
 def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureRequest) -> frozenset[str]:
-    """The resources that this cluster is known to have by what a tenant sees; none where nodes are seen."""
+    """The resources of this cluster that a tenant can see; none if nodes can be listed."""
     from checks.rules.fit import known_here  # noqa: PLC0415 -- collection stays light
 
     if "nodes" not in cluster.not_seen:
@@ -198,7 +198,7 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
-    """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
+    """The trial that the acceptance runs; without a profile it is sized from the nodes."""
     if seatrial.profile.gpu.per_node is not None:
         return seatrial.trial_spec()
     return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
@@ -206,7 +206,7 @@ def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
 
 @pytest.fixture(scope="session")
 def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
-    """What stands between the trial and its pods: its kind, its runtime, its queue."""
+    """The launch stack of the trial: its kind, its runtime, its queue."""
     from jobs.trial.launch_stack import read_launch_stack  # noqa: PLC0415 -- collection stays light
 
     return read_launch_stack(seatrial.kube, spec)
@@ -214,7 +214,7 @@ def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
 
 @pytest.fixture(scope="session")
 def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
-    """Runs a further job, for the few checks whose question the trial cannot answer."""
+    """Runs a further job, for the few checks that the trial cannot decide."""
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
     return Launcher(
@@ -260,7 +260,7 @@ def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpe
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    """Leave the trial, and all that is not judged yet, to whoever attaches. Return why the cluster refused it."""
+    """Leave the trial, and all remaining checks, to `job attach`. Return why the cluster refused it."""
     if not begun:
         raise CannotTell("the preflight's results are too large for a ConfigMap: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
@@ -390,7 +390,7 @@ def swept(
 def kept(
     seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory
 ) -> Callable[[Collection[str]], tuple[Finding, ...]]:
-    """Reads nodes again on which pods of this run were, and compares them with what they offered before."""
+    """Reads this run's nodes again, and compares their devices with those before."""
     from checks.rules.findings import unknown  # noqa: PLC0415 -- collection stays light
     from checks.rules.nodes import kept, offered_before  # noqa: PLC0415
     from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
@@ -424,7 +424,7 @@ def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
 
 @pytest.fixture(scope="session")
 def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> dict[int, Any]:
-    """The analyzer's job document of what each node ran on its own, by rank."""
+    """The analyzer's job document of each node alone, by rank."""
     from checks.rules.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
     from checks.rules.ranks import place  # noqa: PLC0415
 
@@ -435,7 +435,7 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 
 @pytest.fixture(scope="session")
 def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> list[Member]:
-    """The ranks of the training steps, with what each measured; the record keeps their medians."""
+    """The ranks of the training steps, with their measurements; the record keeps their medians."""
     from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
     from checks.rules.training_pace import pace, section  # noqa: PLC0415
 

@@ -148,7 +148,7 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
-    """Return the fields of Options that are not what was typed."""
+    """Return the fields of Options that differ from the command line."""
     of_a_run = tried(get("--on"), cwd)
     return {
         "context": get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
@@ -168,7 +168,7 @@ def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
 
 
 def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight: bool) -> Iterator[str]:
-    """Say what does not go together."""
+    """Describe contradictory options."""
     for name in filter(get, OF_ACCEPT if options.sweep else OF_SWEEP):
         yield f"{name} is an option of seatrial {'accept' if options.sweep else 'sweep'}"
     for name in filter(get, OF_TRIAL if is_preflight else ()):

@@ -1,4 +1,4 @@
-"""Which checks run, in which order: prerequisites first; what was deselected but is required comes back."""
+"""Selects and orders the checks: prerequisites first; deselected but required ones are added."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ place."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a ``check`` marker says."""
+    """The declaration of a ``check`` marker."""
 
     id: str
     title: str
@@ -51,7 +51,7 @@ _DECLARED = pytest.StashKey[Declaration | None]()
 
 
 def declaration(item: pytest.Item) -> Declaration | None:
-    """Return what the item declares, or None for an ordinary test; its markers are read once."""
+    """Return the item's declaration, or None for an ordinary test; its markers are read once."""
     if _DECLARED not in item.stash:
         item.stash[_DECLARED] = _declared(item)
     return item.stash[_DECLARED]
@@ -83,7 +83,7 @@ def _declared(item: pytest.Item) -> Declaration | None:
 
 
 def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the selected checks and what they require, each after its prerequisites, preflight first.
+    """Return the selected checks and their prerequisites in order, preflight first.
 
     Raises pytest.UsageError when checks require each other in a circle or share an id.
     """
@@ -148,7 +148,7 @@ def elsewhere(everything: Iterable[pytest.Item], known: frozenset[str]) -> dict[
 
 
 def pick(ids: Iterable[str], collected: list[pytest.Item], commands: Mapping[str, str]) -> list[pytest.Item]:
-    """Return the checks with these ids; an unknown one is a usage error that names the nearest, or who runs it."""
+    """Return the checks with these ids; an unknown one is a usage error with the nearest id, or its command."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}
     return [by_id[one_of(check_id, by_id, "check", commands)] for check_id in ids]
 

@@ -1,4 +1,4 @@
-"""The state of one run: its cluster (real or simulated), the ledger of what was created, the record."""
+"""The state of one run: its cluster (real or simulated), the ledger of created objects, the record."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Session:
             fits(self.earlier, self.run, self.options.resume)
 
     def _describe(self) -> None:
-        """Say in the record what is run against what."""
+        """Record the target and the scope of the run."""
         self.run.tenant, self.run.cpu_only = self.tenant, self.profile.gpu.none
         # A sweep is of all nodes, unless some are named.
         named = self.options.on or self.options.trial_on
@@ -154,9 +154,9 @@ class Session:
             self.run.cluster |= cast("Cluster", facts)
 
     def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
-        """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.
+        """Build the trial from the profile and the options.
 
-        Raises SpecError for what the user typed wrong.
+        ``cluster`` and ``listed`` provide values that no profile has. Raises SpecError for usage errors.
         """
         spec = build_spec(
             self.profile,
@@ -184,7 +184,7 @@ class Session:
         return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=network)
 
     def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
-        """The same trial with more pods than can fit, for seconds only; a run id of its own."""
+        """The same trial with more pods than can fit, for seconds only; with its own run id."""
         waits = min(spec.deadlines.queue_s, GANG_S)
         short = Deadlines(queue_s=waits, start_s=waits, probe_s=spec.deadlines.probe_s)
         return replace(spec, nodes=nodes, run_id=new_run_id(), deadlines=short)
@@ -219,7 +219,7 @@ class Session:
         return self._kube
 
     def write_recordings(self) -> list[str]:
-        """Write what --record kept, after all reports; return what was in the way, which changes nothing of the run."""
+        """Write the recordings of --record, after all reports; return an error, which does not change the verdict."""
         problems: list[str] = []
         folder = (self.options.out or Path()) / "recordings"  # --record requests --out
         for recorder in self.recorders:
@@ -232,7 +232,7 @@ class Session:
         return problems
 
     def clear(self) -> None:
-        """Delete what killed runs left here, once and before anything is counted; only a run that creates something.
+        """Delete leftovers of killed runs, once and before GPUs are counted; only in a run that creates objects.
 
         What cannot be looked at is left to the checks, which say why.
         """
@@ -257,7 +257,7 @@ class Session:
             write_json(replace(self.run, leftovers=self.run.leftovers + left), self.options.out / "report.json")
 
     def close(self) -> None:
-        """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""
+        """Delete created objects, record failures, end the simulated cluster; bounded by deadlines."""
         self.run.leftovers += self.ledger.unwind()
         if self.simulation is not None:
             self.simulation.close()

@@ -1,4 +1,4 @@
-"""Runs the job of a sweep over the free nodes of a pool, and judges what its coordinator has told."""
+"""Runs the job of a sweep over the free nodes of a pool, and judges its coordinator's log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_sweep(
     earlier: Earlier | None = None,
     begin: Callable[[BegunSweep], None] = lambda _: None,
 ) -> Swept:
-    """Run the sweep; `begin` is told what it begins with: GPUs per node, image, starts of the machines, rounds so far.
+    """Run the sweep; `begin` is called with its start parameters: GPUs per node, image, boot ids, rounds so far.
 
     Raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs.
     """
@@ -139,7 +139,10 @@ def _chosen(
 
 
 def _may_wait(spec: TrialSpec, options: Options) -> bool:
-    """Say whether pods wait for busy nodes. Raises pytest.UsageError where they would wait for ever, or for others."""
+    """Return whether pods wait for busy nodes.
+
+    Raises pytest.UsageError where they would wait for ever, or for others.
+    """
     if options.take_in and spec.queue is not None:
         raise pytest.UsageError("--take-in: a queue admits all pods of a sweep or none, so no pod can wait for a node")
     if options.take_in and not options.scale:
@@ -148,7 +151,7 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
 
 
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
-    """Return a sweep without the tests of machines that have started again since: they may be other ones.
+    """Return a sweep without the tests of rebooted machines: they may be different ones.
 
     Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
     """
@@ -259,7 +262,7 @@ def _brief(digest: str) -> str:
 
 
 def _time(text: Any) -> datetime.datetime:
-    """Return a time in UTC. Raises ValueError for what is none, or names no time zone."""
+    """Return a time in UTC. Raises ValueError for an invalid one, or one without a time zone."""
     try:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is not None:

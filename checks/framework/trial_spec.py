@@ -1,4 +1,4 @@
-"""The trial that the acceptance runs: a profile's, with what the command line and the cluster say besides."""
+"""The trial that the acceptance runs: a profile's, with the additions of command line and cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def mirrored(image: str, registry: str) -> str:
 
 
 def equalities(selector: str) -> dict[str, str]:
-    """Return a label selector as a pod's nodeSelector. Raises SpecError for what that cannot express (in, !, !=)."""
+    """Return a label selector as a pod's nodeSelector. Raises SpecError for operators that it lacks (in, !, !=)."""
     labels: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)

@@ -1,4 +1,4 @@
-"""Baselines: what an accepted run measured, as floors for the runs that follow.
+"""Baselines: an accepted run's measurements, as floors for later runs.
 
 Only a full run that ended in ``go`` is a baseline; each floor is the worst of what was measured, less a stated slack.
 A floor of the profile that the run was accepted by stays where it requests more: a baseline never lets more pass.
@@ -24,7 +24,7 @@ _Row = tuple[str, str, int, int]  # collective, algorithm, nodes, size in bytes
 
 
 class NotABaselineError(ValueError):
-    """Why this record must not become what others are judged by; one line."""
+    """Why this record must not become a baseline; one line."""
 
 
 def baseline(record: Record, *, slack: float, floors: Iterable[Floor] = ()) -> Document:

@@ -1,4 +1,4 @@
-"""The profile linter: what is wrong with a profile's floors, found before any cluster is asked.
+"""The profile linter: errors in a profile's floors, found without a cluster.
 
 A floor above what the links carry fails every cluster; one far below passes a cluster that lost half of its network.
 Units are GB/s (1e9 bytes per second).
@@ -24,7 +24,7 @@ BANDWIDTH_BOUND = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """What is wrong at one place of a profile; ``fatal``: no run can be judged by it."""
+    """An error at one place of a profile; ``fatal``: no run can be judged by it."""
 
     path: str
     text: str
@@ -84,7 +84,7 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
 
 
 def _unmeasured(profile: Profile) -> Iterator[Objection]:
-    """Yield what makes a floor one that no run is ever compared with."""
+    """Yield the reasons why no run is ever compared with a floor."""
     for index, floor in enumerate(profile.floors):
         if floor.nodes == 1 and floor.algorithm == "ring":
             yield _warning(
@@ -141,7 +141,7 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
 
 
 def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
-    """Compare a floor inside a node with what its GPUs send to each other."""
+    """Compare a floor inside a node with the rate of its GPUs' links."""
     links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
     if links is None or gpus is None:
         return
@@ -167,7 +167,7 @@ def _bound(profile: Profile, floor: Floor) -> bool:
 
 
 def least_seeing(profile: Profile, floor: Floor) -> float:
-    """Return what a row must reach to show more than half of the links; 0 where the profile does not know them."""
+    """Return the bandwidth that proves more than half of the links; 0 if the profile does not define them."""
     node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
     if floor.nodes < 2 or node is None or gpus is None or floor.size < BANDWIDTH_BOUND:
         return 0.0
@@ -175,7 +175,7 @@ def least_seeing(profile: Profile, floor: Floor) -> float:
 
 
 def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[float, float]:
-    """Return what the links carry at most, and what a healthy fabric comes near to."""
+    """Return the links' maximum, and the typical bandwidth of a healthy fabric."""
     if profile.fabric.kind == "mnnvl":
         # All hops of a ring are NVLink, so that its bus bandwidth is one GPU's; the switches add up (NVLS) and then at
         # most half of the traffic is left: 932 GB/s are published where a GPU's links carry 900.

@@ -1,4 +1,4 @@
-"""A profile: what a cluster must offer, and what a run of its trial must show."""
+"""A profile: the requirements on a cluster, and on a run of its trial."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REQUIRED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of cluster. ``Profile()`` is 'no profile given': what only a profile knows is None or empty."""
+    """A kind of cluster. ``Profile()`` is 'no profile given': values that only a profile has are None or empty."""
 
     name: str | None = None
     title: str = ""
@@ -91,7 +91,7 @@ class Profile:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of all that is asked, whatever it is called and wherever it is written; '' without a profile.
+        """A fingerprint of all requirements, independent of name and layout; '' without a profile.
 
         What is left at its default does not count: a key that a later version brings changes no digest.
         """
@@ -111,7 +111,7 @@ class Profile:
 
 
 def _changed(value: Any) -> Any:
-    """Return what in a record differs from its defaults, as plain types; whose number it is changes no demand."""
+    """Return a record's differences from its defaults, as plain types, without sources."""
     if is_dataclass(value):
         return {
             f.name: _changed(own)

@@ -1,4 +1,4 @@
-"""Proposes a profile for these nodes from what the cluster says, for a person to hold against the order.
+"""Proposes a profile for these nodes from the cluster, to be compared with the order by the user.
 
 What the cluster says of itself is where a proposal starts and never what it is judged by alone: floors come from the
 shipped profile that fits, and each line says what it was taken from.
@@ -49,7 +49,7 @@ NOT_OURS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDel
 
 @dataclass(slots=True)
 class Proposal:
-    """A profile as a document, what each part was taken from, and what a person must still say."""
+    """A profile as a document, the source of each part, and the parts that the user must add."""
 
     document: Document
     because: dict[str, str] = field(default_factory=dict)  # key of the document -> a comment
@@ -94,7 +94,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
 
 
 def _product(node: Node, resource: str) -> tuple[str, str]:
-    """What the node's GPUs are, and the label that says it; '' twice where none does."""
+    """The node's GPU model, and its label; '' twice without one."""
     return next(((node.labels[label], label) for label in PRODUCT[resource] if node.labels.get(label)), ("", ""))
 
 

@@ -106,7 +106,7 @@ class CheckpointSection:
 
 
 def parameters(text: str) -> int:
-    """Read a size of a model: 70B, 1.5T, 350M; 0 where it is none."""
+    """Read a size of a model: 70B, 1.5T, 350M; 0 if it is invalid."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([KMBT]?)", text.strip(), re.IGNORECASE)
     return round(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
 
@@ -117,7 +117,7 @@ VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSection:
-    """The network between nodes: what NCCL must be seen to use, and how much of it."""
+    """The network between nodes: the transport and rails that NCCL must use."""
 
     kind: str | None = None  # in the words of the log analyzer: ib, roce, efa, ...
     rails: int | None = None  # network devices that NCCL must be seen to use on each node
@@ -153,7 +153,7 @@ class FabricSection:
 
     @property
     def node_gbps(self) -> float | None:
-        """What a node can send at most, in GB/s (1e9 bytes per second)."""
+        """A node's maximum send rate, in GB/s (1e9 bytes per second)."""
         if self.node_gbit_s is not None:
             return self.node_gbit_s / 8
         if self.rails is None or self.rail_gbit_s is None:
@@ -184,7 +184,7 @@ class GpuSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """What a pod must find on the node. ``managed``: driver and toolkit are the provider's, and not judged."""
+    """Requirements on the node as seen in a pod. ``managed``: driver and toolkit are the provider's, and not judged."""
 
     managed: bool = False
     driver_min: str | None = None
@@ -205,7 +205,7 @@ class RuntimeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagesSection:
-    """The images of the trial's pods, sidecars and whatever a webhook adds included."""
+    """The images of the trial's pods, including sidecars and additions of webhooks."""
 
     digest: bool = False  # every image must be named by its digest: a tag can be moved
     registries: tuple[str, ...] = ()  # prefixes such as registry.example.com/mirror; none: any registry may serve
@@ -260,7 +260,7 @@ class EndpointsSection:
 
     @property
     def all(self) -> tuple[Endpoint, ...]:
-        """What the pods try."""
+        """The tests of the pods."""
         return (*(Endpoint(text) for text in self.reachable), *(Endpoint(text, True) for text in self.forbidden))
 
 
@@ -285,7 +285,7 @@ class NetworkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservabilitySection:
-    """The metrics of its GPUs that the platform must collect: what is looked at when a job is slow."""
+    """The GPU metrics that the platform must collect, to diagnose a slow job."""
 
     dcgm_exporter: bool = False  # an exporter of GPU metrics, ready on every GPU node
     service_monitor: bool = False  # and a ServiceMonitor of Prometheus Operator that has it scraped
@@ -361,7 +361,7 @@ SIXTY_FOUR_MI = Size(2**26)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePath(StorageSpec):
-    """A path of the trial, with what it must offer; ``bytes`` is at most a twentieth of the free space."""
+    """A path of the trial, with its requirements; ``bytes`` is at most a twentieth of the free space."""
 
     bytes: Size = SIXTY_FOUR_MI
     free_min: Size | None = None
@@ -411,7 +411,7 @@ POLICIES, SCOPES = ("none", "best-effort", "restricted", "single-numa-node"), ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySection:
-    """The way between a GPU and its nearest NIC, and what must not be in the way."""
+    """The distance between a GPU and its nearest NIC, and forbidden obstacles."""
 
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
@@ -431,7 +431,7 @@ class TopologySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSection:
-    """What the steps of ``accept --training`` must reach. Empty: they run, and are judged by each other alone."""
+    """Requirements on the steps of ``accept --training``. Empty: they run, and are only compared with each other."""
 
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
     batch: int | None = None  # sequences a step and GPU at which the floor was measured; other runs are not held to it

@@ -66,13 +66,13 @@ _OF_ONE_JOB = ("run_id", "namespace", "name", "command", "nodes", "anti_affinity
 
 
 def job_defaults(profile: Profile) -> dict[str, Any]:
-    """Return what a profile says of a user's own job: fields of its JobSpec, for create_job(profile=...)."""
+    """Return a profile's fields of a user's JobSpec, for create_job(profile=...)."""
     spec = spec_of(profile, run_id="job", namespace="job")
     return {each.name: getattr(spec, each.name) for each in fields(JobSpec) if each.name not in _OF_ONE_JOB}
 
 
 def recorded_pod(spec: TrialSpec) -> RecordedPod:
-    """Return what a record keeps of the pods that were tried; what their environment holds is not among it."""
+    """Return a record's section about the trial's pods, without their environment."""
     return {
         "gpu_resource": spec.gpu_resource,
         "gpus": spec.gpus_per_node,
@@ -84,7 +84,7 @@ def recorded_pod(spec: TrialSpec) -> RecordedPod:
 
 
 def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec:
-    """Return a trial whose pods request what a record says. Raises SpecError: it is foreign text."""
+    """Return a trial with the pods' requests of a record. Raises SpecError: it is untrusted."""
     kind, _, name = pod["queue"].partition(":")
     return TrialSpec(
         run_id="recorded",
@@ -100,7 +100,7 @@ def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec
 
 
 def stored(profile: Profile) -> dict[str, Any]:
-    """Return what the trial shall try of the storage that the profile names."""
+    """Return the trial's tests of the profile's storage."""
     asked = profile.storage
     return {
         "storage": asked.paths,
@@ -113,7 +113,7 @@ def stored(profile: Profile) -> dict[str, Any]:
 
 
 def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
-    """Yield what the trial runs, in order: each node alone where it has GPUs to talk to, then all of them.
+    """Yield the trial's runs, in order: each node alone if it has several GPUs, then all of them.
 
     all_to_all only where the profile has a floor for it: nothing else would judge it.
     """

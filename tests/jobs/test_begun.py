@@ -164,7 +164,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         "--soak=60s",
     ]
     assert arguments(left(profile="/etc/passwd"), "mine.yaml") == ["--profile=mine.yaml"]
-    with pytest.raises(JobError, match="a profile of its own, /etc/passwd: name it"):
+    with pytest.raises(JobError, match="a custom profile, /etc/passwd: pass it"):
         arguments(left(profile="/etc/passwd"), None)
     with pytest.raises(JobError, match=r"damaged: options\.tenant is the text 'yes', not true or false"):
         arguments(left(tenant="yes"), None)
