@@ -1,4 +1,4 @@
-"""Layer 3, admission: the namespace would take the trial's pods, all of them."""
+"""Layer 3, admission: the namespace admits all of the trial's pods."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from jobs.cluster.client.kube import Kube
 def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: Evidence) -> None:
     """A server-side dry run of the trial's pod is admitted as it is, and the quotas have room for all of its pods.
 
-    The pod is tried as a Pod, because a Job is accepted whatever its pods violate. A refusal is usually a Pod Security
-    level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job. A webhook that
-    takes away what the profile asks for (a device, a capability, a network) is found here, too. A quota that is large
+    It is tried as a Pod, because a Job is accepted even if its pods violate a policy. A refusal is usually a Pod
+    Security level that forbids RDMA's capabilities, a policy webhook, or a quota too small for the job. A webhook that
+    removes what the profile requests (a device, a capability, a network) is found here, too. A quota that is large
     enough and in use by other pods is not at fault: the check is then inconclusive.
     """
     evidence.note(*admission.notes)

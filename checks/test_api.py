@@ -1,4 +1,4 @@
-"""Layer 1, the API: it answers us, and it is new enough."""
+"""Layer 1, the API: it answers, and its version is supported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.cluster.client.kube import Kube, client_version
 def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     """The API server of the chosen context answers and accepts our credentials.
 
-    Everything else is read through it. When it does not answer, nothing is known about the cluster: the run is
+    All facts are read through it. If it does not answer, nothing is known about the cluster: the run is
     inconclusive, not failed. Usual causes: a VPN that is down, the wrong context, an expired token.
     """
     answer = contact(kube)
@@ -36,10 +36,10 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     "api.version", "The Kubernetes version is supported", requires=["api.reachable"], faults=["api.version-too-old"]
 )
 def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Evidence) -> None:
-    """The server is at least the version the profile asks for (1.28 where it says nothing).
+    """The server is at least the profile's version (default 1.28).
 
-    From 1.28 on the pods of an Indexed Job carry their index as a label, which the tools of multi-node training build
-    on. An older control plane has to be upgraded before the cluster is onboarded.
+    From 1.28 on the pods of an Indexed Job carry their index as a label, which tools for multi-node training need. An
+    older control plane must be upgraded before the cluster is onboarded.
     """
     version = git_version(kube.version())
     evidence.note(*filter(None, [client_skew(version, client_version())]))
@@ -60,9 +60,9 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
 def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
     """The Date header of the API server is within a minute of the clock of this machine.
 
-    Tokens have times in them: with clocks further apart they are refused as expired or not yet valid, and logs of
-    several machines cannot be laid side by side. Which of the two clocks is wrong is not known from here, so this is
-    never held against the cluster; make NTP work on both ends and try again.
+    Tokens contain times: with clocks further apart they are rejected as expired or not yet valid, and logs of several
+    machines cannot be compared. It is unknown which of the two clocks is wrong, so this is never a fault of the
+    cluster; fix NTP on both ends and run it again.
     """
     evidence.judge([clock(kube.server_time_skew(), kube.server)])
 
@@ -78,8 +78,8 @@ def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
 def test_api_server_answers_soon_enough(kube: Kube, profile: Profile, evidence: Evidence) -> None:
     """The median answer of the preflight's requests takes no longer than the profile allows.
 
-    A control plane that answers slowly delays every start and every watch; its etcd, its webhooks or the way to it are
-    overloaded. Without a limit in the profile (api.latency_max_s) the figure is shown and not judged.
+    A slow control plane delays every start and every watch; its etcd, its webhooks or the network to it are overloaded.
+    Without a limit in the profile (api.latency_max_s) the figure is shown and not judged.
     """
     limit = profile.api.latency_max_s
     seconds = sorted(kube.seconds)

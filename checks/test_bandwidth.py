@@ -1,4 +1,4 @@
-"""Layer 12, NCCL bandwidth: the named rows of the collectives reach the floors of this platform, again and again."""
+"""Layer 12, NCCL bandwidth: the named rows of the collectives reach the platform's floors, in every repeat."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_network_reaches_its_floor(
 ) -> None:
     """With NCCL_ALGO=Ring the named rows reach the profile's floors, out of place and in place.
 
-    Ring puts the bus bandwidth on the wires, so this judges the network. Low with every rail and GPUDirect in use means
-    congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
+    Under Ring the bus bandwidth is the network's traffic, so this judges the network. Low with every rail and GPUDirect
+    in use means congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
     """
     evidence.note(*rdma.nic_notes(trial, profile))
     judge(RING, trial, nccl_jobs, spec, profile, evidence)
@@ -73,9 +73,9 @@ def test_the_network_reaches_its_floor(
 def test_users_get_the_bandwidth(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """With the algorithm that NCCL chooses itself the named rows reach the profile's floors: what users get.
+    """With NCCL's own choice of algorithm, as users run it, the named rows reach the profile's floors.
 
-    On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
+    On two nodes that is usually Tree or NVLSTree, which may exceed one node's link rate. Low here with a good
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
     evidence.note(*rdma.nic_notes(trial, profile))
@@ -93,7 +93,7 @@ def test_users_get_the_bandwidth(
 def test_sendrecv_reaches_its_floor(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """With every rank sending to the next, the named rows reach the profile's floors: what pipeline parallelism gets.
+    """With every rank sending to the next, as in pipeline parallelism, the named rows reach the profile's floors.
 
     One pair of GPUs at a time uses the NICs between two nodes, so this shows a single bad NIC or cable that a sum
     over all of them hides.
@@ -112,7 +112,7 @@ def test_sendrecv_reaches_its_floor(
 def test_all_to_all_reaches_its_floor(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """With every rank sending to all others, the named rows reach the profile's floors: what expert parallelism gets.
+    """With every rank sending to all, as in expert parallelism, the named rows reach the profile's floors.
 
     It crosses rails, which a ring does not: low here with a good ring means spine switches that are oversubscribed or
     route several flows over one link.
@@ -131,15 +131,15 @@ def test_all_to_all_reaches_its_floor(
 def test_repeats_agree(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """The repeats of every row of 1 GiB and more lie within the profile's spread.
 
-    A median that holds with repeats far apart is a fabric that others use too, a link that retrains, a GPU that is
-    throttled now and then: training then runs at the pace of the worst.
+    A good median with a large spread means a shared fabric, a link that retrains, or a GPU that is throttled at times.
+    Training then runs at the pace of the slowest repeat.
     """
     limit = profile.bench.spread_max
     skip_for_a_command(RING, spec, evidence)
     if limit is None:
         evidence.skip("no profile says how far repeats may lie apart (bench.spread_max)")
     if profile.bench.repeats < 2:
-        evidence.skip(f"profile {profile.name} asks for one sweep only (bench.repeats)")
+        evidence.skip(f"profile {profile.name} requires one sweep only (bench.repeats)")
     for name in (RING, DEFAULT):
         table = table_of(nccl_jobs.get(name))
         if table is not None:
@@ -189,12 +189,12 @@ def judge(
 
 
 def runs_command(spec: TrialSpec) -> bool:
-    """Tell whether the trial runs the user's own program."""
+    """Return whether the trial runs the user's own program."""
     return any(chosen.command for chosen in spec.collectives)
 
 
 def asks_for_ring(job: JobDocument | None) -> bool:
-    """Tell whether a log shows that NCCL was told to use rings."""
+    """Return whether a log shows that NCCL was told to use rings."""
     return job is not None and str(job["env"].get("NCCL_ALGO", "")).lower() == RING
 
 

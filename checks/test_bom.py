@@ -1,4 +1,4 @@
-"""Layer 17, the bill of materials: what is installed here stands in the report, to be compared after an upgrade."""
+"""Layer 17, the bill of materials: installed components and versions, to be compared after an upgrade."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ from reports.record import bill
 def test_platform_is_on_record(
     seatrial: Session, cluster: Inventory, pool: Pool, listed: Callable[[str], Listing], evidence: Evidence
 ) -> None:
-    """Kubernetes, kernels, runtimes, operators and plugins stand in the report with their versions.
+    """Kubernetes, kernels, runtimes, operators and plugins are in the report with their versions.
 
-    Nothing is judged but that it was seen: after an upgrade two reports show what changed, and an accepted cluster can
-    be told from what it later became. What the profile names and no pod can see (switches, cables: stack.baseline) is
-    repeated as not verified. A tenant sees the version of Kubernetes and no more.
+    Only their presence is judged: after an upgrade two reports show the changes. Components that no pod can see
+    (switches, cables: stack.baseline) are listed as not verified. A tenant sees only the version of Kubernetes.
     """
     asked = policies(listed("clusterpolicies"))
     entries = bom.from_api(git_version(seatrial.kube.version()), pool.nodes, cluster, asked)
@@ -55,8 +54,7 @@ def test_runtime_is_on_record(
 ) -> None:
     """Driver, CUDA, NCCL, the firmware of the NICs and the images' digests, as the trial's pods saw them.
 
-    The versions that a job meets are not always those that an operator was told to install. Nothing is judged but that
-    something was seen.
+    A job's versions may differ from those that an operator was configured to install. Only their presence is judged.
     """
     entries = bom.from_trial(trial, nccl_jobs)
     seatrial.run.bom["trial"] = entries

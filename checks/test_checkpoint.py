@@ -1,4 +1,4 @@
-"""Layer 15, storage: a checkpoint as training saves it, sharded and of all ranks at once, and the way back from it."""
+"""Layer 15, storage: a sharded checkpoint of all ranks at once, as in training, and the resume from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.trial.spec import TrialSpec
 
 def _asked(seatrial: Session, evidence: Evidence) -> None:
     if not seatrial.options.checkpoint:
-        evidence.skip("off by default: ask for it with --checkpoint")
+        evidence.skip("off by default: enable it with --checkpoint")
 
 
 @pytest.mark.acceptance
@@ -31,8 +31,8 @@ def test_a_checkpoint_is_saved_and_verified(
 ) -> None:
     """All ranks save a sharded state with torch.distributed.checkpoint, and each node reads the next one's part back.
 
-    A step goes through writing, local, flushing and durable; verified is what another node has read with the checksums
-    of who wrote it. With --model-size (or checkpoint.model) the measured rate says what that means for a real model.
+    A step goes through writing, local, flushing and durable; verified means that another node has read it with the
+    writer's checksums. With --model-size (or checkpoint.model) the measured rate is projected to a real model.
     """
     _asked(seatrial, evidence)
     asked = profile.checkpoint
@@ -40,7 +40,7 @@ def test_a_checkpoint_is_saved_and_verified(
     saved = rules.measured(trial, spec)
     if saved:
         evidence.note(
-            f"{saved.ranks} ranks: training stood still {saved.pause_s:.2f} s, {saved.mb_s:.0f} MB/s together, the "
+            f"{saved.ranks} ranks: training paused for {saved.pause_s:.2f} s, {saved.mb_s:.0f} MB/s together, the "
             f"slowest rank's file {saved.slowest_mb_s:.0f} MB/s, flush lag {saved.flush_s:.2f} s"
         )
     model = seatrial.options.model_size or asked.model
@@ -62,10 +62,9 @@ def test_a_checkpoint_is_saved_and_verified(
 def test_checkpoints_outlive_the_job(
     seatrial: Session, trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """The path that takes the checkpoint is no part of the container and no disk of one node, and who may touch it.
+    """The checkpoint's path is neither in the container nor on one node's disk; its access mode is reported.
 
-    What others can read or replace is said as a warning, and judged where the profile wants it closed
-    (checkpoint.private).
+    Access by other users is a warning, and a failure where the profile forbids it (checkpoint.private).
     """
     _asked(seatrial, evidence)
     evidence.judge(rules.place_findings(trial, spec, profile.checkpoint), rules.warnings(trial, spec))
@@ -81,9 +80,9 @@ def test_checkpoints_outlive_the_job(
 def test_the_job_resumes_from_the_last_verified_step(
     seatrial: Session, trial: TrialResult, spec: TrialSpec, evidence: Evidence
 ) -> None:
-    """A rank is killed while all write the next step; the torn step is passed over and every value loaded is right.
+    """A rank is killed while all write the next step; the torn step is skipped and every loaded value is correct.
 
-    What looks whole and was never verified is passed over, too: the newest file is not the newest checkpoint.
+    Complete but unverified steps are skipped, too: the newest file is not the newest checkpoint.
     """
     _asked(seatrial, evidence)
     evidence.judge(rules.resumed_findings(trial, spec))

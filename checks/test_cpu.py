@@ -41,10 +41,10 @@ pytestmark = pytest.mark.cpu
 def test_nodes_are_ready(
     cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, seatrial: Session, evidence: Evidence
 ) -> None:
-    """As many nodes as the trial spans take its pod, and every node beside the control plane is Ready.
+    """Enough nodes for the trial accept its pod, and every node except the control plane's is Ready.
 
-    What a taint or a cordon keeps from the trial matters only where too few others are left. A node that is not Ready
-    takes no pod: look at its kubelet, its container runtime and its disk.
+    Taints and cordons matter only if too few nodes remain. A node that is not Ready runs no pod: check its kubelet, its
+    container runtime and its disk.
     """
     require_seen(evidence, cluster, "nodes")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
@@ -68,10 +68,10 @@ def test_nodes_are_ready(
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
 )
 def test_the_all_reduce_of_cpus_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """The bench's all_reduce ends on every node and prints its whole table, by gloo over the pods' own network.
+    """The benchmark's all_reduce ends on every node and prints its whole table, by gloo over the pod network.
 
-    It is the program that GPUs would run, with another library: that the ranks meet and talk is shown, how fast the
-    fabric is and what carries the data is not.
+    It is the GPUs' program with another library: it proves that the ranks connect and communicate, but nothing about
+    the fabric's speed or transport.
     """
     evidence.expect(over_all_nodes(spec).values())
     put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
@@ -85,7 +85,7 @@ def test_the_all_reduce_of_cpus_ends(trial: TrialResult, spec: TrialSpec, nccl_j
 def test_the_sums_of_cpus_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of the table was checked and holds no wrong element (#wrong is 0; N/A is not 0).
 
-    Wrong sums without a GPU come from a machine's memory or its network: nothing trains on that either.
+    Incorrect sums without a GPU come from a machine's memory or its network: training is not possible.
     """
     put_with_steps(evidence, correctness_findings(analysed(nccl_jobs)), nccl_jobs)
     evidence.verdict()

@@ -1,4 +1,4 @@
-"""Layer 14 with `--training`: a GPU node can be drained, and no drain takes a training job by surprise."""
+"""Layer 14 with `--training`: a GPU node can be drained, and no drain interrupts a training job."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_drains_respect_training_jobs(
     listed: Callable[[str], Listing],
     evidence: Evidence,
 ) -> None:
-    """PodDisruptionBudgets, kured and the GPU operator's upgrades, held against what runs on the GPU nodes now.
+    """Compare PodDisruptionBudgets, kured and the GPU operator's upgrades with the pods on the GPU nodes now.
 
-    A budget that never lets a pod go stops every drain of a node where a pod under it lasts: upgrades wait there for
-    ever. On a job's pods the same budget makes the drain wait for the job. Jobs without one are evicted by whoever
-    drains, also at night. A node that is drained just now takes the next job with it.
+    A budget that allows no disruption blocks every drain of a node with a long-running pod: upgrades never end. On a
+    job's pods the same budget makes the drain wait for the job. Jobs without one are evicted by any drain. A node that
+    is being drained would interrupt the next job.
     """
     require_seen(evidence, cluster, "pods")
     names = {node.name for node in pool.nodes}

@@ -1,4 +1,4 @@
-"""Layer 16, images: every image of the run is named as the profile asks, and reached every node in time."""
+"""Layer 16, images: every image of the run follows the profile, and was pulled on every node in time."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from jobs.trial.spec import TrialSpec
 def test_images_are_named_as_asked(
     spec: TrialSpec, admission: Admission, profile: Profile, pool: Pool, evidence: Evidence
 ) -> None:
-    """Every image of the trial's pods comes from an allowed registry, and is named by its digest where that is asked.
+    """Every image of the trial's pods comes from an allowed registry, and is pinned by digest where required.
 
     The init containers and sidecars that webhooks add are among them: read from the pod as the server would admit it.
-    In an air-gapped cluster one image from elsewhere stops a job. Asked for by the profile (images).
+    In an air-gapped cluster one external image stops a job. Required by the profile (images).
     """
     images = images_of(admission.pod or dry_pod(spec))
     if not profile.images.digest and not profile.images.registries:
         evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
     fits(evidence, pool, profile)
     if admission.pod is None:
-        evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
+        evidence.note("the server returned no admitted pod: changes by webhooks are judged once the pods run")
     evidence.judge(image_findings(images, profile.images))
 
 
@@ -53,13 +53,13 @@ def test_images_are_named_as_asked(
 def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pull secret that the profile names exists in the namespace and is of the kind that kubelets read.
 
-    Asked only with --check-secrets or images.check_secrets in the profile, and only by name: it takes the right to get
-    that one secret, and its content is not looked at. Otherwise the events of the pull tell.
+    Only with --check-secrets or images.check_secrets in the profile, and only by name: it needs permission to get that
+    Secret, and its content is not read. Otherwise the pull's events report a missing Secret.
     """
     if not spec.pull_secrets:
         evidence.skip("the profile names no pull secret")
     if not seatrial.options.check_secrets and not seatrial.profile.images.check_secrets:
-        evidence.skip("secrets are not read; --check-secrets looks whether they exist, the events of the pull tell too")
+        evidence.skip("Secrets are not read; --check-secrets checks that they exist; pull events report it, too")
     evidence.expect(f"secret/{name}" for name in spec.pull_secrets)
     evidence.judge(secret_findings(kube, spec.pull_secrets))
 
@@ -76,8 +76,8 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
 def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidence: Evidence) -> None:
     """Every image that ran came from an allowed registry, and was pulled on each node within the profile's time.
 
-    What ran is read from the pods themselves, with whatever was added to them. A slow pull on one node (a cold mirror,
-    a slow disk) delays the whole job. Times are shown; they are judged where the profile states a limit.
+    The images are read from the pods, including added containers. A slow pull on one node (a cold mirror, a slow disk)
+    delays the whole job. Times are shown; they are judged if the profile has a limit.
     """
     image_pulls = list(pulls(trial))
     limits = profile.images

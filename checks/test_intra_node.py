@@ -1,4 +1,4 @@
-"""Layers 11 and 12 inside one node: each node's GPUs on their own, all nodes at the same time, before they meet."""
+"""Layers 11 and 12 inside one node: each node's GPUs alone, all nodes at once, before the joint collectives."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Jobs = Mapping[int, JobDocument | None]
 def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: Jobs, evidence: Evidence) -> None:
     """An all_reduce over the GPUs of one node ends, on every node at the same time, and prints its whole table.
 
-    What fails here is a GPU, an NVLink or the node's software, and the node is named. Over both nodes the healthy one
-    would look as sick.
+    A failure is a GPU, an NVLink or the node's software, and the node is named. A collective over both nodes would not
+    localise it.
     """
     skip_without_peers(spec, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
@@ -54,8 +54,8 @@ def test_gpus_of_a_node_reach_each_other(
 ) -> None:
     """Every channel between GPUs of one node takes the path that the profile names: NVLink, or shared memory on PCIe.
 
-    NCCL falls back to host memory without a word where peer access is not possible: NVLinks down, no fabric manager,
-    IOMMU or ACS in the way, NCCL_P2P_DISABLE left in an image.
+    NCCL falls back to host memory silently if peer access is not possible: NVLinks down, no fabric manager, IOMMU or
+    ACS enabled, NCCL_P2P_DISABLE set in an image.
     """
     skip_without_peers(spec, evidence)
     asked = profile.runtime.intra_node
@@ -77,7 +77,7 @@ def test_the_sums_are_right_inside_every_node(
 ) -> None:
     """Every row of every node's own table was checked and holds no wrong element.
 
-    Wrong here means a GPU or an NVLink of this node that changes bits: the node is named, and goes out of service.
+    A GPU or an NVLink of this node corrupts data: the node is named, and must be taken out of service.
     """
     skip_without_peers(spec, evidence)
     evidence.judge(correct(place(trial, rank), table_of(node_jobs.get(rank))) for rank in range(spec.nodes))
@@ -97,7 +97,7 @@ def test_every_node_reaches_its_floor(
 ) -> None:
     """The named rows of each node's own all_reduce reach the profile's floors for one node.
 
-    Judged before the network: a node whose NVLinks are slow cannot fill it, and would be mistaken for a bad fabric.
+    Judged before the network: a node with slow NVLinks cannot saturate it, and would look like a bad fabric.
     """
     skip_without_peers(spec, evidence)
     floors = profile.floor(COLLECTIVE, DEFAULT, 1)
@@ -120,6 +120,6 @@ def test_every_node_reaches_its_floor(
 def skip_without_peers(spec: TrialSpec, evidence: Evidence) -> None:
     """Skip where a node has one GPU: it has no other to talk to."""
     if any(chosen.command for chosen in spec.collectives):
-        evidence.skip("--command: each node runs your program with the others, and nothing on its own")
+        evidence.skip("--command: your program runs over all nodes, and nothing runs on a node alone")
     if not any(chosen.scope == "node" for chosen in spec.collectives):
         evidence.skip(f"the trial has {spec.gpus_per_node} GPU a node: there is nothing inside a node to measure")

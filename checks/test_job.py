@@ -37,9 +37,9 @@ def test_every_pod_of_the_trial_starts(
 ) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
 
-    It is the pod that training would use: the same resources, image, tolerations and namespace. What stops it here
-    stops training: no node with the RDMA resource, an image that cannot be pulled, a quota. What a person or a
-    preemption did to it is not the cluster's fault and is not judged.
+    It is the pod that training would use: the same resources, image, tolerations and namespace. The same obstacles stop
+    training: no node with the RDMA resource, an image that cannot be pulled, a quota. A manual deletion or a preemption
+    is not a fault of the cluster and is not judged.
     """
     if why := unstarted(trial, spec, cluster, profile, resources_here):
         evidence.add(trial.job, ok=None, observed=why, fault=OTHER_KIND)
@@ -75,8 +75,8 @@ def test_the_nodes_of_the_trial_are_as_before(
 ) -> None:
     """After the trial its nodes are Ready and offer as many GPUs as before it.
 
-    A GPU that its device plugin reports as unhealthy in the middle is taken off the node, and the pod that has it runs
-    on: the trial may end well on a node that the next job does not fit.
+    If a device plugin reports a GPU as unhealthy during the trial, the node offers one less, but the pod keeps running:
+    the trial may pass on a node that the next job does not fit.
     """
     require_seen(evidence, cluster, "nodes")
     tried = {node for rank in range(spec.nodes) if (node := node_of(trial, rank))}

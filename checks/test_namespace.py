@@ -1,4 +1,4 @@
-"""Layer 2, rights, and the namespace: it lets us do what training does, and a tenant no more than that."""
+"""Layer 2, permissions, and the namespace: training's permissions are granted, and a tenant has no more."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def test_every_right_of_the_run_is_granted(
 ) -> None:
     """Every verb that the trial sends in this namespace is allowed (SelfSubjectAccessReview, one by one).
 
-    A right that is missing shows now, and not when half of the trial has been created. Usually the Role was bound in
-    another namespace or to another account. What only makes more visible (nodes, other pods) is noted, not asked for.
+    A missing permission is found now, and not after half of the trial was created. Usually the Role was bound in
+    another namespace or to another account. Permissions that only make more visible (nodes, other pods) are noted, not
+    required.
     """
     namespace = spec.namespace
     needed = rights.wanted_by(["run"], spec=spec)
@@ -37,7 +38,9 @@ def test_every_right_of_the_run_is_granted(
     sight = rights.wanted_by(more, tenant=seatrial.tenant)
     for right, answer in answers.ask(sight):
         if not answer.allowed:
-            evidence.note(f"not granted: {right.subject(namespace)}; what needs it says so. {rights.ADVICE}")
+            evidence.note(
+                f"not granted: {right.subject(namespace)}; the checks that need it report it. {rights.ADVICE}"
+            )
     evidence.verdict()
 
 
@@ -50,10 +53,10 @@ def test_every_right_of_the_run_is_granted(
     needs=["training"],
 )
 def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec: TrialSpec, evidence: Evidence) -> None:
-    """Every verb that submitting, watching and cancelling a training job takes is allowed in this namespace.
+    """Every verb for submitting, watching and cancelling a training job is allowed in this namespace.
 
-    The account that runs the trial should be the one that trains; a right that is missing here is a support call on the
-    first day. Grant it in the same Role.
+    The account of the trial should be the one that trains; a permission missing here stops users on the first day.
+    Grant it in the same Role.
     """
     needed = rights.wanted_by(["training"], spec=spec)
     evidence.expect(right.subject(spec.namespace) for right in needed)
@@ -70,13 +73,13 @@ def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec:
 def test_a_tenant_may_not_reach_beyond_its_namespace(
     seatrial: Session, answers: rights.Answers, profile: Profile, evidence: Evidence
 ) -> None:
-    """A tenant's account may not read secrets everywhere, run commands in others' pods or change nodes.
+    """A tenant's account may not read Secrets everywhere, run commands in foreign pods or change nodes.
 
-    Asked only of a tenant (--tenant, or tenant: true in the profile). Unless the profile wants it held
-    (least_rights: true) it is shown and judged by nobody: whoever runs a trial as an administrator has these rights.
+    Only for a tenant (--tenant, or tenant: true in the profile). It is judged only if the profile requires it
+    (least_rights: true): an administrator's trial has these permissions.
     """
     if not seatrial.tenant and not profile.least_rights:
-        evidence.skip("this is no tenant's run, and the profile does not ask for least rights")
+        evidence.skip("this is not a tenant's run, and the profile does not require least_rights")
     excess = answers.ask(rights.EXCESSIVE)
     evidence.judge(rights.excess(excess, held=profile.least_rights))
 
@@ -92,7 +95,7 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
 def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     """The namespace of the trial exists and is not terminating.
 
-    In a namespace that is being deleted every create is refused, which later looks like a missing right. One that hangs
+    In a terminating namespace every create is rejected, which later looks like a missing permission. A namespace stuck
     in that state waits for a finalizer whose controller is gone.
     """
     state = namespace_state(kube)

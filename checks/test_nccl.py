@@ -1,4 +1,4 @@
-"""Layers 11 and 12, NCCL: the all_reduce ends, over the fabric that was paid for, and its sums are right."""
+"""Layers 11 and 12, NCCL: the all_reduce ends, over the profile's fabric, and its sums are correct."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Jobs = Mapping[str, JobDocument | None]
     faults=["nccl.hang", "nccl.crash", "nccl.program", "nccl.own-program", "nccl.nothing-shown"],
 )
 def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """Each collective ends on every rank and prints its whole table: all_reduce by Ring and as NCCL chooses, send/recv.
+    """Each collective ends on every rank and prints its whole table: all_reduce by Ring and by default, send/recv.
 
-    A hang is a link, a GPU or a rank that never came; a crash names its first cause. A program that fails without an
-    NCCL error says nothing about the cluster: that is an error of the image, not a failure.
+    A hang is a link, a GPU or a missing rank; a crash names its first cause. A program that fails without an NCCL error
+    proves nothing about the cluster: this is an error of the image, not a failure.
     """
     evidence.expect(over_all_nodes(spec).values())
     put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
@@ -75,7 +75,7 @@ def test_no_data_goes_through_sockets(
 def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidence) -> None:
     """NCCL's communicator had one rank for each GPU of each node of the trial.
 
-    A GPU that took no part was not tested. Fewer ranks usually mean that the image sets its own world size.
+    A GPU without a rank was not tested. Fewer ranks usually mean that the image sets its own world size.
     """
     put_with_steps(evidence, transport.rank_findings(nccl_jobs, spec), nccl_jobs)
     evidence.verdict()
@@ -93,7 +93,7 @@ def test_data_goes_over_the_right_fabric(
 ) -> None:
     """The transport between nodes is the fabric that the profile names, not just any RDMA.
 
-    RoCE over the storage network is RDMA too, and slower. Usually NCCL_IB_HCA selects nothing or everything.
+    RoCE over the storage network is RDMA too, and slower. Usually NCCL_IB_HCA selects no device or all devices.
     """
     if profile.fabric.kind is None:
         evidence.unknown(transport.NO_PROFILE)
@@ -112,7 +112,7 @@ def test_data_goes_over_the_right_fabric(
 def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """The NICs read and write GPU memory directly on every channel between nodes.
 
-    Without GPUDirect all data takes a detour through host memory and reaches a quarter of the rate. Usually
+    Without GPUDirect all data is copied through host memory, at a quarter of the rate. Usually
     nvidia-peermem or DMA-BUF is missing on a node, or ACS is on.
     """
     if profile.fabric.gdr is None:
@@ -134,10 +134,10 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
 def test_every_rail_carries_data(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Each node uses as many network devices as the profile says, counted from the channels and not from the banner.
+    """Each node uses the profile's number of network devices, counted from the channels and not from the banner.
 
-    A lost rail costs up to half of the bandwidth, or nothing that a benchmark would notice, depending on the algorithm.
-    Usually a port is down, or its device is not in the pod.
+    Depending on the algorithm, a lost rail costs up to half of the bandwidth, or is invisible to a benchmark. Usually a
+    port is down, or its device is not in the pod.
     """
     if profile.fabric.kind == "mnnvl" and profile.fabric.rails is None:
         evidence.skip(f"between the nodes of profile {profile.name} is NVLink, which has no rails")
@@ -145,7 +145,7 @@ def test_every_rail_carries_data(
         evidence.unknown(transport.NO_PROFILE)
     own = nccl_jobs.get(COMMAND)
     if own is not None and own["ranks"] != spec.nodes * spec.gpus_per_node:
-        evidence.unknown(f"the program had {own['ranks']} ranks: which rails those use is not what all GPUs use")
+        evidence.unknown(f"the program had {own['ranks']} ranks: their rails do not represent all GPUs")
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
     evidence.note(*rdma.nic_notes(trial, profile))
     evidence.verdict()
@@ -154,14 +154,14 @@ def test_every_rail_carries_data(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.other",
-    "NCCL's log shows no other fault",
+    "NCCL's log shows no further fault",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.intra-node"],
 )
 def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """NCCL's log names no further fatal or degrading fault: other versions, NVLink not used, retries, and the like.
+    """NCCL's log shows no further fatal or degrading fault, such as different versions, unused NVLink or retries.
 
-    Each has an entry of its own in the catalogue (seatrial faults), with the lines of the log as evidence.
+    Each has its own entry in the catalogue (seatrial faults), with the lines of the log as evidence.
     """
     put_with_steps(evidence, transport.other_findings(trial, nccl_jobs), nccl_jobs)
     evidence.verdict()
@@ -178,7 +178,7 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of every table was checked and holds no wrong element (#wrong is 0; N/A is not 0).
 
-    Wrong sums are silent data corruption: a GPU, a cable or a NIC that changes bits. Nothing trains on that.
+    Incorrect sums are silent data corruption by a GPU, a cable or a NIC. Training is not possible.
     """
     put_with_steps(evidence, correctness_findings(analysed(nccl_jobs)), nccl_jobs)
     evidence.verdict()

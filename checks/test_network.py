@@ -1,4 +1,4 @@
-"""Layer 8, pod network: beyond the rendezvous port, pods reach each other on every port, with whole packets, fast."""
+"""Layer 8, pod network: pods reach each other on every port, with full-MTU packets, at speed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from jobs.trial.spec import TrialSpec
 def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """A handful of the ports that the kernel picks for listeners are open between every two pods, both ways.
 
-    NCCL opens connections on such ports once the ranks have met on MASTER_PORT. A NetworkPolicy, a security group or a
-    firewall that opens MASTER_PORT alone lets the rendezvous succeed and the first collective hang.
+    NCCL opens connections on such ports after the rendezvous on MASTER_PORT. If a NetworkPolicy, a security group or a
+    firewall allows only MASTER_PORT, the rendezvous succeeds and the first collective hangs.
     """
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
     evidence.judge(port_findings(trial, spec))
@@ -45,10 +45,10 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
     faults=["network.mtu-blackhole", "network.mtu-mismatch"],
 )
 def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Packets as large as the pods' interfaces allow arrive uncut, or the network says that they are too large.
+    """Packets of the interfaces' MTU arrive unfragmented, or the network reports that they are too large.
 
-    A path that swallows them silently lets connections open and hang with the first large message: an overlay whose
-    header was not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
+    If a path drops them silently, connections open and hang with the first large message: an overlay whose header was
+    not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
     """
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
     evidence.put(mtu_findings(trial, spec, profile))
@@ -67,10 +67,10 @@ def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile:
     faults=["network.endpoint-unreachable", "network.endpoint-open"],
 )
 def test_pods_reach_what_they_must_and_no_more(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
-    """Every host of the profile's reachable answers every pod, as programs there would ask it; none of its forbidden.
+    """Every reachable endpoint of the profile answers every pod; no forbidden one does.
 
-    A mirror or a tracking server that egress rules or a missing proxy keep away shows after hours else. In an air gap
-    one pod that reaches the internet is a hole, whoever made it.
+    A mirror or a tracking server blocked by egress rules or a missing proxy would otherwise appear hours later. In an
+    air gap a pod that reaches the internet is a security hole.
     """
     if not spec.endpoints:
         evidence.skip("the profile names no host that pods must, or must not, reach (network.endpoints)")
@@ -89,10 +89,10 @@ def test_pods_reach_what_they_must_and_no_more(trial: TrialResult, spec: TrialSp
 def test_attached_interfaces_carry_jumbo_frames(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Every interface that Multus (or its like) attached to a pod has at least the MTU that the profile names.
+    """Every interface that Multus (or a similar plugin) attached to a pod has at least the profile's MTU.
 
     RoCE takes the largest InfiniBand MTU that fits into the interface's: with 1500 bytes that is 1024 instead of 4096,
-    so four times the packets. The definition, the virtual function and the switch must all carry the larger frames.
+    so four times the packets. The definition, the virtual function and the switch must all support the larger frames.
     """
     if profile.network.secondary_mtu is None:
         evidence.skip("no profile names an MTU for secondary interfaces")
@@ -110,8 +110,8 @@ def test_attached_interfaces_carry_jumbo_frames(
 def test_tcp_is_not_absurdly_slow(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """TCP between every two pods reaches the profile's floor for a moment, both ways.
 
-    Not a benchmark: it tells a link that came up at a tenth of its speed, a shaper or a broken offload from a working
-    one. Checkpoints, data sets and NCCL's own bootstrap go this way.
+    Not a benchmark: it detects a link at a tenth of its speed, a shaper or a broken offload. Checkpoints, data sets and
+    NCCL's own bootstrap use this network.
     """
     if profile.network.tcp_gbit_s is None:
         evidence.skip("no profile names a floor for TCP between pods")

@@ -1,4 +1,4 @@
-"""Layers 4 and 5, nodes and GPUs: enough GPU nodes are Ready and alike, offer all their GPUs, and are free."""
+"""Layers 4 and 5, nodes and GPUs: enough GPU nodes are Ready and uniform, offer all their GPUs, and are free."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_gpu_nodes_are_ready(
 ) -> None:
     """The cluster has at least as many GPU nodes as the trial spans, and every one of them is Ready.
 
-    An empty cluster is not a healthy one. A node that is not Ready takes no pod: look at its kubelet, its container
-    runtime and its disk. Nodes of another pool than the profile's are named, and not judged.
+    An empty cluster is not healthy. A node that is not Ready runs no pod: check its kubelet, its container runtime and
+    its disk. Nodes outside the profile's pool are listed, but not judged.
     """
     require_seen(evidence, cluster, "nodes")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
@@ -70,8 +70,9 @@ def test_no_agent_reports_a_problem_of_a_node(
 ) -> None:
     """No condition but the kubelet's own, and no Warning event about GPUs or links, reports a problem of a node.
 
-    node-problem-detector, NVSentinel, gpud and the clouds' agents see what a trial of minutes may not: an Xid of last
-    night, a link that flaps. A condition about GPUs or links fails the node; any other, and an event, leaves it open.
+    node-problem-detector, NVSentinel, gpud and the clouds' agents detect problems that a short trial may miss: an
+    earlier Xid, a flapping link. A condition about GPUs or links fails the node; any other condition, and an event, is
+    inconclusive.
     """
     events, hidden = warned_nodes
     evidence.expect(node.name for node in pool.nodes)
@@ -94,8 +95,8 @@ def test_no_agent_reports_a_problem_of_a_node(
 def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """Kernel, system, container runtime, kubelet and driver are the same on all nodes of the pool.
 
-    A job is as good as its worst node: one with another driver or kernel fails alone, or slows down all. It is usually
-    one that a roll-out left behind. What may differ on purpose is named in the profile (stack.may_differ).
+    A job depends on its worst node: a node with a different driver or kernel fails alone, or slows down the job.
+    Usually a roll-out did not reach it. The profile lists intended differences (stack.may_differ).
     """
     evidence.expect(node.name for node in pool.nodes)
     evidence.judge(unlike_nodes(pool.nodes, profile.stack.may_differ))
@@ -114,7 +115,7 @@ def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evide
 def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence: Evidence) -> None:
     """No kubelet is newer than the API server, and none is more than three minor versions older.
 
-    That is Kubernetes' own rule; outside of it fields of a pod are dropped without a word. The nodes were upgraded
+    That is Kubernetes' own rule; beyond it fields of a pod are dropped silently. The nodes were upgraded
     before the control plane, or not at all.
     """
     evidence.expect(node.name for node in pool.nodes)
@@ -147,10 +148,10 @@ def test_every_gpu_node_offers_all_its_gpus(
     evidence: Evidence,
     cluster: Inventory,
 ) -> None:
-    """Every GPU node offers (allocatable) as many GPUs as the profile says such a node has.
+    """Every GPU node offers (allocatable) the profile's number of GPUs.
 
     A node that offers fewer has lost one to the driver or the device plugin; one that offers none has no working device
-    plugin. Neither will ever run a job that asks for whole nodes. The number is the profile's, not the cluster's own.
+    plugin. Neither can run a job that requests whole nodes. The number is the profile's, not the cluster's own.
     """
     if not pool.whole:
         skip_on_demand(evidence, 0, spec, profile.launch)
@@ -192,9 +193,9 @@ def test_kubelets_admit_pods_with_devices(
 ) -> None:
     """No pod with GPUs or RDMA devices was bound to a node and refused by its kubelet, and none admitted there since.
 
-    The scheduler counts what a node offers; only the kubelet's plugin hands it out. A pod that is refused has failed
-    for good, holds nothing, and is in no list of pods that run. Of the last day; a pod that runs since, or one of this
-    trial that gave evidence, shows that all is well again. No check waits for this one.
+    The scheduler counts a node's allocatable devices; only the kubelet's plugin allocates them. A refused pod has
+    failed finally, holds nothing, and is not among running pods. Only the last day counts; a later running pod, or one
+    of this trial with evidence, shows that the fault is fixed. No check waits for this one.
     """
     require_seen(evidence, cluster, "pods", "which pods were refused is not seen")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
@@ -214,10 +215,10 @@ def test_kubelets_admit_pods_with_devices(
     needs=["nodes"],
 )
 def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evidence) -> None:
-    """GPU feature discovery counts as many GPUs on a node as its kubelet has.
+    """GPU feature discovery and the kubelet count the same number of GPUs on a node.
 
-    Schedulers and queues choose nodes by these labels. They disagree after a GPU was lost or a node was re-imaged and
-    the discovery has not run since: its pod on that node hangs, or its labels were copied from another node.
+    Schedulers and queues choose nodes by these labels. They differ after a GPU was lost or a node was re-imaged without
+    a new discovery: its pod on that node hangs, or its labels were copied from another node.
     """
     findings = list(label_findings(pool, resource_of(profile)))
     if not findings:
@@ -243,15 +244,15 @@ def test_enough_gpus_are_free(
     listed: Callable[[str], Listing],
     evidence: Evidence,
 ) -> None:
-    """As many nodes as the trial spans have all its GPUs free and would take its pod now.
+    """Enough nodes for the trial have all its GPUs free and accept its pod now.
 
-    Asked before anything is created: a job of which only a part fits holds that part and waits for ever. The finding
-    names who uses the GPUs, which taint keeps the pod away, or which node is cordoned. GPUs that other workloads use
-    are not at fault: the check is then inconclusive.
+    This is checked before any object is created: a job that fits only in part holds that part and waits for ever. The
+    finding names the users of the GPUs, the taint that repels the pod, or the cordoned node. GPUs in use by other
+    workloads are not a fault: the check is then inconclusive.
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
-        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
-    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+        evidence.skip("the trial's GPUs are claimed (DRA): only the scheduler knows the free ones")
+    require_seen(evidence, cluster, "pods", "the holders of the GPUs cannot be read")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     free = rooms(cluster, pool.nodes, spec, pool.parts)
     if evidence.withheld and len(free) < spec.nodes:
@@ -284,14 +285,14 @@ def test_request_shapes_are_on_record(
     listed: Callable[[str], Listing],
     evidence: Evidence,
 ) -> None:
-    """One GPU, half a NUMA node, a NUMA node, a whole node: which the kubelets admit, and how often each fits now.
+    """Report the requests that kubelets admit, from one GPU to a whole node, and how often each fits now.
 
-    Nothing is judged. Free GPUs that lie in pieces start no job of whole nodes: how much of what is free that is says
-    whether a job waits for capacity or for order.
+    Nothing is judged. Fragmented free GPUs start no job of whole nodes: their share shows whether a job waits for
+    capacity or for defragmentation.
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
-        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
-    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+        evidence.skip("the trial's GPUs are claimed (DRA): only the scheduler knows the free ones")
+    require_seen(evidence, cluster, "pods", "the holders of the GPUs cannot be read")
     free = rooms(cluster, pool.nodes, spec, pool.parts)
     full = profile.gpu.per_node or max((n.allocatable.get(spec.gpu_resource, 0) for n in pool.whole), default=0)
     if not free or not full:
@@ -301,5 +302,5 @@ def test_request_shapes_are_on_record(
     names = {room.node for room in free}
     zones = {name: each for name, each in zones.items() if name in names}
     if not zones:
-        evidence.note(f"NUMA nodes are not told: {named.hidden or 'no NodeResourceTopology object'}")
+        evidence.note(f"NUMA nodes are unknown: {named.hidden or 'no NodeResourceTopology object'}")
     evidence.judge(shape_findings(free, zones, spec.gpu_resource, full))

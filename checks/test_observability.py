@@ -1,4 +1,4 @@
-"""Layer 18, observability: what is needed to find out later why a job is slow."""
+"""Layer 18, observability: the metrics needed to diagnose a slow job later."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from jobs.cluster.facts.stack import Listing
 def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """An exporter of GPU metrics (dcgm-exporter, AMD's device metrics exporter) is ready on every GPU node.
 
-    Without it nobody sees a GPU that throttles or counts Xids until a job stalls. Asked for only where the profile does
+    Without it a throttled GPU, or one with Xids, is not noticed until a job stalls. Only if the profile requires it
     (observability.dcgm_exporter).
     """
     if not profile.observability.dcgm_exporter:
-        evidence.skip("the profile does not ask for an exporter of GPU metrics")
+        evidence.skip("the profile does not require an exporter of GPU metrics")
     require_seen(evidence, cluster, "pods")
     evidence.expect(node.name for node in pool.nodes)
     evidence.judge(exporter_findings(pool.nodes, cluster.pods))
@@ -50,9 +50,9 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
 def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Profile, evidence: Evidence) -> None:
     """A ServiceMonitor has Prometheus scrape the exporter of GPU metrics.
 
-    An exporter that nobody scrapes leaves empty dashboards on the day they are needed. Asked for only where the profile
-    does (observability.service_monitor).
+    Without scraping, dashboards are empty when they are needed. Only if the profile requires it
+    (observability.service_monitor).
     """
     if not profile.observability.service_monitor:
-        evidence.skip("the profile does not ask for a ServiceMonitor")
+        evidence.skip("the profile does not require a ServiceMonitor")
     evidence.judge([monitor_finding(require_listed(evidence, listed("servicemonitors"), "ServiceMonitors"))])

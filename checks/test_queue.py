@@ -1,4 +1,4 @@
-"""Layer 14, launching and queueing: what starts training's pods is there, and starts all of them or none."""
+"""Layer 14, launching and queueing: training's launcher and queue work, and start all pods or none."""
 
 from __future__ import annotations
 
@@ -54,12 +54,11 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
 def test_launcher_and_queue_are_there(
     launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence
 ) -> None:
-    """What launches training is served, its operator runs, and its queue is active and can hold the whole job.
+    """The launcher's kind is served, its operator runs, and its queue is active and can hold the whole job.
 
-    The kind must be served in the version that its operator speaks; the queue must exist, cover every resource that the
-    pods ask for (RDMA devices among them), and have the quota for all pods at once; where a flavor names a topology,
-    enough of its nodes have a label for each level. A job that its queue can never hold waits without a word; an
-    operator that is not installed leaves no trace at all.
+    The kind must be served in the operator's version; the queue must exist, cover every resource that the pods request
+    (RDMA devices among them), and have the quota for all pods at once; where a flavor names a topology, enough of its
+    nodes have a label for each level. A job larger than its queue waits silently; a missing operator leaves no event.
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")
@@ -81,10 +80,10 @@ def test_launcher_and_queue_are_there(
 def test_a_flavor_is_of_one_kind_of_nodes(
     launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, evidence: Evidence
 ) -> None:
-    """The nodes that a flavor's labels (and the pod's own selector) choose have GPUs of one product and vendor.
+    """The nodes selected by a flavor's labels (and the pod's selector) have GPUs of one product and vendor.
 
-    A gang that is placed over two kinds runs at the pace of the slower, or does not run at all, and the quota counts
-    both as the same. A flavor for each product, with the node label that tells them apart, keeps a job on one.
+    A job over two kinds runs at the pace of the slower, or fails, and the quota counts both as equal. A flavor for each
+    product, with the node label that distinguishes them, keeps a job on one.
     """
     if spec.queue is None or spec.queue.kind != "kueue":
         evidence.skip("the trial goes through no queue of Kueue")
@@ -107,10 +106,10 @@ def test_a_flavor_is_of_one_kind_of_nodes(
     needs=["run"],
 )
 def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: TrialSpec, evidence: Evidence) -> None:
-    """A job that fits is let in, with all its pods at once.
+    """The queue admits a job that fits, with all its pods at once.
 
-    Half a gang that starts holds its GPUs and waits for ever. What the queue says of the job is read from its own
-    objects: Kueue's Workload, Volcano's PodGroup. A queue that is full at the moment is not judged.
+    A partly started job holds its GPUs and waits for ever. The queue's state is read from its objects: Kueue's
+    Workload, Volcano's PodGroup. A queue that is full at the moment is not judged.
     """
     if spec.queue is None:
         evidence.skip(NO_QUEUE)
@@ -139,13 +138,13 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     run_trial: Callable[[TrialSpec], TrialResult],
     evidence: Evidence,
 ) -> None:
-    """A job of more pods than the queue can ever hold gets none of them started.
+    """A job with more pods than the queue's quota starts none of them.
 
-    Off by default: it could block a queue, preempt others or make an autoscaler buy nodes, and is refused where it
-    would. It asks with the profile's own priority, for seconds only.
+    Off by default: it could block a queue, preempt other jobs or make an autoscaler add nodes, and is refused in these
+    cases. It uses the profile's own priority, for seconds only.
     """
     if not (seatrial.options.gang or profile.launch.gang_test):
-        evidence.skip("off by default: ask for it with --gang, or launch.gang_test in the profile")
+        evidence.skip("off by default: enable it with --gang, or launch.gang_test in the profile")
     gpu_nodes = cluster.nodes if profile.gpu.none else cluster.gpu_nodes(profile.gpu.resource)
     refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:

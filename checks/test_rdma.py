@@ -32,11 +32,11 @@ from jobs.trial.spec import TrialSpec
 def test_every_node_offers_the_rdma_devices(
     cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Every GPU node of the pool offers (allocatable) at least as many RDMA devices as one pod asks for.
+    """Every GPU node of the pool offers (allocatable) at least as many RDMA devices as one pod requests.
 
     They are extended resources of a device plugin (rdma/*, nvidia.com/*, vpc.amazonaws.com/efa, ...). Where one is
-    missing, pods that ask for it stay Pending, and those that do not ask fall back to TCP. A node that offers more
-    devices than the profile says is another machine: its numbers are not this profile's.
+    missing, pods that request it stay Pending, and pods without the request fall back to TCP. A node with more devices
+    than in the profile is a different machine: the profile's floors do not apply to it.
     """
     from checks.rules.stack import operands  # noqa: PLC0415 -- collection stays light
 
@@ -66,16 +66,16 @@ def test_the_networks_are_defined(
     cluster: Inventory,
     evidence: Evidence,
 ) -> None:
-    """Every network that the pods' annotation names is defined, and does not make packets too small.
+    """Every network that the pods' annotation names is defined, and its MTU is large enough.
 
     For Multus it is a NetworkAttachmentDefinition, on Google's clusters a Network. A pod whose network is not found
-    never starts. An MTU in the definition overrides what the virtual function would have.
+    never starts. An MTU in the definition overrides that of the virtual function.
     """
     definitions, hidden = networks
     if hidden:
         evidence.skip(f"the definitions are not seen: {hidden}")
     if not definitions:
-        evidence.skip("the pods ask for no further network (pod.annotations)")
+        evidence.skip("the pods request no further network (pod.annotations)")
     fits(evidence, pool, profile)
     doubt(evidence, undefined(definitions, cluster, profile))
     evidence.expect(f"{space or 'network'}/{name}" for space, name in definitions)
@@ -105,11 +105,11 @@ def test_the_networks_are_defined(
 def test_every_pod_has_its_rdma_devices(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Each pod sees as many RDMA devices as the profile names, can open them, and their ports carry data.
+    """Each pod sees the profile's number of RDMA devices, can open them, and their ports work.
 
-    Looked at in sysfs, before NCCL: the port is ACTIVE, at its rate, of the fabric's link layer, has an address (GID)
-    and is a full member of the partition that NCCL uses. What is wrong here shows in NCCL's log as "No device found",
-    a missing rail or a hang, without the reason.
+    Read from sysfs, before NCCL: the port is ACTIVE, at its rate, of the fabric's link layer, has an address (GID) and
+    is a full member of the partition that NCCL uses. A fault here appears in NCCL's log as "No device found", a missing
+    rail or a hang, without the reason.
     """
     if not profile.known:
         evidence.skip("no profile names RDMA devices")
@@ -131,10 +131,10 @@ def test_every_pod_has_its_rdma_devices(
     faults=["rdma.errors"],
 )
 def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
-    """During the collectives no port's error counters grew by more than a healthy link's may.
+    """During the collectives no port's error counters grew beyond those of a healthy link.
 
-    Read before and after each collective from sysfs. They stand in for the counters of the switches, which a pod cannot
-    see: a bad cable, a dirty connector or a congested leaf shows here first, as lost or broken packets.
+    Read before and after each collective from sysfs. They replace the switches' counters, which a pod cannot read: a
+    bad cable, a dirty connector or a congested leaf appears here first, as lost or corrupt packets.
     """
     devices = [rdma_ports(trial, rank) for rank in range(spec.nodes)]
     if not any(port.get("counters") for ports in devices for port in ports if isinstance(port, dict)):

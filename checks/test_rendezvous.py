@@ -20,10 +20,10 @@ from jobs.trial.spec import TrialSpec
 def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Each rank gets the right address for the name of every rank (<job>-<i>.<service>) within the deadline.
 
-    Training finds its peers by these names (MASTER_ADDR). Just after a start they do not exist yet; that window is
-    waited out and the time to the first answer is shown. A name that never resolves is a broken cluster DNS, a Service
-    without endpoints, or a policy that blocks port 53; or the server is silent because nothing gets through between
-    the nodes, which a rank that knows the address of the other tells apart.
+    Training finds its peers by these names (MASTER_ADDR). Just after a start they do not exist yet; the probe waits for
+    them, and the time to the first answer is shown. A name that never resolves means a broken cluster DNS, a Service
+    without endpoints, or a policy that blocks port 53. If the server does not answer because the nodes cannot reach
+    each other, a rank that knows the peer's address shows it.
     """
     ranks = range(spec.nodes)
     evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks)
@@ -38,10 +38,10 @@ def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evi
     faults=["port.blocked", "port.in-use"],
 )
 def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
-    """TCP to MASTER_PORT gets through between every two pods in both directions, and the right rank answers.
+    """TCP to MASTER_PORT works between every two pods in both directions, and the expected rank answers.
 
-    This is what torchrun does first and what hangs without a word when a NetworkPolicy, a security group or a firewall
-    is in the way. One direction is not enough: NCCL connects back.
+    torchrun does this first, and hangs silently if a NetworkPolicy, a security group or a firewall blocks it. One
+    direction is not enough: NCCL connects back.
     """
     ranks = range(spec.nodes)
     evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks if a != b)

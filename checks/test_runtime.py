@@ -1,4 +1,4 @@
-"""Layer 6, node runtime: in a scheduled pod the GPUs are there, healthy, and NCCL finds the memory it needs."""
+"""Layer 6, node runtime: in a scheduled pod the GPUs are present and healthy, and NCCL has the memory that it needs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ of_gpus = pytest.mark.usefixtures("skip_unseen_gpus")
 def test_a_pod_sees_its_gpus(
     trial: TrialResult, spec: TrialSpec, profile: Profile, managed: str, evidence: Evidence
 ) -> None:
-    """Inside each pod nvidia-smi (or rocm-smi) works and shows exactly the GPUs that it was given, with a new driver.
+    """Inside each pod nvidia-smi (or rocm-smi) works and shows exactly the allocated GPUs, with a supported driver.
 
-    That the scheduler gave a GPU does not mean that the container can use it: the container toolkit may not have put
-    the driver in, or the GPU has fallen off the bus since the device plugin counted. More than were given are others'.
+    An allocated GPU may be unusable in the container: the container toolkit did not inject the driver, or the GPU has
+    fallen off the bus since the device plugin's count. Additional GPUs belong to other pods.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     evidence.put(node_runtime.gpu_findings(trial, spec, node_runtime.without_driver(profile) if managed else profile))
@@ -74,10 +74,10 @@ def test_the_container_toolkit_is_new_enough(
     listed: Callable[[str], Listing],
     evidence: Evidence,
 ) -> None:
-    """The NVIDIA container toolkit is at least of the version that the profile names.
+    """The NVIDIA container toolkit has at least the profile's version.
 
-    It decides which devices and libraries a container gets; old ones let a container out (CVE-2024-0132,
-    CVE-2025-23266). It is a package of the host: seen where an operator installs it, or where its tools are in the pod.
+    It injects devices and libraries into containers; old versions allow a container escape (CVE-2024-0132,
+    CVE-2025-23266). It is a package of the host: visible if an operator installs it, or if its tools are in the pod.
     """
     from jobs.cluster.facts.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
 
@@ -107,8 +107,8 @@ def test_the_container_toolkit_is_new_enough(
 def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, managed: str, evidence: Evidence) -> None:
     """Driver, CUDA and the GPUs' model, memory and VBIOS are the same on every node, as the pods themselves see them.
 
-    Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
-    where one driver lacks what the other has.
+    Labels may be outdated. A job over different nodes runs at the pace of the slowest, or fails if one driver lacks a
+    feature.
     """
     evidence.judge(node_runtime.drift_findings(trial, spec, driver=not managed))
 
@@ -123,10 +123,10 @@ def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, manage
     faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
 )
 def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
-    """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver asks for.
+    """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver requests.
 
-    Such a GPU may pass a short benchmark and kill a job hours later. A reset cures what is pending; what comes back or
-    has failed means replacement. AMD's driver counts the errors in sysfs.
+    Such a GPU may pass a short benchmark and fail a job hours later. A reset completes a pending remap; a recurring or
+    failed one requires replacement. AMD's driver counts the errors in sysfs.
     """
     judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
     evidence.judge(gpu_health.xid_findings(trial, spec), gpu_health.notes(trial, spec))
@@ -170,12 +170,12 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
 def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """On machines with NVSwitch every GPU's fabric state is Completed, its status Success, its health good.
 
-    Without the fabric manager (or IMEX, on NVL72) CUDA does not start on such a machine, or runs without its switch.
-    Boards without NVSwitch have no fabric, say N/A, and pass.
+    Without the fabric manager (or IMEX, on NVL72) CUDA does not start on such a machine, or runs without NVSwitch.
+    Boards without NVSwitch have no fabric, report N/A, and pass.
     """
     skip_amd(profile, "the NVLink fabric is NVIDIA's", evidence)
     if not gpu_health.tell(trial, gpu_health.FABRIC[:2]):
-        evidence.skip("no GPU tells of a fabric, not even that it has none: this driver's nvidia-smi does not know it")
+        evidence.skip("no GPU reports a fabric state, not even N/A: this driver's nvidia-smi does not support it")
     judge(trial, spec, gpu_health.fabric_ailments, gpu_health.FABRIC, "in the fabric", evidence)
     evidence.verdict()
 
@@ -191,9 +191,9 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
     faults=["gpu.nvlink-down"],
 )
 def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Every GPU has as many active NVLinks as the profile says.
+    """Every GPU has the profile's number of active NVLinks.
 
-    A link that is down costs its share of every collective on the node, or takes peer access away altogether.
+    A link that is down reduces the bandwidth of every collective on the node, or disables peer access.
     """
     links = profile.runtime.nvlinks
     if links is None:
@@ -210,12 +210,12 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 def test_the_hardware_slows_no_gpu_down(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """No GPU reports a slowdown by the hardware: its temperature limit, or the machine's power brake.
+    """No GPU is throttled by the hardware: its temperature limit, or the machine's power brake.
 
-    Read before the collectives, so at rest: a GPU that is slowed then has no cooling or no power. Every collective of a
-    job waits for it.
+    Read before the collectives, so at idle: a GPU throttled then lacks cooling or power. Every collective of a job
+    waits for it.
     """
-    skip_amd(profile, "rocm-smi tells no reason for which clocks are low", evidence)
+    skip_amd(profile, "rocm-smi reports no throttle reasons", evidence)
     judge(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", evidence)
     evidence.verdict()
 
@@ -230,13 +230,13 @@ def test_the_hardware_slows_no_gpu_down(
     faults=["runtime.persistence-off"],
 )
 def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Persistence mode is on for every GPU, where the profile asks for it.
+    """Persistence mode is on for every GPU, where the profile requests it.
 
     Without it the driver unloads with the last process: the next job waits seconds for each GPU, and error counters and
     settings are lost in between.
     """
     if not profile.runtime.persistence:
-        evidence.skip("the profile does not ask for persistence mode (runtime.persistence); runtime.health notes it")
+        evidence.skip("the profile does not require persistence mode (runtime.persistence); runtime.health notes it")
     judge(trial, spec, gpu_health.persistence_ailments, ("persistence",), "persistence mode on", evidence)
     evidence.verdict()
 
@@ -252,10 +252,10 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
 def test_a_pod_has_the_memory_nccl_needs(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Shared memory is as large as the pod asked for, and as much memory may be locked as the profile wants.
+    """Shared memory has the requested size, and the memlock limit meets the profile.
 
     With a /dev/shm of 64 MiB, the default of container runtimes, NCCL fails or hangs between the GPUs of one node. RDMA
-    registers memory by locking it; too low a limit shows as a fallback to sockets.
+    registers memory by locking it; too low a limit causes a fallback to sockets.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     evidence.judge(node_runtime.limit_findings(trial, spec, profile), node_runtime.limit_notes(trial, spec))

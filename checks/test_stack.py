@@ -1,4 +1,4 @@
-"""Layer 5, the GPU stack: the software that brings GPUs into pods is ready on every GPU node, and at rest."""
+"""Layer 5, the GPU stack: the software that provides GPUs to pods is ready on every GPU node."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from jobs.trial.spec import TrialSpec
 def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """Driver, container toolkit, device plugin and feature discovery have a ready pod on each GPU node that should.
 
-    "One is Running" is what a glance shows; the node without it takes no training. What runs as pods on some nodes of
-    the pool must run on all, but for nodes that bring their own: by the operator's labels, or because they offer all
-    their GPUs without it. A platform that runs none as pods (a driver in the image) is judged by what it offers.
+    A component may run on some nodes only; a node without it cannot train. A component that runs as pods on some nodes
+    of the pool must run on all, except nodes with their own: by the operator's labels, or because they offer all their
+    GPUs without it. A platform without such pods (a driver in the image) is judged by its allocatable GPUs.
     """
     require_seen(evidence, cluster, "pods")
     plugin = {operand(pod) for pod in cluster.pods} & {"device-plugin", "dra-driver"}
@@ -52,7 +52,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
             fault="stack.device-plugin-down",
         )
     elif not plugin:
-        evidence.skip("no pod of a known device plugin is seen; gpu.allocatable judges what the nodes offer")
+        evidence.skip("no pod of a known device plugin was found; gpu.allocatable judges the nodes' allocatable GPUs")
     evidence.expect(node.name for node in pool.nodes)
     evidence.judge(stack_findings(pool.nodes, cluster.pods, resource_of(profile)))
 
@@ -69,9 +69,9 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
 def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     """The GPU operator replaces the driver of no GPU node at this moment.
 
-    It cordons the node, evicts what uses its GPUs and restarts the driver: a trial meanwhile says nothing. Wait until
-    all nodes say upgrade-done and run it again. A node that says upgrade-failed needs help. One that is only queued
-    (upgrade-required) is as it was: it is named, and judged like any other.
+    An upgrade cordons the node, evicts its GPU pods and restarts the driver: a trial during it proves nothing. Wait
+    until all nodes show upgrade-done and run it again. A node with upgrade-failed needs repair. A queued node
+    (upgrade-required) is unchanged: it is named, and judged like any other.
     """
     evidence.expect(node.name for node in pool.nodes)
     if queued := waiting(pool.nodes):
@@ -94,8 +94,8 @@ def test_cluster_policy_is_ready(
 ) -> None:
     """The ClusterPolicy of the NVIDIA GPU operator is in the state ready.
 
-    While it is not, the operator is still bringing something in, or cannot: its message names the part. Platforms
-    without the operator have no ClusterPolicy; the profile says where one is a must (stack.operator).
+    While it is not, the operator is still installing a component, or fails to: its message names it. Platforms without
+    the operator have no ClusterPolicy; the profile may require one (stack.operator).
     """
     policies_found = require_listed(evidence, listed("clusterpolicies"), "ClusterPolicies")
     if not policies_found.items and profile.stack.operator:
@@ -128,10 +128,10 @@ def test_cluster_policy_is_ready(
 def test_dra_knows_every_gpu(
     pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
 ) -> None:
-    """The DeviceClasses that the trial's claims name exist, and every GPU node publishes what a pod claims.
+    """The DeviceClasses of the trial's claims exist, and every GPU node publishes the devices of a pod's claim.
 
-    Where GPUs are claimed (DRA) no node counts them as allocatable. A class that is missing, or a node whose driver
-    publishes nothing, leaves claims pending for ever: look at the DRA driver's pod on that node.
+    Where GPUs are claimed (DRA) no node counts them as allocatable. With a missing class, or a driver that publishes
+    nothing, claims stay pending: check the DRA driver's pod on that node.
     """
     if not spec.claims:
         evidence.skip("the trial claims no devices")

@@ -1,4 +1,4 @@
-"""Layer 15, storage: claims are bound, and from the pods data can be read and results be written, seen by all nodes."""
+"""Layer 15, storage: PVCs are bound, and pods can read data and write results that all nodes see."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Volumes = tuple[dict[str, Claim], dict[str, Class]]
     tenant=True,
 )
 def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, pool: Pool, evidence: Evidence) -> None:
-    """Every claim of the profile is bound, or waits for its first pod, and fits several nodes; its class exists.
+    """Every PVC of the profile is bound, or waits for its first pod, and allows several nodes; its class exists.
 
-    A pod whose claim is not there stays Pending, and a gang of which one pod is Pending holds GPUs for nothing.
+    A pod without its PVC stays Pending, and the rest of the job then holds idle GPUs.
     """
     asked = profile.storage
     if not asked.classes and not any(path.claim for path in asked.paths):
@@ -65,10 +65,10 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
     ],
 )
 def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Every path of the profile is visible in every pod, has room, and can be written, synced, renamed and read back.
+    """Every path of the profile is visible in every pod, has space, and can be written, synced, renamed and read back.
 
-    That a claim is bound says nothing of what a pod finds there: an empty export, the wrong subfolder, a read-only
-    mount, an owner that is not the training user, a full disk. Files that the profile names (files) are opened.
+    A bound PVC does not prove its content: it may be an empty export, the wrong subfolder, a read-only mount, a path of
+    another owner, or a full disk. The profile's files (files) are opened.
     """
     if not profile.storage.paths and not profile.storage.scratch:
         evidence.skip("the profile names no path that training reads or writes (storage.paths)")
@@ -83,15 +83,15 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
     faults=["storage.not-shared", "storage.stale-rename", "storage.corrupt"],
 )
 def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """What one node writes under a shared path the next one reads, whole, and a file that is replaced is seen as new.
+    """The next node reads all data that a node writes under a shared path, and sees a replaced file as new.
 
-    A local disk under the same path on every node looks right until one rank looks for another's checkpoint. A cache
-    that serves replaced files makes a restart read the old one.
+    A local disk under the same path on every node is not noticed until a rank reads another's checkpoint. With a cache
+    that serves replaced files, a restart reads the old one.
     """
     if not any(path.shared and path.write for path in profile.storage.paths):
         evidence.skip("the profile names no path that all nodes share and write")
     if spec.nodes < 2:
-        evidence.skip("the trial has one node: there is nobody to share with")
+        evidence.skip("the trial has one node: sharing cannot be tested")
     evidence.judge(rules.shared_findings(trial, spec, profile.storage))
 
 
@@ -102,7 +102,7 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
 def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Each node writes (fsync included) and reads the path at the profile's rate.
 
-    GPUs that wait for data or for a checkpoint show as utilisation in waves, and are paid for meanwhile.
+    GPUs that wait for data or for a checkpoint have periodic drops of utilisation.
     """
     asked = profile.storage
     if not any(path.write_mb_s or path.read_mb_s for path in asked.paths):
@@ -125,12 +125,13 @@ def test_a_checkpoint_burst_is_written(
 ) -> None:
     """All ranks of all nodes write at the same moment, as at a checkpoint, and each node reaches the profile's rate.
 
-    One writer at a time says little: metadata servers, locks and the storage network give in when everybody comes at
-    once, and training stands still until the slowest rank is done. A quota that no free space shows is met here, too.
+    A single writer proves little: metadata servers, locks and the storage network slow down under concurrent writes,
+    and training pauses until the slowest rank has finished. A quota that is not visible as free space is found here,
+    too.
     """
     asked = profile.storage
     if not asked.burst:
-        evidence.skip("the profile asks for no checkpoint burst (storage.burst)")
+        evidence.skip("the profile requires no checkpoint burst (storage.burst)")
     evidence.put(rules.burst_findings(trial, spec, asked))
     if asked.burst_mb_s:
         evidence.note(f"the rate is that of profile {profile.name}: {asked.source}")
@@ -147,8 +148,8 @@ def test_a_checkpoint_burst_is_written(
 def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every bucket of the profile answers from every pod, and credentials for it are in the environment.
 
-    Only their presence is looked at. A proxy that is not set, a missing egress rule or a Secret that was not mounted
-    shows after hours else, when the first checkpoint is uploaded.
+    Only their presence is checked. A missing proxy, egress rule or Secret would otherwise appear hours later, at the
+    first upload of a checkpoint.
     """
     if not profile.storage.s3:
         evidence.skip("the profile names no bucket (storage.s3)")
@@ -165,8 +166,8 @@ def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profi
 def test_credentials_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every key of a Secret that the profile names (HF_TOKEN, NGC_API_KEY, WANDB_API_KEY) is set in every pod.
 
-    The API hands out a Secret only with its content, so it is not asked: the kubelet puts the key into the pod, and the
-    pod says whether it is there. No value is read, and whether a service accepts it is not tried.
+    The API returns a Secret only with its content, so it is not read there: the kubelet sets the key in the pod, and
+    the pod reports its presence. No value is read, and no service is contacted.
     """
     if not profile.storage.credentials:
         evidence.skip("the profile names no credential (storage.credentials)")

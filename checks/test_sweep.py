@@ -31,10 +31,10 @@ from jobs.trial.spec import TrialSpec
     faults=["sweep.not-tested", "sweep.misplaced", *START_FAULTS],
 )
 def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
-    """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.
+    """Every free node gets a pod, each is tested alone and in pairs, and the plan is completed.
 
-    A node that never came, an agent that reported nothing, half a result, a budget that was over: each is named, and a
-    fleet of which a node was not tested is no go.
+    A missing node, a silent agent, an incomplete result and an exhausted budget are each named; a fleet with an
+    untested node is not go.
     """
     models = [product(node) for node in cluster.nodes if node.name in swept.tested]
     if swept.failure:
@@ -51,12 +51,12 @@ def test_the_sweep_tests_every_node(swept: Swept, cluster: Inventory, profile: P
     faults=["sweep.fleet", "sweep.level", "sweep.node", "sweep.rail", "sweep.suspect"],
 )
 def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
-    """No node is slow or wrong alone, or with partners that pass with others; nor is one of its rails.
+    """No node is slow or wrong alone, or with partners that pass elsewhere; nor is one of its rails.
 
-    A node is accused after three failures with proven partners and no pass, or where it fails with most of six or more;
-    wrong sums and a wrong transport accuse at once. What fails and then passes is told and not blamed. Pairs that are
-    slow or wrong where no node is proven that would tell who it is are a fault of the fleet. All pairs far
-    below what is published for the hardware, or what its rails carry, are no pass either.
+    A node is at fault after three failures with proven partners and no pass, or if it fails with most of six or more.
+    Wrong sums and a wrong transport count at once. A test that fails and then passes is reported, but not a fault. Slow
+    or wrong pairs that no proven node can localise are a fault of the fleet. All pairs far below the hardware's
+    published bandwidth, or its rails' link rate, do not pass either.
     """
     models = [product(node) for node in cluster.nodes if node.name in swept.tested]
     evidence.judge([*node_findings(swept), *level_findings(swept, profile, models)])
@@ -71,9 +71,9 @@ def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, ev
     faults=["sweep.uplink", "sweep.pair", "sweep.groups", "sweep.plane", "sweep.noise"],
 )
 def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
-    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass with others.
+    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass elsewhere.
 
-    Neither is a node's fault: a job that keeps inside the leaf, or off that pair, is fast, and all others are not.
+    Neither is a node's fault: only jobs inside the leaf, or without that pair, are fast.
     """
     if len(swept.asked) < 2:
         evidence.unknown("one node: there is no link to test")
@@ -86,10 +86,10 @@ def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
     "sweep.scale", "One job over all healthy nodes passes", unless_failed=["sweep.ran"], faults=["sweep.scale"]
 )
 def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session, evidence: Evidence) -> None:
-    """One all_reduce over all nodes that passed alone and in pairs ends with right sums, at the profile's floor.
+    """One all_reduce over all nodes that passed alone and in pairs ends with correct sums, at the profile's floor.
 
-    If it fails although all pairs pass, the fault is one of scale (routing, SHARP, a bootstrap that times out), and of
-    no node.
+    If it fails although all pairs pass, the fault is one of scale (routing, SHARP, a bootstrap that times out), not of
+    a node.
     """
     if not seatrial.options.scale:
         evidence.skip("--no-scale: nodes that have passed were released before", waived=True)
@@ -112,7 +112,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
 def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, evidence: Evidence) -> None:
     """After the sweep the nodes that it tested are Ready and offer as many GPUs as before it (`job.nodes`).
 
-    A node whose tests were cut short is sweep.ran's to name: it is not proven, whatever became of it.
+    A node with interrupted tests is reported by sweep.ran: it is not proven in any case.
     """
     require_seen(evidence, cluster, "nodes")
     evidence.judge(swept.kept)
@@ -134,7 +134,7 @@ def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, 
     ],
 )
 def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) -> None:
-    """The training steps of `accept --training`, on the GPUs of each node alone: they end, and the loss falls.
+    """The training steps of `accept --training`, on the GPUs of each node alone: they end, and the loss decreases.
 
     Products of the same matrices have the same bits every time, and on every GPU of a kind in the whole fleet.
     """
@@ -151,9 +151,9 @@ def test_every_node_trains(swept: Swept, spec: TrialSpec, evidence: Evidence) ->
     faults=["training.slow-gpu", "training.slow-node", "training.low-tflops"],
 )
 def test_no_node_trains_slowly(swept: Swept, profile: Profile, evidence: Evidence) -> None:
-    """Each GPU's own compute time is that of the others of its kind in the fleet, and each node reaches the floor.
+    """Each GPU's own compute time equals its kind's in the fleet, and each node reaches the floor.
 
-    Nodes that pass every collective can be slow at work: one throttled GPU, a host that saves power.
+    Nodes that pass every collective can still train slowly: one throttled GPU, a host in power saving.
     """
     if on_cpus(sweep_training.members(swept)):
         evidence.skip("the ranks ran on CPUs: how long their steps take says nothing of GPUs")

@@ -1,4 +1,4 @@
-"""Layer 10, topology: kubelets can align what pods ask for, and GPUs have their NICs beside them."""
+"""Layer 10, topology: kubelets can align what pods request, and GPUs have their NICs next to them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def test_no_topology_policy_refuses_the_pods(
     kubelets: AskKubelets,
     evidence: Evidence,
 ) -> None:
-    """What a pod asks for can be aligned on every node's NUMA zones as the kubelet's policy there wants it.
+    """A pod's devices can be aligned on every node's NUMA zones under the kubelet's policy.
 
-    Six or eight GPUs on two NUMA nodes of four can never be admitted under single-numa-node. The scheduler does not
-    know: it binds the pod, the kubelet refuses it (TopologyAffinityError), and a Job's pods fail one after the other.
+    Six or eight GPUs on two NUMA nodes of four can never be admitted under single-numa-node. The scheduler ignores the
+    policy: it binds the pod, the kubelet rejects it (TopologyAffinityError), and a Job's pods fail one after the other.
     Where the profile names a policy or a scope, every kubelet must have it.
     """
     topologies, demand = listed("noderesourcetopologies"), profile.topology
@@ -57,7 +57,7 @@ def test_no_topology_policy_refuses_the_pods(
     elif topologies.hidden:
         evidence.skip(f"the policies are not seen: {topologies.hidden}")
     if not evidence.findings and not any(zones[name].policy for name in nodes if name in zones):
-        evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")
+        evidence.skip("the policies are not seen: no NodeResourceTopology object reports it one of these nodes'")
     shaped = [name for name in nodes if name in zones and (zones[name].offers or not evidence.findings)]
     evidence.put(policy_findings(shaped, zones, spec))
     if unseen := [name for name in nodes if name not in zones]:
@@ -77,10 +77,10 @@ def test_no_topology_policy_refuses_the_pods(
 def test_every_gpu_has_a_card_beside_it(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """From each GPU the way to its nearest NIC is no longer than the profile allows (PIX, PXB, PHB, ...).
+    """Each GPU's distance to its nearest NIC is within the profile's limit (PIX, PXB, PHB, ...).
 
-    GPUDirect RDMA is used up to PXB, and through the CPU it is slow. A NIC in the wrong slot, or a virtual function of
-    another NIC, costs the bandwidth of one rail, and with it everybody's.
+    GPUDirect RDMA is used up to PXB, and is slow through the CPU. A NIC in the wrong slot, or a virtual function of
+    another NIC, slows one rail, and with it the whole job.
     """
     if profile.topology.gpu_nic_max is None:
         evidence.skip("no profile names how far a GPU may be from its network card")
@@ -97,10 +97,10 @@ def test_every_gpu_has_a_card_beside_it(
     faults=["topology.differs"],
 )
 def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """GPU by GPU, the NUMA node and the ways to other GPUs and to the NICs are the same on all nodes.
+    """Each GPU has the same NUMA node and the same links to other GPUs and to the NICs on all nodes.
 
-    Fabrics are cabled by rail: the n-th NIC of every node leads to the same leaf switch. Where NICs have swapped
-    their places, NCCL pairs GPUs over different rails, and traffic crosses the spine without need.
+    Fabrics are cabled by rail: the n-th NIC of every node is connected to the same leaf switch. If NICs are swapped,
+    NCCL pairs GPUs over different rails, and traffic crosses the spine unnecessarily.
     """
     if not profile.fabric.verbs:
         evidence.skip("the profile names no fabric whose NICs a pod can see")
@@ -122,11 +122,11 @@ def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile:
 def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Access Control Services do not send the traffic between a GPU and its NIC up to the CPU and back.
 
-    Only privileged pods can read this register; elsewhere the check is skipped, and the command of the fault's entry
-    shows it on the node.
+    Only privileged pods can read this register; otherwise the check is skipped, and the fault's command shows it on the
+    node.
     """
     if not profile.topology.acs_off:
-        evidence.skip("no profile asks for ACS to be off (on virtual machines it has to be on)")
+        evidence.skip("no profile requires ACS to be off (virtual machines need it on)")
     findings = list(acs_findings(trial, spec))
     if not findings:
         evidence.skip("the PCI configuration can be read by privileged pods only: ACS is not seen")

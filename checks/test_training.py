@@ -1,4 +1,4 @@
-"""Layer 14 with `--training`: a few dozen training steps over all ranks, and what they show of GPUs and nodes."""
+"""Layer 14 with `--training`: a few dozen training steps over all ranks judge GPUs and nodes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_the_steps_complete(
 ) -> None:
     """A small transformer trains on all ranks at once, replicated (DDP) and sharded (FSDP2), and ends in time.
 
-    Perfect collectives leave open whether torch, its kernels, the GPUs' memory and their power hold while all of it
-    works at once. Weights and tokens are drawn from a seed; nothing is downloaded.
+    Collectives do not test torch, its kernels, the GPUs' memory and their power together. Weights and tokens are drawn
+    from a seed; nothing is downloaded.
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     evidence.judge(
@@ -71,8 +71,8 @@ def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidenc
 def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> None:
     """Every rank's loss is finite at every step, and lower at the end: the same batch is learned by heart.
 
-    So it is with all ranks, and in the steps that a rank makes alone, in which nobody else's numbers are.
-    Gradients that a GPU or the network spoils end here: as NaN on all ranks a step later, or as a loss that stays.
+    This holds for joint steps, and for a rank's steps alone, which use no other rank's data. Gradients corrupted by a
+    GPU or the network appear as NaN on all ranks a step later, or as a loss that does not decrease.
     """
     evidence.judge(rules.losses(training_ranks))
 
@@ -86,10 +86,10 @@ def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> Non
     faults=["training.slow-gpu", "training.slow-node"],
 )
 def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> None:
-    """The compute time of each rank's own steps, without any other rank, is that of the others.
+    """The compute time of each rank's own steps, without any other rank, equals that of its kind.
 
-    All ranks wait for the slowest at every step, so that in the job's step time all look alike: one GPU at a lower
-    clock takes its share of the whole cluster.
+    All ranks wait for the slowest at every step, so the job's step time is uniform: one GPU at a lower clock slows the
+    whole cluster.
     """
     evidence.judge(rules.slow_members(training_ranks))
 
@@ -106,7 +106,8 @@ def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> No
 def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profile, evidence: Evidence) -> None:
     """TFLOP/s of each GPU, in steps with all ranks, reach the profile's floor (training.tflops).
 
-    Where all GPUs are slow alike (a power cap, an image without the right kernels) no comparison between them shows it.
+    If all GPUs are uniformly slow (a power cap, an image without the right kernels), a comparison between them does not
+    show it.
     """
     pace = paced(training_ranks, evidence)
     if profile.training.tflops is None:
@@ -132,9 +133,9 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
 def test_communication_hides_behind_compute(training_ranks: list[Member], profile: Profile, evidence: Evidence) -> None:
     """A step with all ranks takes little longer than the slowest rank's own compute.
 
-    What it takes longer is held against the time that the same gradients take while nobody computes. More than that
-    means that compute and communication hinder each other: too few CPUs for NCCL's threads, a NIC that shares the
-    GPUs' PCIe lanes, waiting that no bandwidth test has.
+    The difference is compared with the time of the same gradients without compute. More than that means that compute
+    and communication interfere: too few CPUs for NCCL's threads, a NIC that shares the GPUs' PCIe lanes, or waits that
+    no bandwidth test has.
     """
     pace = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
@@ -152,10 +153,10 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
     faults=["training.step-waves"],
 )
 def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Evidence) -> None:
-    """Few steps take much longer than the median, and none in waves.
+    """Few steps take much longer than the median, and none periodically.
 
-    Waves are what a clock that rises and falls, a neighbour on the host or a link that is trained again look like; the
-    average hides them.
+    Periodic slow steps come from a varying clock, a noisy neighbour on the host or a retrained link; the average hides
+    them.
     """
     pace = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
@@ -176,9 +177,9 @@ def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Eviden
 def test_no_gpu_fails_while_it_trains(
     trial: TrialResult, spec: TrialSpec, training_ranks: list[Member], evidence: Evidence
 ) -> None:
-    """While the steps run, and after them, no GPU has new memory errors or Xids, and the hardware slows none down.
+    """While the steps run, and after them, no GPU has new memory errors or Xids, and none is throttled by the hardware.
 
-    At rest every GPU is cool. --soak 20m keeps them at work until heat, power and memory have shown themselves.
+    An idle GPU is cool. --soak 20m keeps them busy long enough to test heat, power and memory.
     """
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
@@ -195,7 +196,7 @@ def test_no_gpu_fails_while_it_trains(
 
 
 def amd(ranks: list[Member]) -> bool:
-    """Say whether torch was built for AMD's GPUs."""
+    """Return whether torch was built for AMD's GPUs."""
     return any(str(each.reported.get("library")).startswith("hip") for each in ranks)
 
 
@@ -203,5 +204,5 @@ def paced(ranks: list[Member], evidence: Evidence) -> Pace:
     """Return the job's pace; ends the check as unknown where no rank told of any step."""
     pace = training_pace.pace(ranks)
     if pace is None:
-        evidence.unknown("no rank told of its steps")
+        evidence.unknown("no rank reported its steps")
     return pace

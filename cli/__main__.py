@@ -27,34 +27,34 @@ FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with
 HELP = """\
 usage: seatrial COMMAND [options]
 
-Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on
-the fabric that was paid for, or what stops it, where, and what to do?
+Acceptance tests for GPU Kubernetes clusters: can this cluster train across nodes
+on its RDMA fabric? If not: the fault, its place, and the remedy.
 
-  seatrial preflight       judge what the API says; starts no pod
+  seatrial preflight       judge the cluster by its API; starts no pod
   seatrial accept          preflight, then a two-node trial job
   seatrial sweep           every free node, alone and in pairs; --plan: its cost
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
-  seatrial compare A B     two run records: did the upgrade make it worse?
-  seatrial mark DIR        tell nodes what a run found: condition, label, taint
+  seatrial compare A B     two run records: regressions after an upgrade
+  seatrial mark DIR        write results to nodes: condition, label, taint
   seatrial checks [ID]     the checks, or one of them in full
   seatrial faults [ID]     the faults, or one of them in full
   seatrial profile ...     lint, detect or capture a profile
-  seatrial rbac [...]      the least rights for a run; --tenant: one Role
-  seatrial cron            what a CronJob starts: idle GPUs, one at a time
-  seatrial lint FILE       a job's manifest, or job/NAME, before it runs
-  seatrial policy          an admission policy from what was proven
+  seatrial rbac [...]      least-privilege RBAC for a run; --tenant: one Role
+  seatrial cron            a scheduled run: idle GPUs, one run at a time
+  seatrial lint FILE       check a job's manifest, or job/NAME
+  seatrial policy          an admission policy from an accepted run
   seatrial serve DIR       metrics of the newest run, for Prometheus
-  seatrial job ...         run a job of yours; status, logs, cancel of any
-  seatrial cleanup         delete what earlier runs left behind
+  seatrial job ...         run your own job; status, logs, cancel of any
+  seatrial cleanup         delete leftovers of earlier runs
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
-  seatrial rehearse [...]  run the trial on scenarios: are their faults found?
+  seatrial rehearse [...]  run the trial on scenarios; check their faults
   seatrial completion SH   completion of commands and options for bash or zsh
 
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
             4 usage error · 5 nothing was selected
 
 seatrial COMMAND --help shows its options, with examples; seatrial --version
-shows which one this is. To begin with:
+shows the version. To start:
 
   seatrial accept --cluster sim:healthy --out report
 """
@@ -63,7 +63,7 @@ shows which one this is. To begin with:
 def suite() -> Path:
     """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
     here = Path(__file__).resolve().parent
-    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py beside seatrial/checks/
+    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py next to seatrial/checks/
         return here
     spec = find_spec("checks")  # a clone, or an editable install of one
     if spec is None or not spec.submodule_search_locations:
@@ -73,7 +73,7 @@ def suite() -> Path:
 
 
 def run_checks(arguments: Sequence[str]) -> int:
-    """Run pytest on the checks of this installation, whatever the working directory holds."""
+    """Run pytest on the checks of this installation, independent of the working directory."""
     _begin(arguments)
     import pytest  # noqa: PLC0415 -- --help does not wait for it
 
@@ -98,7 +98,7 @@ def run_checks(arguments: Sequence[str]) -> int:
     said = io.StringIO()
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
-        with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
+        with contextlib.redirect_stderr(said):  # pytest writes usage errors there, in several lines
             code = int(pytest.main([*fixed, *quiet, str(root / "checks"), *arguments]))
     finally:
         text = said.getvalue()
@@ -106,15 +106,12 @@ def run_checks(arguments: Sequence[str]) -> int:
             print("\x1b[K", end="", flush=True)
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
+        print("seatrial: nothing was selected; seatrial checks lists all checks", file=sys.stderr)
     return code
 
 
 def _begin(arguments: Sequence[str]) -> None:
-    """Tell a terminal at once what is done: the imports of a run take seconds where a machine is busy.
-
-    What comes next takes the line's place.
-    """
+    """Print a progress line at once: imports take seconds on a busy machine. The next output replaces it."""
     if not sys.stdout.isatty():
         return
     from checks.framework.streams import begins  # noqa: PLC0415 -- found only now
@@ -128,7 +125,7 @@ def _begin(arguments: Sequence[str]) -> None:
 
 
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
-    """Take -v and -q out of the arguments; return the rest and how much to tell (reports.plugin)."""
+    """Take -v and -q out of the arguments; return the rest and the verbosity (reports.plugin)."""
     rest, level = [], -1  # a line for each family of checks
     for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
@@ -140,7 +137,7 @@ def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _mistake(text: str) -> str:
-    """Reduce pytest's usage error to the one line that says what is wrong, with the nearest option that exists."""
+    """Reduce pytest's usage error to one line, with the nearest valid option."""
     from cli.usage import run_parser  # noqa: PLC0415 -- found only now
 
     lines = [line.strip().removeprefix("ERROR: ") for line in text.splitlines() if line.strip()]
@@ -191,7 +188,7 @@ def accept(arguments: Sequence[str]) -> int:
 
 
 def sweep(arguments: Sequence[str]) -> int:
-    """Test every node and pair of a fleet; --plan: print what that costs."""
+    """Test every node and pair of a fleet; --plan: print the cost."""
     if plans(arguments):
         from cli.sweep import main  # noqa: PLC0415
 
@@ -200,7 +197,7 @@ def sweep(arguments: Sequence[str]) -> int:
 
 
 def plans(arguments: Sequence[str]) -> bool:
-    """Say whether `seatrial sweep` is asked for its plan, or its help, only."""
+    """Return whether `seatrial sweep` is requested its plan, or its help, only."""
     return bool({"--plan", "-h", "--help"} & set(arguments))
 
 
@@ -270,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(command: str, arguments: Sequence[str]) -> int:
-    """Run a command, or say what there is."""
+    """Run a command, or list the commands."""
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0

@@ -1,4 +1,4 @@
-"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node beside nodes that are known to be good.
+"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node with known good nodes.
 
 Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
 does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,
@@ -30,7 +30,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def parser() -> Parser:
-    """The options of ``accept`` that decide who is paired; the rest is passed on."""
+    """The options of ``accept`` that decide the pairs; the rest is passed on."""
     made = Parser(prog="seatrial accept", add_help=False)
     made.add_argument("--partner", required=True)
     made.add_argument("--nodes", required=True)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.nodes == ALL:
         return refuse("accept", "--nodes all contradicts --partner: leave one of them out")
     if "--detach" in further:
-        return refuse("accept", "--partner waits for one trial after the other: leave --detach out")
+        return refuse("accept", "--partner runs two trials in sequence: omit --detach")
     try:
         with _reached(options) as (kube, profile):
             return _pair(options, kube, profile, further)
@@ -78,7 +78,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Which nodes are tried, in which order; ``why`` says what cannot be done."""
+    """The nodes to try, in order; ``why`` explains an impossible request."""
 
     control: tuple[str, ...] = ()  # good with good
     trial: tuple[str, ...] = ()
@@ -91,10 +91,12 @@ def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
     if not new:
         return Pairing(why="no idle node matches --nodes: there is nothing to try")
     if len(good) < need - 1:
-        return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} must stand beside the upgraded one")
+        return Pairing(
+            why=f"{len(good)} idle nodes match --partner; {need - 1} are needed as partners of the upgraded one"
+        )
     trial = (new[0], *good[: need - 1])
     if len(good) < need:
-        why = "they cannot be tried among themselves, and a failure would not tell whose it is"
+        why = "they cannot be tested with each other, and a failure could not be attributed"
         return Pairing(trial=trial, why=f"{len(good)} idle nodes match --partner: {why}")
     return Pairing(control=tuple(good[:need]), trial=trial)
 
@@ -105,7 +107,7 @@ class Able:
 
     idle: list[str]
     hosts: dict[str, str]  # node -> its label kubernetes.io/hostname
-    broken: list[str]  # not Ready, or fewer GPUs than a pod asks for: the trial says so; not busy, cordoned or tainted
+    broken: list[str]  # not Ready, or fewer GPUs than a pod requests: the trial says so; not busy, cordoned or tainted
 
 
 def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:

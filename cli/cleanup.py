@@ -1,4 +1,4 @@
-"""``seatrial cleanup``: deletes what earlier runs left under this tool's label, and nothing else."""
+"""``seatrial cleanup``: deletes leftovers of earlier runs with this tool's label, and no other objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
 
-DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
+DESCRIPTION = "Delete the leftovers of earlier runs in one namespace: only objects with this tool's label."
 
 EXAMPLES = ("seatrial cleanup --namespace team-a", "seatrial cleanup -n team-a --run k3v9x2m7pq --all")
 
@@ -20,18 +20,14 @@ def parser() -> Parser:
     """The options of ``seatrial cleanup``."""
     made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES)
     made.add_cluster_options()
-    made.add_argument("--run", metavar="ID", help="only what this run created")
-    made.add_argument(
-        "--all",
-        action="store_true",
-        help="also what belongs to runs that are going on, maybe somebody's at this moment",
-    )
-    made.add_argument("--dry-run", action="store_true", help="name what would be deleted, delete nothing")
+    made.add_argument("--run", metavar="ID", help="only objects of this run")
+    made.add_argument("--all", action="store_true", help="also objects of runs in progress, possibly of other users")
+    made.add_argument("--dry-run", action="store_true", help="list the objects without deleting them")
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
+    """Clean up one namespace; 0 if nothing is left, 1 if an object could not be deleted, 10 if it could not be read."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
@@ -58,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in swept.kept:
         print(f"kept {name} (--all deletes it too, --run ID only that run's)")
     for name in swept.users:
-        print(f"kept job {name}, which is nobody's trial: seatrial job cancel {name} deletes it")
+        print(f"kept job {name}, which is not a trial: seatrial job cancel {name} deletes it")
     for name in swept.left:
         print(f"could not delete {name}", file=sys.stderr)
     if not swept.deleted and not (swept.left or swept.kept or swept.users):
@@ -73,7 +69,7 @@ def _tell(text: str) -> None:
 
 
 def _namespace_exists(kube: Kube) -> bool:
-    """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
+    """Return whether the namespace exists; True if the account may not read namespaces."""
     from jobs.cluster.client.errors import Forbidden, NotFound  # noqa: PLC0415
     from jobs.cluster.client.kube import path  # noqa: PLC0415
 

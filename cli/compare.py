@@ -12,11 +12,11 @@ from reports.record import read_json
 from reports.schema import Record, RecordError
 
 DESCRIPTION = """\
-Compare run records (report.json) from before and after a change: what got worse, better, appeared, vanished, and what
-is installed otherwise. Each side is a record, a directory that --out wrote, or a directory of several of those: repeats
+Compare run records (report.json) from before and after a change: regressions, improvements, new and resolved faults,
+and changed components. Each side is a record, a directory that --out wrote, or a directory of several of those: repeats
 of the same run make the comparison of bandwidth sharper."""
 EXAMPLES = ("seatrial compare before after", "seatrial compare --nodes all --format markdown before after/report.json")
-EPILOG = "Exit codes: 0 nothing is worse, 1 something is, 4 usage error or damaged record, 10 nobody can tell."
+EPILOG = "Exit codes: 0 no regression, 1 a regression, 4 usage error or damaged record, 10 undetermined."
 MOST_RECORDS = 1000
 
 
@@ -25,7 +25,7 @@ def parser() -> Parser:
     made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES)
     made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
     made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
-    made.add_argument("--nodes", choices=("all",), help="all: nobody can tell unless both sides tried every node")
+    made.add_argument("--nodes", choices=("all",), help="all: undetermined (10) unless both sides tried every node")
     made.add_argument("--format", choices=("text", "markdown", "html", "json"), default="text")
     return made
 

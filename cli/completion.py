@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print it; 0, or 4 where the library that writes it is not installed."""
     options = parser().parse_args(list(arguments))
     if find_spec("shtab") is None:
-        return refuse("completion", "pip install 'seatrial[completion]' brings what it needs")
+        return refuse("completion", "run pip install 'seatrial[completion]'")
     import shtab  # noqa: PLC0415 -- an extra
 
     print(shtab.complete(everything(), shell=options.shell))
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def everything() -> Parser:
-    """Return one parser of all commands, whose options know their values; nobody parses with it."""
+    """Return one parser of all commands with the values of their options; for completion only."""
     import shtab  # noqa: PLC0415 -- an extra
 
     from checks.profiles.loader import profile_names  # noqa: PLC0415
@@ -63,6 +63,6 @@ def everything() -> Parser:
             argument.choices = known[0] if known else argument.choices
             if set(str(argument.metavar).split("|")) & FILES and not argument.choices:
                 argument.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
-        title = (whole.description or command).split(".")[0]  # shtab leaves out what has no help
+        title = (whole.description or command).split(".")[0]  # shtab leaves out options without help
         commands.add_parser(command, parents=[whole], add_help=False, conflict_handler="resolve", help=title)
     return made

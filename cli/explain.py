@@ -52,10 +52,10 @@ def parser() -> Parser:
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
     )
     made.add_argument("--format", choices=tuple(forms.RENDERERS), default="text")
-    made.add_argument("--full", action="store_true", help="tell every job in full, however many there are")
+    made.add_argument("--full", action="store_true", help="print every job in full")
     made.add_argument("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
+    made.add_argument("--profile", metavar="NAME|FILE", help="the platform's requirements and floors")
     made.add_argument(
         "--gpu", metavar="[[HOSTSx]GPUSx]MODEL", default="", help="the GPUs, where no line names them: 8xH100, 2x8xH100"
     )
@@ -68,7 +68,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
-    """Print what the logs say; the exit code is that of the worst job. `of_jobs`: names are those of jobs."""
+    """Print the diagnosis of the logs; the exit code is that of the worst job. `of_jobs`: the names are jobs."""
     options = parser().parse_args(list(arguments))
     if of_jobs:
         options.logs = [name if "/" in name else f"job/{name}" for name in options.logs]
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
 
 
 def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDocument]:
-    """Return what the logs say, job by job. Raises what main names."""
+    """Return the diagnosis of the logs, job by job. Raises the errors that main handles."""
     trials = TrialLogs()
     known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     expect = _expected(profile) if profile is not None else NOTHING
@@ -132,7 +132,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         _judge_bandwidth(jobs, known, profile)
     for job in jobs if unread else ():
         more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        text = f"not read: {plain(unread[0], 300)}{more}; unpack what is packed, or name the logs"
+        text = f"not read: {plain(unread[0], 300)}{more}; unpack compressed files, or name the logs"
         nccl.withhold(job, "not-judged", text)
         job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:
@@ -155,14 +155,14 @@ def _profile(name: str) -> Profile:
 
 
 def _expected(profile: Profile) -> Expected:
-    """Return what a profile expects of a job's log."""
+    """Return a profile's requirements on a job's log."""
     from checks.rules.collectives import expectation  # noqa: PLC0415 -- most logs are read without a profile
 
     return expectation(profile)
 
 
 def _judge_bandwidth(jobs: list[JobDocument], known: Said, profile: Profile | None) -> None:
-    """Compare a benchmark's numbers with the profile's and with published ones; a go they do not bear is none."""
+    """Compare a benchmark's numbers with the profile's and with published ones; make an unsupported go inconclusive."""
     if profile is not None:
         from checks.rules.reference import judge_by  # noqa: PLC0415 -- most logs are read without a profile
 
@@ -176,7 +176,7 @@ def _judge_bandwidth(jobs: list[JobDocument], known: Said, profile: Profile | No
 
 
 def _failure_class(job: JobDocument) -> str | None:
-    """Whose the failure is: what its cluster did to it comes before what its log says; an eviction is nobody's."""
+    """Attribute the failure: events of the cluster outrank the log; an eviction has no class."""
     kinds = {moment["kind"] for moment in job.get("around", ()) if moment["role"] == "likely"}
     if kinds:
         return None if "eviction" in kinds else INFRASTRUCTURE
@@ -193,7 +193,7 @@ def _tell_github(jobs: list[JobDocument]) -> None:
 
 @dataclass(slots=True)
 class _Workload:
-    """The workload of the cluster that the user named, if one: its logs, and what it shows beside them."""
+    """The workload that the user named, if any: its logs and its objects."""
 
     options: argparse.Namespace
     evidence: HangEvidence
@@ -222,11 +222,11 @@ class _Workload:
         return self.kube.namespace if self.kube is not None else ""
 
     def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Return a stream's chunks; what it says of a hang, and RAS's answers in it, are added at its end."""
+        """Return a stream's chunks; its evidence of a hang, and RAS's answers in it, are added at its end."""
         return nccl.watched(self.evidence, name, chunks, answers=True)
 
     def look(self) -> None:
-        """Add what the one workload's pods show; evidence of a hang is of one job."""
+        """Add the evidence of the one workload's pods; evidence of a hang belongs to one job."""
         from cli.running_job import look  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None
@@ -237,7 +237,7 @@ class _Workload:
         look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)
 
     def tell_around(self, job: JobDocument) -> None:
-        """Add what happened around the one workload to what is said of it first."""
+        """Add the events around the one workload to its first document."""
         from cli.running_job import look_around  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None
@@ -248,7 +248,7 @@ class _Workload:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
 
     def tell_manifest(self, job: JobDocument) -> None:
-        """Add what the workload's pod template lacks, where its log is none of a job that is well."""
+        """Add missing parts of the workload's pod template, unless its log is of a healthy job."""
         from cli.lint import lacking  # noqa: PLC0415 -- most logs are files
 
         assert self.kube is not None
@@ -267,7 +267,7 @@ class _Workload:
 
 
 def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
-    """Open what the user named, in the order of the command line; logs of the cluster come through the API."""
+    """Open the user's inputs in the order of the command line; logs of the cluster come through the API."""
     for name in names:
         if not name:
             raise nccl.NcclLogError("an empty name was given: name a file, a folder, '-', job/NAME or pod/NAME")
@@ -285,5 +285,5 @@ def _sources(names: list[str], workload: _Workload) -> Iterator[Any]:
 
 
 def _tell(text: str) -> None:
-    """Report on standard error what does not change the verdict."""
+    """Report facts on standard error that do not change the verdict."""
     print(f"seatrial explain: {text}", file=sys.stderr, flush=True)

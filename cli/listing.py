@@ -27,7 +27,7 @@ FOUND = 1  # the file has mistakes; one that pytest uses for failed tests, as fo
 
 
 class _Collector:
-    """A pytest plugin that keeps what was collected, and what of it was selected, in the order of the run."""
+    """A pytest plugin that records the collected and the selected items, in the order of the run."""
 
     def __init__(self) -> None:
         self.every: list[pytest.Item] = []
@@ -79,7 +79,7 @@ def declared_checks(options: Sequence[str] = ()) -> dict[str, Declaration]:
 
 
 def all_checks(files: Sequence[str] = ()) -> dict[str, Declaration]:
-    """Return the checks of all commands, and of a user's files; a sweep's are no part of any other run, and come last.
+    """Return the checks of all commands, and of a user's files; a sweep's belong to no other run, and come last.
 
     Raises RuntimeError where pytest collects none.
     """
@@ -152,12 +152,12 @@ def _texts(fault: Fault) -> Iterator[str]:
 
 
 def _synonyms() -> dict[str, list[str]]:
-    """Return what else people call faults: a word in lower case, and the ids that it stands for."""
+    """Return synonyms of faults: a word in lower case, and its fault ids."""
     return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))
 
 
 def _lint(place: Path) -> int:
-    """Say what is wrong with a user's file of faults, a line for each; nothing wrong is exit code 0."""
+    """List the errors of a user's file of faults, one a line; 0 without errors."""
     from jobs.faults.own import use  # noqa: PLC0415 -- the lists do not need it
 
     try:
@@ -182,9 +182,7 @@ def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Name
         )
         parser.add_argument("--format", choices=FORMATS, default="text", help="of what a run shows of them")
     if kind == "fault":
-        parser.add_argument(
-            "--lint", metavar="FILE|DIR", help="say what is wrong with faults of your own, and nothing else"
-        )
+        parser.add_argument("--lint", metavar="FILE|DIR", help="check a file of your own faults, and exit")
     return parser.parse_args(list(arguments))
 
 
@@ -214,7 +212,7 @@ def _print_entries(
 
 
 def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the entries that hold a word that begins so, by their ids first, then those that it stands for."""
+    """Return the entries that hold a word that begins so, by their ids first, then those that it represents."""
     if re.search(r"\w", word) is None:
         return []
     begins = re.compile(rf"(?<![a-z0-9]){re.escape(word.casefold())}")
@@ -225,7 +223,7 @@ def _about(word: str, about: Mapping[str, str], synonyms: Mapping[str, Sequence[
 
 
 def _alike(word: str, other: str) -> bool:
-    """Say whether one word is the other, its plural, or at least four letters of its beginning."""
+    """Return whether the words are equal, plural of each other, or one begins the other by four letters or more."""
     return word in (other, other + "s") or (len(word) >= SHORTEST and other.startswith(word))
 
 
@@ -233,7 +231,7 @@ SHORTEST = 4
 
 
 def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
-    """Say that nothing is called so; of an id whose family is right the nearest: letters alone suggest nothing."""
+    """Report an unknown name; for an id of a known family suggest the nearest: letters alone suggest nothing."""
     family, _, rest = word.casefold().partition(".")
     near = _nearest(rest, [name.partition(".")[2] for name in known if name.partition(".")[0] == family])
     nearest = " or ".join(f"{family}.{name}" for name in near)
@@ -280,7 +278,7 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
         if entry.get(key):
             parts += [f"  {key}", _wrapped(entry[key], 4)]
     told = [each for each in fault.variants if each.cause and each.remedy]
-    parts += ["  causes that a message tells"] if told else []
+    parts += ["  causes with their own message"] if told else []
     for each in told:
         parts.append(_wrapped(f"- {_unnamed(each.cause or '')}", 4))
         parts += [_wrapped(f"{key}: {_unnamed(getattr(each, key))}", 6) for key in ("confirm", "remedy")]

@@ -1,4 +1,4 @@
-"""``seatrial mark``: tells the nodes what a record shows of them: a condition, a label, a taint that a pass removes.
+"""``seatrial mark``: writes a record's results to the nodes: a condition, a label, a taint that a pass removes.
 
 Others wait for these: a node-readiness-controller rule for the condition, a workload's selector for the label, a
 pipeline for the taint. Only what a whole, recent run of this cluster has tried is marked, and only a pass opens a node.
@@ -40,7 +40,7 @@ def parser() -> Parser:
     made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
     made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
-    made.add_argument("--untaint", metavar="KEY", help="take this taint from nodes that passed, and from no other")
+    made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
     )
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     if not (options.node_condition or options.label_nodes or options.untaint):
         return refuse("mark", "say how: --node-condition, --label-nodes or --untaint KEY")
     if options.forget and options.untaint:
-        return refuse("mark", "--untaint is what a pass does; --forget is none")
+        return refuse("mark", "--untaint needs a pass; --forget is not one")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
 
     try:
@@ -85,11 +85,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 OUTCOMES = {False: "passed", True: "failed", None: "not known"}
-GONE = " (it joined or came back after the run had ended, or is not there)"
+GONE = " (it joined or came back after the run had ended, or does not exist)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
-    """Say why a record must mark nothing; '' where it may. What is forgotten may be old, and of a partial run."""
+    """Explain why a record must mark nothing; '' if it may. With --forget it may be old, and of a partial run."""
     cluster = record.get("cluster") or {}
     ca = str(cluster.get("ca") or "")
     same = ca == kube.authority if ca and kube.authority else cluster.get("server") == kube.server
@@ -101,7 +101,7 @@ def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget
 
 
 def _untimely(record: Record, earlier: Record | None) -> str:
-    """Say why a record is no word about its nodes now."""
+    """Explain why a record does not describe its nodes now."""
     if record.get("scope") != "full":
         return "the run was a partial one"
     if record["verdict"] == Verdict.GO != run_of(record).verdict:
@@ -119,7 +119,7 @@ def _untimely(record: Record, earlier: Record | None) -> str:
 
 
 def _cut(record: Record) -> str:
-    """Say which checks of a full run a record lacks: what it does not say may be what speaks against the node."""
+    """Name the checks of a full run that a record lacks: a missing one may have failed the node."""
     there = {check["id"] for check in record["checks"]}
     cut = [name for name in declared_checks(["--sweep"] if record["sweep"] else []) if name not in there]
     few = ", ".join(cut[:3])
@@ -131,14 +131,15 @@ def _began(record: Record) -> datetime.datetime:
 
 
 def _ended(record: Record) -> datetime.datetime:
-    """Raises ValueError, TypeError or OverflowError for times that are none."""
+    """Raises ValueError, TypeError or OverflowError for invalid times."""
     return _began(record) + datetime.timedelta(seconds=record.get("seconds") or 0.0)
 
 
 def was_tried(node: Unstructured, record: Record) -> bool:
-    """Whether a node can be the machine that the run tried, as it was then.
+    """Return whether a node can be the unchanged machine of the run.
 
-    One of its name that joined after the run is another; one whose Ready has turned since was lost, or has booted.
+    A node that joined later under its name is a different one; a node whose Ready has changed since was lost, or has
+    rebooted.
     """
     ready = next((c for c in as_list(as_map(node.get("status")).get("conditions")) if c.get("type") == "Ready"), {})
     since = (as_map(node.get("metadata")).get("creationTimestamp"), ready.get("lastTransitionTime"))
@@ -149,7 +150,7 @@ def was_tried(node: Unstructured, record: Record) -> bool:
 
 
 def judged(record: Record) -> dict[str, bool | None]:
-    """Return of each node that was tried whether it is bad: False passed, True failed, None not known.
+    """Return for each tried node whether it is bad: False passed, True failed, None not known.
 
     A node passes where the whole run did, or where a sweep has proven it and what failed is of other nodes or links; it
     failed where a finding of a failed check is about it. A partner of a bad node has not passed, nor have
@@ -167,13 +168,13 @@ def judged(record: Record) -> dict[str, bool | None]:
 
 
 def _is_open(record: Record, node: str) -> bool:
-    """Whether a check could not decide about a node: what a sweep's pairs prove is not all that was asked."""
+    """Return whether a check could not decide about a node: a sweep's pairs do not prove every check."""
     undecided = [(f["subject"], f["subject"]) for c in record["checks"] for f in c["findings"] if f["ok"] is None]
     return bool(faults_naming(node, undecided))
 
 
 def _of_elements(record: Record, coverage: Coverage) -> bool:
-    """Whether all that failed is said of single nodes, or by the sweep of single links: it leaves the others proven."""
+    """Return whether all failures are of single nodes, or of a sweep's single links: the rest stays proven."""
     nodes = (*coverage.tried, *coverage.untried)
     for check in record["checks"]:
         bad = [finding for finding in check["findings"] if finding["ok"] is False]

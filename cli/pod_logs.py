@@ -1,6 +1,6 @@
-"""The logs that job/NAME means: every container's of every pod, and of those that died before.
+"""The logs of job/NAME: every container's of every pod, including terminated ones.
 
-A container that was restarted keeps the log of its last life: that is where a crash is told. Containers that say
+A restarted container keeps the log before the restart: it reports a crash. Containers that say
 nothing of NCCL (proxies, syncers) are read like the others and left out of the answer, unless none says anything.
 """
 
@@ -34,7 +34,7 @@ def cluster_name(text: str) -> tuple[str, str] | None:
 
 
 def hint(text: str) -> str:
-    """Say what to write instead of a name that is no file, where it looks like a workload's."""
+    """Suggest the correct form of a name that is not a file but looks like a workload."""
     kind, slash, name = text.partition("/")
     if not slash or "/" in name or "." in kind:
         return ""
@@ -95,7 +95,7 @@ def _shown(pod: Unstructured, container: str, *, previous: bool) -> str:
 
 
 def telling(jobs: Iterable[JobDocument], *, or_all: bool) -> list[JobDocument]:
-    """Return the jobs whose logs say anything of NCCL; where none does, all of them or none."""
+    """Return the jobs whose logs mention NCCL; if none does, all of them or none."""
     documents = list(jobs)
     with_nccl = [job for job in documents if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
     return with_nccl or (documents if or_all else [])

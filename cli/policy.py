@@ -20,7 +20,7 @@ from reports.schema import RecordError
 
 DESCRIPTION = """\
 Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): in one namespace, a pod that takes all
-GPUs of a node must also ask for what the trial's pods needed to train across nodes (NIC, network annotation,
+GPUs of a node must also request the trial pods' resources for training across nodes (NIC, network annotation,
 IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... | kubectl apply -f -"""
 EXAMPLES = (
     "seatrial policy --profile h100-ib --warn | kubectl apply -f -",
@@ -28,7 +28,7 @@ EXAMPLES = (
 )
 
 SWITCH_ON = """\
-# Not enforced, only advised: what training pods should set so that the next hang explains itself (docs/hang.md):
+# Not enforced, only advised: settings of training pods that make the next hang diagnosable (docs/hang.md):
 #   NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, TORCH_FR_BUFFER_SIZE=2000,
 #   TORCH_NCCL_DUMP_ON_TIMEOUT=1, TORCH_NCCL_ENABLE_TIMING=1, TORCH_FR_DUMP_TEMP_FILE on a volume that outlives the
 #   pod; leave NCCL_RAS_ENABLE unset; in the program, init_process_group(timeout=...) and new_group(timeout=...) of 10
@@ -40,12 +40,9 @@ def parser() -> Parser:
     """The options of ``seatrial policy``."""
     made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES)
     source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument("--profile", metavar="NAME|FILE", help="what training needs here")
+    source.add_argument("--profile", metavar="NAME|FILE", help="requirements of training here")
     source.add_argument(
-        "--record",
-        metavar="DIR|report.json",
-        type=Path,
-        help="an accepted run: what its pods asked for, with the proof that it works",
+        "--record", metavar="DIR|report.json", type=Path, help="an accepted run: the proven requests of its pods"
     )
     made.add_argument(
         "--namespace",
@@ -68,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     except (ProfileError, RecordError, SpecError) as error:
         return refuse("policy", error)
     if not made:
-        why = "ask for nothing beside GPUs" if spec.gpu_resource else "claim their GPUs; a pod does not say how many"
+        why = "request nothing but GPUs" if spec.gpu_resource else "claim their GPUs; a pod does not show how many"
         return refuse("policy", f"the pods of {whose} {why}")
     print(SWITCH_ON + yaml.safe_dump_all(made, sort_keys=False, width=118), end="")
     return 0
@@ -79,14 +76,14 @@ def _accepted(options: argparse.Namespace) -> tuple[str, TrialSpec]:
     record = read_json(options.record)
     run, trial, namespace = record["run_id"], record["trial"], options.namespace or record["cluster"].get("namespace")
     if record["verdict"] != "go" or record["scope"] != "full":
-        raise RecordError(f"run {run} was not accepted in full: it proves nothing to hold others to")
+        raise RecordError(f"run {run} was not accepted in full: it proves nothing that a policy could require")
     if "pod" in trial:
         spec = spec_of_record(trial["pod"], image=trial.get("image", ""), namespace=_named(namespace))
         return f"run {run}", spec
-    # Records of earlier versions name the profile only; another of that name asks for something else.
+    # Records of earlier versions name the profile only; another of that name requests something else.
     profile = str(record["profile"])
     if profile not in profile_names() or load_profile(profile).digest != record["profile_digest"]:
-        raise RecordError(f"the record of run {run} does not say what its pods asked for: name the profile, --profile")
+        raise RecordError(f"the record of run {run} does not contain its pods' requests: name the profile, --profile")
     return _profiled(profile, namespace)
 
 

@@ -38,7 +38,7 @@ def parser() -> Parser:
     made = Parser(
         prog="seatrial profile",
         description="Look at a profile, or propose one.",
-        epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 nobody could look.",
+        epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 the cluster could not be read.",
         examples=(
             "seatrial profile detect > my.yaml",
             "seatrial profile lint my.yaml",
@@ -48,13 +48,13 @@ def parser() -> Parser:
     kinds = made.add_subparsers(dest="action", required=True, metavar="lint|detect|capture")
     lint = kinds.add_parser("lint", help="is it sound, possible, and would it notice anything?")
     lint.add_argument("profiles", nargs="*", metavar="NAME|FILE", help="default: all shipped ones")
-    detect = kinds.add_parser("detect", help="propose a profile from what the cluster says", examples=DETECT)
+    detect = kinds.add_parser("detect", help="propose a profile from the cluster", examples=DETECT)
     detect.add_argument("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig or sim[:SCENARIO]")
     detect.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     detect.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
     detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to look at")
     capture = kinds.add_parser("capture", help="turn an accepted run into a baseline", examples=CAPTURE)
-    capture.add_argument("record", metavar="DIR|report.json", type=Path, help="what --out of an accepted run wrote")
+    capture.add_argument("record", metavar="DIR|report.json", type=Path, help="the --out folder of an accepted run")
     capture.add_argument(
         "--slack", metavar="PERCENT", type=float, default=10.0, help="how much worse later runs may be (default: 10)"
     )
@@ -88,7 +88,7 @@ def lint(options: argparse.Namespace) -> int:
 
 
 def _told(problem: Problem) -> str:
-    """Say where a problem is, as far as that is known, and what it is."""
+    """Describe a problem and, if known, its place."""
     file = f"{problem.file}: " if problem.file else ""
     line = f"line {problem.line}: " if problem.line else ""
     return f"{file}{line}{problem.text}"
@@ -123,8 +123,8 @@ def detect(options: argparse.Namespace) -> int:
         return refuse("profile detect", why, INCONCLUSIVE)
     for what, why in [("secondary networks", unseen), *((kind, each.hidden) for kind, each in listed.items())]:
         if why:
-            proposal.open.append(f"{what} were not seen: {why}")
-    head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
+            proposal.open.append(f"{what} could not be read: {why}")
+    head = f"Proposed from what {kube.server} says. Compare every line with the order."
     print(_written(proposal, head), end="")
     return 0
 
@@ -143,7 +143,7 @@ def _networks(kube: Kube) -> tuple[list[str], str]:
 
 
 def capture(options: argparse.Namespace) -> int:
-    """Print the baseline that an accepted run stands for."""
+    """Print the baseline that an accepted run represents."""
     if not 0 <= options.slack < 100:
         raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
     record = read_json(options.record)
@@ -161,7 +161,7 @@ def capture(options: argparse.Namespace) -> int:
 
 
 def _written(proposal: Proposal, head: str) -> str:
-    """Write a proposal as YAML; what each part was taken from stands above it."""
+    """Write a proposal as YAML, with a comment naming each part's source."""
     lines = [f"# {head}", *(f"# - {text}" for text in proposal.open)]
     for key, value in proposal.document.items():
         if key in proposal.because:

@@ -1,4 +1,4 @@
-"""``seatrial rbac``: the rights that this selection of checks needs, and none besides, as YAML.
+"""``seatrial rbac``: exactly the permissions that this selection of checks needs, as YAML.
 
 One table (NEEDS in checks/rules/rights.py) drives this, the questions that a run asks first, and what a tenant skips.
 """
@@ -43,24 +43,24 @@ def parser() -> Parser:
     said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
     made = Parser(prog="seatrial rbac", description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
-    scope.add_argument("--cluster", action="store_true", help="with what only a ClusterRole can grant (default)")
+    scope.add_argument("--cluster", action="store_true", help="with cluster-wide permissions (default)")
     scope.add_argument("--tenant", action="store_true", help="one Role in one namespace, for runs with --tenant")
     made.add_argument("-k", metavar="EXPR", default="", help="choose checks as a run would")
     made.add_argument("-m", metavar="EXPR", default="", help="preflight or acceptance")
-    made.add_argument("--check", metavar="ID", action="append", default=[], help="this check and what it requires")
+    made.add_argument("--check", metavar="ID", action="append", default=[], help="this check and its prerequisites")
     made.add_argument("--namespace", metavar="NAME", default="default")
     made.add_argument("--name", metavar="NAME", default="seatrial", help="of the service account and its roles")
     made.add_argument("--profile", metavar="NAME|FILE")
     made.add_argument("--launcher", metavar="KIND", default="", help="indexed, mpijob, pytorchjob, trainjob")
     made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
-    made.add_argument("--cron", action="store_true", help="with what scheduled runs (seatrial cron) need besides")
+    made.add_argument("--cron", action="store_true", help="with the permissions of scheduled runs (seatrial cron)")
     made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument(
-        "--hang", action="store_true", help="with what explain job/NAME can use on a hung job (pods/exec)"
+        "--hang", action="store_true", help="with the permissions of explain job/NAME on a hung job (pods/exec)"
     )
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
-    made.add_argument("--training", action="store_true", help="with what --training asks besides (drains)")
+    made.add_argument("--training", action="store_true", help="with the permissions of --training (drains)")
     return made
 
 
@@ -99,7 +99,7 @@ def selected(options: argparse.Namespace) -> list[Declaration]:
 def least(
     checks: Iterable[Declaration], spec: TrialSpec, profile: Profile, *, tenant: bool, check_secrets: bool = False
 ) -> tuple[Right, ...]:
-    """Return the rights that these checks need, each once; of a tenant's run those of what it does not skip."""
+    """Return the permissions that these checks need, each once; for a tenant's run without those of skipped checks."""
     run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
     run = [check for check in run if not (check.of_gpus and profile.gpu.none)]
     needs = {need for check in run for need in check.needs} - unused(spec, profile)
@@ -117,7 +117,7 @@ def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[Unst
         rules = list(grouped(r for r in rights if r.scope == scope))
         if not rules:
             continue
-        own = name if place else f"{name}:{namespace}"  # cluster-wide, another namespace's account has one of its own
+        own = name if place else f"{name}:{namespace}"  # cluster-scoped; another namespace's account has its own
         yield {**_object(f"{RBAC}/v1", kind, own, place), "rules": rules}
         yield {
             **_object(f"{RBAC}/v1", f"{kind}Binding", own, place),

@@ -1,8 +1,8 @@
-"""What a running job shows beside its logs: pods and nodes, what happened around it, NCCL RAS, Flight Recorder dumps.
+"""Evidence of a running job beyond its logs: pods and nodes, cluster events, NCCL RAS, Flight Recorder dumps.
 
 Events of its pods and nodes, the nodes' conditions and words in its logs tell what happened in its time. One exec into
 one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said with the right
-that is missing, and the rest goes on.
+that is missing, and the rest continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_PODS, MOST_NODES = 256, 64
 
 
 def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -> list[Around]:
-    """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
+    """Return the events during the job, in order; empty if nothing failed."""
     where = {name_of(pod): node_of(pod) for pod in pods[:MOST_PODS]}
     moments: list[Moment] = []
     for pod in pods[:MOST_PODS]:
@@ -68,7 +68,7 @@ def look_around(kube: Kube, pods: Sequence[Unstructured], not_seen: list[str]) -
 
 
 def _refused(kube: Kube, verb: str, resource: str) -> str:
-    """Say that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
+    """Report that a right on the whole cluster is missing, without a request beyond it; '' where it is there."""
     try:
         kube.require(verb, resource, namespace="")
     except ClusterError as error:
@@ -101,7 +101,7 @@ SAMPLES, PAUSE_S = 3, 5.0
 _EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python
 MOST_DUMP_BYTES = 256 << 20
 _DUMP_SETTINGS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
-# What the image has: Python speaks the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
+# What the image has: Python reports the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
 _SHELL = """
 for python in python3 /opt/conda/bin/python3 /usr/bin/python3; do
   command -v "$python" >/dev/null 2>&1 && exec "$python" -IB -c 'import sys; exec(sys.stdin.buffer.read(%d))'
@@ -116,7 +116,7 @@ exit 127
 
 
 def look(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, execs: bool, dumps: str = "") -> None:
-    """Add what the pods of one job show to the evidence; what is missing goes into ``evidence.not_seen``."""
+    """Add the evidence of one job's pods; missing parts go into ``evidence.not_seen``."""
     running = [pod for pod in pods if _running(pod)]
     evidence.pods += _pods(kube, pods, evidence, more=bool(running))
     if not running:
@@ -158,7 +158,7 @@ def tail(kube: Kube, pod: str, container: str, lines: int = 400, *, timestamps: 
 
 # -- pods and nodes ----------------------------------------------------------------------------------------------------
 def _pods(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
-    """Yield the job's pods; with ``more`` their events and nodes are asked for."""
+    """Yield the job's pods; with ``more`` their events and nodes are requested."""
     events = _events(kube, evidence) if more else []
     nodes = _nodes(kube, pods, evidence) if more else {}
     for pod in pods:
@@ -201,7 +201,7 @@ def _nodes(kube: Kube, pods: Sequence[Unstructured], evidence: Evidence) -> dict
 
 
 def _node_trouble(node: Unstructured | None) -> str:
-    """Say which conditions of a node are not as they should be: Ready is not True, or any other one is."""
+    """Name a node's bad conditions: Ready is not True, or any other one is."""
     if node is None:
         return ""
     said = []
@@ -218,7 +218,7 @@ def _node_trouble(node: Unstructured | None) -> str:
 
 
 def _ended(status: Unstructured) -> str:
-    """Say what a container's state or its last end tells, where nothing else is wrong with the pod."""
+    """Describe a container's state or last termination, if the pod has no other problem."""
     for entry in as_list(status.get("containerStatuses")):
         for state, when in ((as_map(entry.get("state")), ""), (as_map(entry.get("lastState")), "before its restart ")):
             end = as_map(state.get("terminated"))
@@ -248,7 +248,7 @@ def _running(pod: Unstructured) -> bool:
 
 
 def _container(pod: Unstructured) -> str:
-    """Return the running container that holds the job: the one that asks for GPUs, else the first."""
+    """Return the running container that holds the job: the one that requests GPUs, else the first."""
     running = {
         str(entry.get("name"))
         for entry in as_list(as_map(pod.get("status")).get("containerStatuses"))
@@ -278,7 +278,7 @@ def _dumps_set(pod: Unstructured) -> bool:
 
 
 def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
-    """Return the command, and what it reads from its standard input: the client, and how to call it."""
+    """Return the command and its standard input: the client and its call."""
     source = Path(ras_client.__file__)
     call = f"\nmain({samples!r}, {PAUSE_S!r}, {dumps!r}, {MOST_DUMP_BYTES!r})\n"
     text = source.read_bytes() + call.encode()
@@ -286,7 +286,7 @@ def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
 
 
 def _ask(kube: Kube, pod: Unstructured, evidence: Evidence, *, samples: int, dumps: str) -> bool:
-    """Run the client in a pod and take what it prints; say whether it found dumps. Raises Forbidden and the like."""
+    """Run the client in a pod and add its output; return whether it found dumps. Raises Forbidden and the like."""
     command, text = _script(samples, dumps)
     done = execute(
         kube, name_of(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S, most_bytes=2 * MOST_DUMP_BYTES
@@ -339,12 +339,12 @@ def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
         why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
             done.message or "it ended without a status"
         ]
-        evidence.not_seen.append(f"pod {pod}: the RAS client did not come to its end: {safe(why[0], 200)}")
+        evidence.not_seen.append(f"pod {pod}: the RAS client did not end: {safe(why[0], 200)}")
     return any_taken
 
 
 def _right(kube: Kube, error: ClusterError) -> str:
-    """Say which right is missing and how an administrator grants it; any other error in its own words."""
+    """Name the missing permission and the command that grants it; other errors are quoted."""
     if not isinstance(error, Forbidden):
         return safe(error, 300)
     subject, where = _subject(kube), str(error).split(": 403", maxsplit=1)[0]
@@ -353,7 +353,7 @@ def _right(kube: Kube, error: ClusterError) -> str:
     what, verbs = ("events", "list") if "/events" in where else ("pods/exec", "get,create")
     space = f"-n {kube.namespace}"
     return (
-        f"no right to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; an administrator grants it by: kubectl"
+        f"no permission to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; grant it by: kubectl"
         f" create role seatrial-hang {space} --verb={verbs} --resource={what} && kubectl create rolebinding"
         f" seatrial-hang {space} --role=seatrial-hang {subject} (seatrial rbac --hang prints all that explain can use)"
     )

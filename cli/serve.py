@@ -1,4 +1,4 @@
-"""``seatrial serve``: answers /metrics from what the newest run left in a folder.
+"""``seatrial serve``: answers /metrics from the newest run in a folder.
 
 Scheduled runs leave metrics of their own there, and in a ConfigMap: they know which nodes are bad and what counts only
 when it fails again. Those are served as they are; of other runs the newest record.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 DESCRIPTION = """\
-Serve the metrics of the newest run below DIR, read anew at every scrape: what a scheduled run left (DIR/metrics.prom,
+Serve the metrics of the newest run below DIR, read at every scrape: those of a scheduled run (DIR/metrics.prom,
 or the ConfigMap seatrial-results mounted there), else the newest record (DIR/report.json, DIR/*/report.json). A folder
-with neither, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
+with neither, or with a damaged one, answers only with seatrial_record_readable 0."""
 EXAMPLES = ("seatrial serve /results", "seatrial serve --listen 0.0.0.0 --port 9464 report")
 PORT = 9464
 
@@ -59,7 +59,7 @@ class Newest:
         yield from metrics
 
     def _read(self) -> Iterable[Metric]:
-        """Return the metrics of the newest run. Raises RecordError where what it left is damaged."""
+        """Return the metrics of the newest run. Raises RecordError if they are damaged."""
         from reports.metrics import registry  # noqa: PLC0415
 
         records = list(self._records())
@@ -77,7 +77,7 @@ class Newest:
         return registry(read_json(newest.place), last_success=last_success).collect()
 
     def _records(self) -> Iterator[KnownRecord]:
-        """Yield what is known of each record; one that did not change is not read again at every scrape."""
+        """Yield each record; an unchanged one is not read again at every scrape."""
         known: dict[tuple[Path, float, int], KnownRecord] = {}
         for place in (self.folder / "report.json", *sorted(self.folder.glob("*/report.json"))):
             try:
@@ -93,7 +93,7 @@ class Newest:
 
 
 def _left_by_a_scheduled_run(folder: Path) -> tuple[KnownRecord, list[Metric]] | None:
-    """Return what is known of the run, and its metrics; None where there are none. Raises RecordError."""
+    """Return the run and its metrics; None if there are none. Raises RecordError."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
     place = folder / "metrics.prom"

@@ -1,4 +1,4 @@
-"""What to do next: three commands, by what is found here (a kubeconfig, an earlier report, or nothing)."""
+"""Suggests three next commands, depending on the place (a kubeconfig, an earlier report, or neither)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPORT = "report"
 
 
 def _reported() -> bool:
-    """Say whether there is the record of a run on a real cluster; that of a demo is nothing to go on from."""
+    """Return whether there is the record of a run on a real cluster; that of a demo is nothing to continue from."""
     try:
         record = json.loads((Path(REPORT) / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -26,15 +26,15 @@ def main() -> int:
     if _reported():
         here = f"There is a report in {REPORT}/. Next:"
         rows = [
-            ("seatrial accept --profile my.yaml --out new", "the same again, beside it"),
-            (f"seatrial compare {REPORT} new", "what became better or worse"),
-            ("seatrial cleanup", "delete what runs left behind"),
+            ("seatrial accept --profile my.yaml --out new", "the same again, next to it"),
+            (f"seatrial compare {REPORT} new", "regressions and improvements"),
+            ("seatrial cleanup", "delete leftovers of runs"),
         ]
     elif kubeconfig:
         here = "There is a kubeconfig. Next:"
         rows = [
             ("seatrial preflight", "reads the API only, seconds"),
-            ("seatrial profile detect > my.yaml", "what this cluster should offer: read it"),
+            ("seatrial profile detect > my.yaml", "a proposed profile of this cluster: review it"),
             ("seatrial accept --profile my.yaml --out report", "plus a two-node trial job, minutes"),
         ]
     else:
@@ -48,5 +48,5 @@ def main() -> int:
     print(f"seatrial: sea trials for GPU Kubernetes clusters. {here}\n")
     for command, what in rows:
         print(f"  {command:<{width}}  {what}")
-    print("\nseatrial help shows all commands; what it looks like: seatrial accept --cluster sim:healthy")
+    print("\nseatrial help shows all commands; for an example: seatrial accept --cluster sim:healthy")
     return 0

@@ -14,10 +14,10 @@ from jobs.pod.sweep.plan import next_round
 
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
-fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
+fault. Takes the options of `seatrial accept`. With --plan: print the cost, and start nothing."""
 EPILOG = """\
-Without --plan also --resume DIR, which goes on with that run, --take-in, with which pods wait for busy nodes that may
-become free meanwhile, and the options of seatrial accept but --checkpoint and --gang."""
+Without --plan also --resume DIR, which continues that run, --take-in, which lets pods wait for busy nodes that may
+become free, and the options of seatrial accept except --checkpoint and --gang."""
 EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",
@@ -134,7 +134,7 @@ def _slots(rounds: Sequence[Done]) -> int:
 
 
 def _cost(fleet: Fleet, plan: Plan, gpus: int, train_s: int) -> str:
-    """Say what a plan costs. All GPUs of a node are held until it is released: nobody else has them meanwhile."""
+    """Describe the cost of a plan. All GPUs of a node are held until it is released."""
     size, ends = len(fleet.nodes), ROUND_S * plan.scale
     spent_s = START_S + train_s + ROUND_S * len(plan.rounds) + ends
     pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size

@@ -23,11 +23,11 @@ _START = re.compile(rb'"stage": ?"start"')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
 _LONGEST = 64 * 1024
 _MOST_RANKS = 4096
-_OF_A_SWEEP = "These are the pods of a sweep, whose tests are judged together: its report holds the verdict."
+_OF_A_SWEEP = "These are pods of a sweep; its tests are judged together: its report holds the verdict."
 
 
 class Pod(NamedTuple):
-    """Whose evidence a line is. `attempt`: the rendezvous address, which each has of its own; empty: not shown."""
+    """The origin of an evidence line. `attempt`: its rendezvous address, unique for each attempt; empty: not shown."""
 
     run: str
     attempt: str
@@ -36,7 +36,7 @@ class Pod(NamedTuple):
 
 @dataclass(slots=True)
 class TrialLogs:
-    """Takes trial logs out of a stream of sources, and concludes from what their probes reported."""
+    """Takes trial logs out of a stream of sources, and concludes from their probes' reports."""
 
     readers: dict[Pod, EvidenceReader] = field(default_factory=dict)
     """What reads a pod's evidence, in the order of the logs."""
@@ -46,7 +46,7 @@ class TrialLogs:
     """Log, run and rank -> the attempt whose lines are being read."""
 
     def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Yield the sources that are no trial's logs; the others are read here."""
+        """Yield the sources that are not a trial's logs; these are read here."""
         for name, chunks in sources:
             rest = iter(chunks)
             head = b""
@@ -102,7 +102,7 @@ class TrialLogs:
     def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages.
 
-        What each node runs on its own is a job of each.
+        Each node's run alone is a separate job.
         """
         from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are no trial's
 
@@ -149,9 +149,9 @@ def _concluded(
     expect: Expected,
     collective: str | None = None,
 ) -> list[JobDocument]:
-    """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why.
+    """Conclude from the pods' parts; without any, from an empty log and the probe's reason.
 
-    ``collective`` is what the stage ran, for a table that does not name it.
+    ``collective`` is the stage's collective, for a table that does not name it.
     """
     whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])
     documents = nccl.conclude(whole, expect, one_job=True)

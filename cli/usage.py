@@ -1,4 +1,4 @@
-"""Refuses what was typed wrong: one line, with the exit code that pytest uses for it."""
+"""Reports usage errors: one line, with pytest's exit code for them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class _Screen(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here.
 
-    No option may be abbreviated: a new one must not change what an old command line means. ``examples``, whole command
-    lines, end its help.
+    No option may be abbreviated: a new one must not change what an existing command line means. ``examples``, whole
+    command lines, end its help.
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def refuse(command: str, why: object, code: int = USAGE) -> int:
-    """Say in one line on standard error why a command does not go on, and return its exit code."""
+    """Say in one line on standard error why a command does not continue, and return its exit code."""
     print(f"seatrial {command}: {why}", file=sys.stderr)
     return code
 
@@ -84,7 +84,7 @@ def connect(options: argparse.Namespace) -> Kube:
 
 
 def own_program() -> tuple[list[str], dict[str, str]]:
-    """Return the start of a command line that runs this program in a process of its own, and its environment."""
+    """Return the start of a command line that runs this program in its own process, and its environment."""
     root = Path(__file__).resolve().parent.parent
     wheel = (root / "__main__.py").is_file()
     paths = [str(root.parent if wheel else root), os.environ.get("PYTHONPATH")]
@@ -94,7 +94,7 @@ def own_program() -> tuple[list[str], dict[str, str]]:
 
 RUNS = {
     "preflight": (
-        "Judge what the API server says of the cluster; starts no pod, takes seconds.",
+        "Judge the cluster by its API; starts no pod, takes seconds.",
         (
             "seatrial preflight --profile h100-ib",
             "seatrial preflight --tenant --namespace team-a -v",
@@ -102,7 +102,7 @@ RUNS = {
         ),
     ),
     "accept": (
-        "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes what it created.",
+        "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes its objects.",
         (
             "seatrial accept --cluster sim:healthy --out report",
             "seatrial accept --profile h100-ib --out report",

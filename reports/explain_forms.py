@@ -1,6 +1,6 @@
 """The judgement of an NCCL log in its forms: text for a terminal, Markdown, JSON; and the few lines on many jobs.
 
-Text fits 80 columns; colour is used only when asked for. Markdown is for an issue, a chat or a step's summary: nothing
+Text fits 80 columns; colour is used only when requested. Markdown is for an issue, a chat or a step's summary: nothing
 of the log is markup. explain_page.py has the HTML.
 """
 
@@ -153,7 +153,7 @@ def _below(below: Below) -> str:
 
 
 FEW = 3
-"""Jobs that are told in full; of more, a line or two for each kind, unless asked for."""
+"""Jobs that are reported in full; of more, a line or two for each kind, unless requested."""
 MAX_KINDS = 9
 MAX_NAMES = 200
 MAX_ANNOTATIONS = 10

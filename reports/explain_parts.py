@@ -44,7 +44,7 @@ class Part:
 
     title: str = ""
     severity: str = ""  # of a fault: fatal, degraded, info
-    fault: str = ""  # its id, and why it came to be
+    fault: str = ""  # its id, and the reason of its creation
     lead: str = ""  # the first sentence
     quoted: Sequence[EvidenceLine] = ()
     items: Sequence[Item] = ()
@@ -89,11 +89,11 @@ def what_happened(job: Job) -> Iterator[Part]:
     if job["nccl_lines"] or "standing" not in job:
         yield Part(lead=" · ".join(_facts(job)))
     if job.get("around"):
-        yield Part(title="What happened around it (UTC)", items=list(_around(job)))
+        yield Part(title="Events around it (UTC)", items=list(_around(job)))
     if job.get("manifest"):
-        yield Part(title="What the pod template lacks", items=list(_lacking(job)))
+        yield Part(title="Missing in the pod template", items=list(_lacking(job)))
     if job.get("places"):
-        yield Part(title="Ranks that the others wait for", items=list(_places(job)))
+        yield Part(title="Ranks that block the job", items=list(_places(job)))
 
 
 def what_is_wrong(job: Job) -> Iterator[Part]:
@@ -114,7 +114,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
 
 
 def _asks_for_more(job: Job) -> bool:
-    """Say whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
+    """Return whether a log shows too little, so that another run is all that helps; a hang may still be looked at."""
     too_little = job["verdict"] == "inconclusive" and not job["causes"] and "late_ranks" not in job
     return too_little and bool(job["advice"])
 
@@ -306,16 +306,16 @@ def _notes(table: Table) -> Iterator[str]:
 
 
 def _references(table: Table) -> Iterator[str]:
-    """Yield how the numbers compare with the wires and, where a profile was named, with what the platform gives."""
+    """Yield how the numbers compare with the links and, where a profile was named, with what the platform gives."""
     wire = table.get("wire")
     if wire and wire["node_gbps"] is not None:
         rail = f", {wire['rail_gbit_s']:g} Gb/s a rail" if wire["rail_gbit_s"] else ""
-        share = f", {wire['of_wire']:.0%} of the wires" if wire["of_wire"] else ""
-        yield f"Under Ring that is what each host sends: {wire['node_gbps']:g} GB/s{rail}{share}."
+        share = f", {wire['of_wire']:.0%} of the link rate" if wire["of_wire"] else ""
+        yield f"Under Ring each host sends {wire['node_gbps']:g} GB/s{rail}{share}."
     elif wire and wire["above_wire"]:
-        yield "That is more than the wires of a host carry: on two hosts NVLink limits this algorithm."
+        yield "That exceeds the link rate of a host: on two hosts NVLink limits this algorithm."
     if wire and wire["gpu_gbit_s"] and wire["node_gbps"] is None:
-        yield f"At the peak each GPU's share of the wires carried at least {wire['gpu_gbit_s']:g} Gb/s."
+        yield f"At the peak each GPU's share of the links carried at least {wire['gpu_gbit_s']:g} Gb/s."
     if nearest := table.get("nearest"):
         yield f"{plain(nearest['sentence'], 800)}."
     for row in table.get("reference") or []:

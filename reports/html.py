@@ -1,4 +1,4 @@
-"""The page of a run: one file, which asks for nothing from elsewhere and can be read without its script.
+"""The page of a run: one file, which requests nothing from elsewhere and can be read without its script.
 
 pytest-html brings the option; what it writes is replaced, since it shows neither a verdict nor a check's own outcome.
 """
@@ -38,7 +38,7 @@ LONGEST_TEXT = 20_000
 
 
 class Section(NamedTuple):
-    """A part of the page: its anchor, heading and content; ``entry`` stands in the table of contents."""
+    """A part of the page: its anchor, heading and content; ``entry`` is in the table of contents."""
 
     id: str
     title: str
@@ -126,7 +126,7 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     if run.results or others:
         yield Section("checks", "All checks", _checks(run, others), "All checks")
     folded = [
-        ("What NCCL's logs say", _sentences(record["collectives"], run.trial.get("hosts", {})), ()),
+        ("NCCL's logs", _sentences(record["collectives"], run.trial.get("hosts", {})), ()),
         ("Bill of materials", (installed := bill(run.bom)), _differing(installed)),
         ("The run", _facts(run), ()),
     ]
@@ -142,7 +142,7 @@ def _listed(anchor: str, title: str, texts: Sequence[str]) -> Section:
 
 
 def _proven(summary: Summary) -> Markup:
-    """Bandwidths beside their floors, then what else was proven, in words."""
+    """Bandwidths next to their floors, then what else was proven, in words."""
     measured = [_margin(each) for each in summary.measured]
     return render("proven.html", measured=measured, rows=summary.in_words)
 
@@ -261,6 +261,6 @@ def _checks(run: Run, others: Sequence[UserTest]) -> Markup:
 
 
 def _first_findings(found: Sequence[Finding]) -> str:
-    """What a check that passed has seen, in a line: the whole stands in its details."""
+    """What a check that passed has seen, in a line: the whole is in its details."""
     said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in found[:2]]
     return "; ".join(said) + (f" … and {len(found) - 2} more" if len(found) > 2 else "")

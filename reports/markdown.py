@@ -1,6 +1,6 @@
 """The report as GitHub-flavoured Markdown: for a ticket, an issue, or the summary of a workflow's step.
 
-What a cluster says can neither make a link nor call anybody by name: names are code spans, sentences are escaped.
+Text from a cluster can neither make a link nor mention a user: names are code spans, sentences are escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST = 60_000
 
 
 def markdown(record: Record) -> str:
-    """Return the report of a record: verdict, culprit, what was proven, findings with remedies, what is installed."""
+    """Return the report of a record: verdict, culprit, proven properties, findings with remedies, components."""
     summary = summarize(record)
     cluster = record["cluster"]
     facts = {
@@ -59,7 +59,7 @@ def markdown(record: Record) -> str:
 
 
 def workflow_commands(record: Record) -> Iterable[str]:
-    """Yield GitHub's workflow commands: an error for each check that failed, a warning for each that could not tell."""
+    """Yield GitHub's workflow commands: an error for each check that failed, a warning for each inconclusive one."""
     for check in record["checks"]:
         kind = {Outcome.FAILED: "error", Outcome.ERROR: "warning"}.get(check["outcome"])
         if kind:
@@ -71,7 +71,7 @@ def workflow_commands(record: Record) -> Iterable[str]:
 
 
 def _proven(summary: Summary) -> Iterable[str]:
-    """Yield the bandwidths beside their floors, then what else was proven, in words."""
+    """Yield the bandwidths with their floors, then further proven properties, as text."""
     if summary.measured:
         rows = [
             (
@@ -88,7 +88,7 @@ def _proven(summary: Summary) -> Iterable[str]:
 
 
 def _training(record: Record) -> Iterable[str]:
-    """Yield what training steps and checkpoints measured, as the page has it."""
+    """Yield the measurements of training steps and checkpoints, as on the page."""
     if (steps := record["training"]) and (lines := list(figures(steps))):
         yield "## Training steps"
         yield table(("measured", "what"), [(escaped(number), escaped(what)) for number, what in lines])
@@ -162,7 +162,7 @@ def escaped(value: object) -> str:
 
 
 def unlinked(text: str) -> str:
-    """Return a text in which GitHub sees nobody's name and no host of the web."""
+    """Return a text without mentions and links for GitHub."""
     return re.sub(r"(?i)\bwww\.", "www\u200b.", text.replace("@", "@\u200b"))
 
 

@@ -15,7 +15,7 @@ ROWS, FINDINGS = 200, 20
 NAMES = 2000
 """Names of nodes that share a row; the record has all of them."""
 FEW = 16
-"""Nodes up to which each has a row of its own, whatever was found."""
+"""Nodes up to which each has its own row, whatever was found."""
 CLASSES = {False: "f", None: "u", True: "p"}  # of page.css: failed, not clear, passed
 WORST_LAST = "npuf"  # a check that failed outweighs all
 _WORD = re.compile(r"[^\s(),:;]+")
@@ -28,12 +28,12 @@ class Found(NamedTuple):
     total: int
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return self.total > 0
 
 
 class Row(NamedTuple):
-    """A node: its state in each family, and what was found there."""
+    """A node: its state in each family, and its findings."""
 
     name: str
     states: tuple[str, ...]
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Nodes without findings of their own that are in the same state in every family."""
+    """Nodes without separate findings and with equal states in every family."""
 
     names: Sequence[str]
     states: tuple[str, ...]
@@ -55,9 +55,9 @@ def nodes_named(run: Run) -> list[str]:
 
 
 def matrix(run: Run) -> str:
-    """Return the table and what its rows open; '' where no node is known.
+    """Return the table and its expanded rows; '' if no node is known.
 
-    Those with findings come first, the worst on top; of a large fleet the others share rows.
+    Nodes with findings come first, the worst on top; in a large fleet the rest share rows.
     """
     nodes = nodes_named(run)
     covered = run.coverage
@@ -102,7 +102,7 @@ def _found(of_node: dict[str, list[_Entry]], node: str) -> Found:
 def _cells(
     results: Sequence[CheckResult], nodes: frozenset[str], tried: frozenset[str]
 ) -> tuple[dict[tuple[str, str], str], dict[str, list[_Entry]], list[_Entry]]:
-    """Return the worst state of each node in each family, what was found at each node, and of all of them together."""
+    """Return the worst state of each node in each family, each node's findings, and those of all nodes together."""
     cells: dict[tuple[str, str], str] = {}
     of_node: dict[str, list[_Entry]] = {}
     together: list[_Entry] = []

@@ -73,7 +73,7 @@ def registry(
 
 
 class _Metrics:
-    """A registry that counts what its bound on series leaves out."""
+    """A registry that counts series beyond its bound."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -92,11 +92,13 @@ class _Metrics:
 
 def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
     about = made.gauge(
-        "seatrial_run_info", "What was judged, as labels; always 1.", ("profile", "scope", "namespace", "simulated")
+        "seatrial_run_info", "Subject of the run, as labels; always 1.", ("profile", "scope", "namespace", "simulated")
     )
     namespace = record["cluster"].get("namespace", "")
     about.labels(record["profile"] or "", record["scope"], namespace, str(record["simulated"]).lower()).set(1)
-    verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the others.", ("verdict",))
+    verdict = made.gauge(
+        "seatrial_run_verdict", "1 for the verdict of the run, 0 for the other verdicts.", ("verdict",)
+    )
     made.fill(verdict, {(name,): float(record["verdict"] == name) for name in Verdict})
     made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record["seconds"])
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
@@ -108,7 +110,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
 
 
 def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -> None:
-    """The nodes that nothing tested longest are told first: they are what the bound on series must not leave out."""
+    """The nodes not tested for longest come first: the bound on series must not drop them."""
     tested = made.gauge(
         "seatrial_node_tested_timestamp_seconds",
         "When a trial last ran on a node, or when the node was first seen, since 1970.",
@@ -118,7 +120,7 @@ def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -
     worst = sorted(history.items(), key=lambda item: -item[1][2])
     trials = made.gauge("seatrial_node_trials", "Trials of a node in the last eight weeks.", ("node",))
     made.fill(trials, {(name,): float(count) for name, (_, count, _) in worst})
-    failed = made.gauge("seatrial_node_failed_trials", "Those of them that blamed the node.", ("node",))
+    failed = made.gauge("seatrial_node_failed_trials", "Those of them that failed the node.", ("node",))
     made.fill(failed, {(name,): float(count) for name, (_, _, count) in worst})
 
 
@@ -179,7 +181,7 @@ def _of_trial(made: _Metrics, record: Record) -> None:
 
 
 def _of_training(made: _Metrics, record: Record) -> None:
-    """What training steps measured; nothing at all of a run without them."""
+    """Metrics of training steps; none for a run without them."""
     steps = record["training"]
     if not steps or "tflops" not in steps:
         return
@@ -199,12 +201,12 @@ def _of_training(made: _Metrics, record: Record) -> None:
 
 
 def _of_sweep(made: _Metrics, record: Record) -> None:
-    """What a sweep found; nothing at all of a run that was none, so that an alert on its absence can be written."""
+    """Metrics of a sweep; none for other runs, so that an alert on their absence is possible."""
     sweep = record["sweep"]
     if not sweep:
         return
     nodes = [node["state"] for node in elements(sweep)["nodes"]]
-    states = made.gauge("seatrial_sweep_nodes", "Nodes of the last sweep, by what it showed of them.", ("state",))
+    states = made.gauge("seatrial_sweep_nodes", "Nodes of the last sweep, by result.", ("state",))
     made.fill(states, {(state,): float(nodes.count(state)) for state in SWEEP_STATES})
     rounds = sweep.get("rounds", [])
     made.gauge("seatrial_sweep_rounds", "Rounds of the last sweep.").set(len(rounds))
@@ -240,7 +242,7 @@ class PushError(Exception):
 
 
 def push(url: str, record: Record, **known: Any) -> None:
-    """Push a record's metrics; ``known`` is what a scheduled run remembers, see metrics.exposition.
+    """Push a record's metrics; ``known``: the history of scheduled runs, see metrics.exposition.
 
     Raises PushError.
     """
@@ -253,4 +255,4 @@ def push(url: str, record: Record, **known: Any) -> None:
     except URLError as error:
         raise PushError(f"the Pushgateway was not reached: {error.reason}") from error
     except (OSError, ValueError, HTTPException) as error:
-        raise PushError(f"this is no address, or nothing there speaks HTTP ({type(error).__name__})") from error
+        raise PushError(f"this is not an address, or no HTTP server answers ({type(error).__name__})") from error

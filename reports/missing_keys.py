@@ -16,14 +16,14 @@ _check = cache(checker)
 
 
 def filled(hint: type, document: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return a document with every key of a TypedDict, and in one line what does not fit it; empty where all does."""
+    """Return a document with every key of a TypedDict, and its first mismatch in one line; '' if there is none."""
     made = _filler(hint)(document)
     return made, _check(hint)(made)
 
 
 @cache
 def _filler(hint: Any) -> _Filler:
-    """Return what puts a type's empty value where one is null or missing; a value of another type stays as it is.
+    """Return a function that replaces null and missing values by the type's empty value; other values stay.
 
     Made once for each type: a record holds thousands of values of a few dozen types.
     """

@@ -1,4 +1,4 @@
-"""What a report prints of others' words and numbers: names, messages and lines of logs come from anywhere; sizes."""
+"""Formats foreign texts and numbers in reports: names, messages and lines of logs are untrusted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plain(text: object, longest: int | None = None) -> str:
 
 
 def with_unit(text: str, unit: str) -> str:
-    """Return a value with its unit, which follows the number and not what explains it: ``125 GB/s (median of 3)``."""
+    """Return a value with its unit, which follows the number, not the explanation: ``125 GB/s (median of 3)``."""
     if not unit or not text:
         return text
     number = re.match(r"[\d.]+(?= \()", text)

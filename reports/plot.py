@@ -1,4 +1,4 @@
-"""Bandwidth over message size as inline SVG: no script, no library, a picture beside the table.
+"""Bandwidth over message size as inline SVG: no script, no library, a picture next to the table.
 
 Curves of one scale share a panel, so that the small ones are no flat lines; a panel is as wide as a telephone.
 """
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
 LINE = 30
 """Pixels between the labels at the ends of two curves."""
 SCALE = 0.5
-"""A curve whose highest point is below this share of a panel's has a panel of its own."""
+"""A curve whose highest point is below this share of a panel's has its own panel."""
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
 BEFORE = ", before"
@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 class Curve(NamedTuple):
-    """What a collective reached, as (bytes, GB/s), its floors, and how it is drawn."""
+    """The curve of a collective as (bytes, GB/s), its floors, and its style."""
 
     name: str
     points: Sequence[Point]
@@ -119,7 +119,7 @@ def _points(tables: Sequence[RecordedTable]) -> list[Point]:
 
 
 def _panel(curves: Sequence[Curve], sizes: Sequence[float]) -> Mapping[str, object]:
-    """Return what the template draws of one panel; all panels have the same sizes below."""
+    """Return the template's values of one panel; all panels share the sizes below."""
     every = [*sizes, *(size for curve in curves for size, _ in curve.floors)]
     low, high = math.log2(min(every)), math.log2(max(every))
     top = round_up(max(curve.highest for curve in curves))

@@ -67,7 +67,7 @@ class Renderers:
             self._redirect(folder)
 
     def _redirect(self, folder: Path) -> None:
-        """Have JUnit and pytest-html write elsewhere: what ends as a usage error must not leave a folder behind."""
+        """Redirect JUnit and pytest-html: a usage error must not leave a folder behind."""
         scratch = tempfile.TemporaryDirectory(prefix="seatrial-report-")
         self.config.add_cleanup(scratch.cleanup)
         self._scratch = Path(scratch.name)
@@ -102,7 +102,7 @@ class Renderers:
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
-                if self.folder is not None:  # what was written before the clean-up must not say go beside it
+                if self.folder is not None:  # what was written before the clean-up must not say go next to it
                     with contextlib.suppress(OSError):
                         (self.folder / "report.json").unlink(missing_ok=True)
                 self.folder = None  # there is nothing to point at
@@ -143,7 +143,7 @@ class Renderers:
                 self._terminal.write_line(command)
 
     def _push(self, run: Run) -> None:
-        """Push the metrics where that is asked for; a gateway that is down changes no verdict."""
+        """Push the metrics where that is requested; a gateway that is down changes no verdict."""
         url = self.config.getoption("--push", None)
         if not url:
             return
@@ -178,10 +178,10 @@ class Renderers:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
-        """Say once what is on trial."""
+        """Print the subject of the trial once."""
         if self.run is not None and not self._header_shown and self._terminal is not None:
             self._header_shown = True
-            self._terminal.showfspath = False  # the names of our files tell nobody anything
+            self._terminal.showfspath = False  # the names of our files are meaningless to users
             if self.verbosity > QUIET:
                 terminal.header(self._terminal, self.run)
 
@@ -195,7 +195,7 @@ class Renderers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Write the line of each finished check, or of each finished family and of what did not pass."""
+        """Write the line of each finished check, or of each finished family and its failed checks."""
         result: CheckResult | None = getattr(report, "seatrial", None)
         if result is None and (report.when == "call" or not report.passed):
             self._others.append(html.UserTest(report.nodeid, report.outcome, report.longreprtext[-html.LONGEST_TEXT :]))
@@ -212,7 +212,7 @@ class Renderers:
             self._write_family(self._layers.pop(0))
 
     def _write_family(self, name: str) -> None:
-        """Write the line of a family, and of what did not pass in it that was not written before."""
+        """Write the line of a family, and of its failed checks that were not yet written."""
         results = self._families.get(name, [])
         if results:
             terminal.family(self._terminal, name, results)
@@ -221,12 +221,12 @@ class Renderers:
                 terminal.line(self._terminal, result, why=False)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep what could not even be read: without pytest's tracebacks nothing else would say why."""
+        """Keep collection errors: pytest's tracebacks are off."""
         if report.failed:
             self._not_collected.append(report)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print what was found and what to do, then the verdict."""
+        """Print findings and remedies, then the verdict."""
         if self.config.option.tbstyle == "no":
             for report in self._not_collected:
                 terminal.not_collected(terminalreporter, report)
@@ -241,10 +241,10 @@ class Renderers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_metadata(self, metadata: dict[str, Any]) -> None:
-        """Keep the machine's environment out of what is printed and handed around."""
+        """Keep the machine's environment out of printed and shared reports."""
         metadata.clear()
 
 
 def _family(check_id: str) -> str:
-    """Return the first part of a check's id: what the check is about."""
+    """Return the first part of a check's id: its family."""
     return check_id.partition(".")[0]

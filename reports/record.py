@@ -1,4 +1,4 @@
-"""The run record: what was observed, and the one place that turns it into a verdict.
+"""The run record: all observations, and the one place that derives the verdict.
 
 Rule: nothing observed is never a pass. Every renderer reads this record and none of them judges again.
 """
@@ -43,7 +43,7 @@ def worst(verdicts: Iterable[str]) -> Verdict:
 
 
 NOT_JUDGED = "not judged: blocked by "
-"""How the finding begins that stands for a node or pair on which a check did not judge."""
+"""How the finding begins that represents a node or pair on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     doc: str = ""
     waived: bool = False  # skipped because the user or the profile said so
-    proven_by: tuple[str, ...] = ()  # skipped where it could not be seen: the checks whose passing shows the same
+    proven_by: tuple[str, ...] = ()  # if skipped for a tenant: the checks that prove the same
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -85,12 +85,12 @@ class CheckResult:
 
 
 def is_withheld(ok: bool | None, observed: str) -> bool:
-    """Tell whether a finding stands for what was not judged, because of what did not pass there before."""
+    """Return whether a finding represents a subject that was not judged because of an earlier failure."""
     return ok is None and observed.startswith(NOT_JUDGED)
 
 
 def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
-    """Say how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
+    """Return how many findings (ok, observed) a report leaves out: '193 more, 295 not judged'; '' where it has all."""
     kinds = Counter(
         "as expected" if ok else "not judged" if is_withheld(ok, observed) else "more" for ok, observed in findings
     )
@@ -99,7 +99,7 @@ def counted(findings: Iterable[tuple[bool | None, str]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of the pool a run tried; what it says of the other nodes is what the API says, and no more."""
+    """The tried part of the pool; the remaining nodes are judged by the API only."""
 
     tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
     pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
@@ -113,7 +113,7 @@ class Coverage:
 
     @property
     def whole(self) -> bool:
-        """Whether every node of the pool was tried; of a pool that is not seen nobody can say so."""
+        """Return whether every node of the pool was tried; False for an unknown pool."""
         return bool(self.pool) and not self.untried
 
     def __str__(self) -> str:
@@ -145,19 +145,19 @@ def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
 
 
 def goes_on(trial: RecordedTrial) -> str:
-    """Say that a detached trial goes on, and how it is judged; '' of any other."""
+    """Describe a continuing detached trial and how to judge it; '' for any other."""
     if not trial.get("attach"):
         return ""
     kept = datetime.timedelta(seconds=trial.get("kept_s", 0))
     return (
-        f"{trial.get('job', 'the trial')} goes on in the cluster and is not judged yet: {trial['attach']} "
+        f"{trial.get('job', 'the trial')} continues in the cluster and is not judged yet: {trial['attach']} "
         f"(until {kept} after its end: deadlines.ttl_s)"
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One execution: every result in order, and what it ran against."""
+    """One execution: every result in order, and its target."""
 
     run_id: str = ""
     started: str = ""
@@ -173,21 +173,23 @@ class Run:
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
-    intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # of what each node ran on its own, by node
-    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was held against
-    tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
-    cpu_only: bool = False  # a trial on CPUs: it says nothing of GPUs and their fabric
+    intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # each node's run alone, by node
+    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was compared with
+    tenant: bool = False  # judged with the permissions of one namespace, as a tenant
+    cpu_only: bool = False  # a trial on CPUs: it does not describe GPUs and their fabric
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
-    bom: dict[str, object] = field(default_factory=dict)  # what is installed, section by section
+    bom: dict[str, object] = field(default_factory=dict)  # installed components, section by section
     trial: RecordedTrial = field(default_factory=RecordedTrial)
     cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
     pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
-    sweep: RecordedSweep | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
+    sweep: RecordedSweep | None = None  # rounds and results of a sweep: jobs/pod/sweep/section.py
     training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
     checkpoint: RecordedCheckpoint | None = None  # what a checkpoint of all ranks measured, and its states
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
-    failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not told
+    failure_class: str | None = (
+        None  # class of the decisive failure: 'infrastructure' or 'program'; None: for a go, or unknown
+    )
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
 
@@ -211,7 +213,7 @@ class Run:
 
     @property
     def goes_on(self) -> str:
-        """Say of a detached trial that it goes on, and how it is judged; '' where no trial was detached."""
+        """Describe a detached trial and how to judge it; '' if none was detached."""
         return goes_on(self.trial)
 
     @property
@@ -229,9 +231,10 @@ class Run:
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:
-        """Required checks that were skipped without the user's or the profile's word for it, or never ran at all.
+        """Required checks that were skipped without a waiver by the user or the profile, or never ran.
 
-        What a tenant cannot see counts as seen where every check passed that shows the same from inside of the trial.
+        A check that a tenant cannot run counts as run if every check passed that proves the same from inside of the
+        trial.
         """
         results = {r.id: r.outcome for r in self.results}
         skipped = [
@@ -306,7 +309,7 @@ _FINDING_OF = attrgetter(*_FINDING)
 
 
 def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
-    """Write the bill of materials as (what, value) lines: sections become a path, counted values are joined."""
+    """Write the bill of materials as (name, value) lines: sections become a path, counted values are joined."""
     lines: list[tuple[str, str]] = []
     for key, value in bom.items():
         name = f"{head} {key}".strip()
@@ -338,7 +341,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_json(run: Run, path: Path) -> None:
-    """Write ``report.json``, the truth that every other report is drawn from."""
+    """Write ``report.json``, the source of every other report."""
     write_atomically(path, "".join(_lines(run.to_dict(), "\n")) + "\n")
 
 
@@ -398,7 +401,7 @@ def read_json(path: Path) -> Record:
 
 
 def _contradiction(record: Record, written: Mapping[str, object]) -> str:
-    """Say what of a record cannot be true together, where the file itself has both; '' where nothing is."""
+    """Describe contradictions within a record; '' if there are none."""
     verdict, code = record["verdict"], record["exit_code"]
     if "exit_code" in written and code != EXIT_CODES[verdict] and (code not in PYTESTS or verdict is Verdict.GO):
         return f"verdict {verdict}, exit code {code}"
@@ -432,7 +435,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def run_of(record: Record) -> Run:
-    """Return as much of the run as decides its verdict: outcomes, scope, what was required, asked for and tried."""
+    """Return the parts of the run that decide its verdict: outcomes, scope, required, requested and tried items."""
     return Run(
         scope=record["scope"],
         required=tuple(record["required"]),
@@ -464,7 +467,7 @@ ALONE = "node"
 
 
 def references(record: Record) -> dict[str, str]:
-    """Return what the bandwidths of each collective were compared with, in words; nothing of a record without it."""
+    """Return the reference of each collective's bandwidths, as text; empty for a record without one."""
     return {
         run: said
         for run, job in measured(record)

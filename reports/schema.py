@@ -1,4 +1,4 @@
-"""The record as JSON (report.json): its types, and how what was read is checked against them and completed.
+"""The record as JSON (report.json): its types, and the validation and completion of records that are read.
 
 docs/record.schema.json publishes the same. In a record that was read every key of these types is there, with an empty
 value where the file has none; a type with ``total=False`` keeps what it was given. Other keys are kept as they are.
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a run says about the cluster."""
+    """The verdict of a run about the cluster."""
 
     GO = "go"
     NO_GO = "no-go"
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 
 class RecordedFinding(TypedDict):
-    """One observation about one subject; ``ok`` is null where it could not be told."""
+    """One observation about one subject; ``ok`` is null where it could not be determined."""
 
     subject: str
     ok: bool | None
@@ -83,7 +83,7 @@ class RecordedRow(TypedDict):
 
 
 class RecordedReference(TypedDict):
-    """What a table was compared with, in words, and the share of it that was measured."""
+    """The reference of a table, as text, and the measured share of it."""
 
     ratio: float | None
     sentence: str
@@ -114,7 +114,7 @@ class RecordedPair(TypedDict):
 
 
 class RecordedJob(TypedDict):
-    """What the readers of a record use of a job document (jobs/nccl/job_document.py)."""
+    """The parts of a job document that readers of a record use (jobs/nccl/job_document.py)."""
 
     nodes: int | None
     ranks: int | None
@@ -127,7 +127,7 @@ class RecordedJob(TypedDict):
 
 
 class RecordedFloor(TypedDict):
-    """What a collective was held against: GB/s at a message size, and where that number is from."""
+    """The reference of a collective: GB/s at a message size, and its source."""
 
     size_bytes: int
     busbw_gbps: float
@@ -149,7 +149,7 @@ class Cluster(TypedDict, total=False):
 
 
 class TrialFailure(TypedDict):
-    """The fault that a trial ended with, and whose it is: infrastructure or program."""
+    """The fault that ended a trial, and its class: infrastructure or program."""
 
     fault: str
     failure: str
@@ -165,7 +165,7 @@ class RecordedSpan(TypedDict):
 
 
 class RecordedPod(TypedDict):
-    """What each pod of the trial asked for besides cpu and memory; networks are annotations, a queue is KIND:NAME."""
+    """The requests of each pod of the trial except cpu and memory; networks are annotations, a queue is KIND:NAME."""
 
     gpu_resource: str
     gpus: int
@@ -176,7 +176,7 @@ class RecordedPod(TypedDict):
 
 
 class RecordedTrial(TypedDict, total=False):
-    """What ran: the job, its image, how many nodes it spans, the node of each pod that gave evidence and of each host.
+    """The trial: job, image, number of nodes, the node of each pod with evidence and of each host.
 
     ``dns_seconds``: until the ranks of a node resolved all peers. ``interrupted``: what interrupted the attempts before
     this one. ``attach``: the command that judges a detached trial, ``kept_s`` after its end.
@@ -207,7 +207,7 @@ class RecordedCoverage(TypedDict):
 
 
 class RecordedAccusation(FindingRow, total=False):
-    """With the devices and NICs of its rails, and the share of all others (``rest``)."""
+    """With the devices and NICs of its rails, and the share of the rest (``rest``)."""
 
     devices: list[str]
     cards: list[str]
@@ -216,7 +216,7 @@ class RecordedAccusation(FindingRow, total=False):
 
 
 class RecordedRules(TypedDict, total=False):
-    """What a sweep was judged by: shares of a level, and floors in GB/s."""
+    """The thresholds of a sweep: shares of a level, and floors in GB/s."""
 
     clears: float
     accuses: float
@@ -225,7 +225,7 @@ class RecordedRules(TypedDict, total=False):
 
 
 class ResumedSweep(TypedDict, total=False):
-    """The run whose rounds a sweep went on with; times as in RFC 3339."""
+    """The run whose rounds a sweep continued with; times as in RFC 3339."""
 
     run_id: str
     started: str
@@ -233,7 +233,7 @@ class ResumedSweep(TypedDict, total=False):
 
 
 class RecordedSweep(TypedDict, total=False):
-    """What is read of a sweep's section (jobs/pod/sweep/section.py), which is kept as it is."""
+    """The parts that are read of a sweep's section (jobs/pod/sweep/section.py), which is stored unchanged."""
 
     proven: list[str]
     findings: list[RecordedAccusation]
@@ -276,7 +276,7 @@ class TrainedRank(TypedDict, total=False):
 
 
 class RecordedTraining(TypedDict, total=False):
-    """What training steps measured: TFLOP/s (1e12) of each GPU and their floor, milliseconds of steps, shares."""
+    """Measurements of training steps: TFLOP/s (1e12) of each GPU and their floor, milliseconds of steps, shares."""
 
     tflops: float
     step_ms: float
@@ -307,7 +307,7 @@ class CheckpointedNode(TypedDict, total=False):
 
 
 class RecordedCheckpoint(TypedDict, total=False):
-    """What a checkpoint of all ranks measured: bytes, seconds, MB/s (1e6); absent where not every rank saved."""
+    """Measurements of a checkpoint of all ranks: bytes, seconds, MB/s (1e6); absent if not every rank saved."""
 
     ranks: int
     bytes: int

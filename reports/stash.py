@@ -1,4 +1,4 @@
-"""Where a pytest session keeps its record; a module of its own, since who only reads records does without pytest."""
+"""Where a pytest session keeps its record; a separate module, since readers of records do not need pytest."""
 
 from __future__ import annotations
 

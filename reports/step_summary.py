@@ -1,4 +1,4 @@
-"""The step summary of a GitHub workflow: a file that others made, and that what is judged does not depend on."""
+"""The step summary of a GitHub workflow: an external file, on which no judgement depends."""
 
 from __future__ import annotations
 

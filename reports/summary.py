@@ -1,4 +1,4 @@
-"""The summary of a run: verdict, culprit, what was proven with numbers, and what was not judged.
+"""The summary of a run: verdict, culprit, proven properties with numbers, and checks that were not judged.
 
 It is read from the record alone, so that the terminal, the page and the ticket say the same. Rule: a number appears
 here only as the finding of a check that passed; nothing is judged again.
@@ -34,7 +34,7 @@ BANDWIDTH = {
     "nccl.bandwidth-alltoall": "all_to_all",
     "nccl.bandwidth-node": "inside a node",
 }
-"""The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
+"""The checks that hold a bus bandwidth against a floor, in the order in which they are reported."""
 NOTED = ("nodes.gpu", "stack.upgrade")
 """Checks whose notes belong with the number of nodes: which were left out, and which will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
@@ -50,10 +50,10 @@ SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside e
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """What decided a verdict, in parts that a terminal and a page set apart; of a go all are empty."""
+    """The cause of a verdict, in parts that a terminal and a page separate; empty for a go."""
 
     name: str = ""  # of the subject at fault; equal ones are grouped
-    fact: str = ""  # observed of it, or what ended the run
+    fact: str = ""  # its observation, or the cause of the run's end
     expected: str = ""
     check: str = ""  # the id of the check that found it
     further: Sequence[str] = ()  # the ids of the other checks that ended so
@@ -61,7 +61,7 @@ class Deciding:
 
 
 class Measured(NamedTuple):
-    """A bus bandwidth beside its floor, as its check shows them; the slowest, where there are several."""
+    """A bus bandwidth next to its floor, as its check shows them; the slowest, where there are several."""
 
     label: str
     value: str  # as reported, in ``unit``
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
     subject: str  # collective and message size, or a node
     floor: str
     source: str  # of the floor; '' where it has none
-    reference: str  # what others measured, in words; '' where nothing is known
+    reference: str  # published figures, as text; '' if none is known
 
     def __str__(self) -> str:
         """Say it in a line."""
@@ -79,7 +79,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What every form of the report begins with."""
+    """The head of every form of the report."""
 
     verdict: Verdict
     culprit: str  # subject and observation that decided; '' for go
@@ -87,10 +87,10 @@ class Summary:
     attempts: str  # which attempt this is and what interrupted those before; '' for the first
     coverage: Coverage
     counts: Mapping[str, int]  # checks by outcome, those that passed first
-    proven: Sequence[tuple[str, str]]  # (what, with which numbers)
+    proven: Sequence[tuple[str, str]]  # (name, numbers)
     measured: Sequence[Measured]  # of ``proven`` the bandwidths, in their parts
     not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
-    untried: str  # what a trial leaves out unless it is told where to look; '' where it was
+    untried: str  # what a trial leaves out unless it is reported where to look; '' where it was
     exit_code: int
     seconds: float
     simulated: bool
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def short(self) -> str:
-        """The headline without its culprit, for a form that gives it lines of its own."""
+        """The headline without its culprit, for a form with separate lines for it."""
         return self._joined([])
 
     def _joined(self, culprit: list[str]) -> str:
@@ -113,13 +113,13 @@ class Summary:
 
     @property
     def marks(self) -> list[str]:
-        """What limits the verdict, whatever it is."""
-        limits = {CPU_ONLY: self.cpu_only, "TENANT: what one namespace shows": self.tenant, "SIMULATED": self.simulated}
+        """Limits of the verdict."""
+        limits = {CPU_ONLY: self.cpu_only, "TENANT: one namespace only": self.tenant, "SIMULATED": self.simulated}
         return [mark for mark, holds in limits.items() if holds]
 
     @property
     def in_words(self) -> Sequence[tuple[str, str]]:
-        """Of ``proven`` what is no bandwidth."""
+        """The part of ``proven`` without bandwidths."""
         shown = {"by others", *(each.label for each in self.measured)}
         return [(what, text) for what, text in self.proven if what not in shown]
 
@@ -167,7 +167,7 @@ def _attempts(interrupted: Sequence[str]) -> str:
 
 
 def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:
-    """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
+    """Name the decisive cause: the first failed check, the first inconclusive one, or the end of the run."""
     decisive_checks = _decisive(record, checks)
     if record["interrupted"] and verdict is not Verdict.NO_GO:
         return f"ended early: {record['interrupted']}"
@@ -187,7 +187,7 @@ def _decisive(record: Record, checks: Iterable[RecordedCheck]) -> list[RecordedC
 
 
 def _without_check(record: Record) -> str:
-    """Name what keeps a run from a go that no single check shows."""
+    """Name reasons against a go that no single check shows."""
     run = run_of(record)
     if run.goes_on:
         return run.goes_on
@@ -199,7 +199,7 @@ def _without_check(record: Record) -> str:
 
 
 def _deciding(check: RecordedCheck, covered: Coverage) -> str:
-    """Say of one check whom it accuses, and of what."""
+    """Summarise the failed subjects of one check, and their faults."""
     first, alike = _first(check)
     if first is None:
         return f"{check['id']}: {check['reason'] or check['title']}"
@@ -233,7 +233,7 @@ def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
 
 
 def deciding(record: Record) -> Deciding:
-    """Return what decided the verdict of a record that is no go, whole: a form that has less room cuts it."""
+    """Return the full cause of a verdict that is not go; a form with less space truncates it."""
     checks = _decisive(record, record["checks"])
     if record["interrupted"] and record["verdict"] is not Verdict.NO_GO:
         return Deciding(fact=f"Ended early: {record['interrupted']}")
@@ -278,7 +278,7 @@ def grouped(names: Sequence[str], most: int = 3) -> str:
 
 
 def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[str, str]]:
-    """Yield what the checks that passed have shown, in the words and numbers of their findings."""
+    """Yield the proven properties of passed checks, by the texts and numbers of their findings."""
     passed = {check["id"]: check["findings"] for check in checks if check["outcome"] == Outcome.PASSED}
     outcomes = {check["id"]: check["outcome"] for check in checks}
     covered = coverage_of(record)
@@ -313,7 +313,7 @@ def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[s
 
 
 def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str, str]]:
-    """Yield what a trial on CPUs has shown instead of GPUs."""
+    """Yield the proven properties of a trial on CPUs."""
     if (nodes := passed.get("cpu.nodes")) and "job.started" not in passed:
         yield "nodes", f"{len(nodes)} nodes are Ready"
     if {"cpu.all-reduce", "cpu.sums"} <= passed.keys():
@@ -321,7 +321,7 @@ def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
-    """Say how many GPUs took part, of which model, with which driver and NCCL."""
+    """Return how many GPUs took part, of which model, with which driver and NCCL."""
     if ranks := passed.get("nccl.ranks"):
         bom = record["bom"].get("trial")
         parts = bom if isinstance(bom, dict) else {}
@@ -391,7 +391,7 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
         family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
             named = ", ".join(roots[check["id"]])
-            why = f"blocked by {named}" if named else plain(check["reason"], REASON) or "blocked by what it requires"
+            why = f"blocked by {named}" if named else plain(check["reason"], REASON) or "blocked by its prerequisites"
             reasons.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
             reasons.setdefault("skipped", Counter())[family] += 1
@@ -399,13 +399,13 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
 
 
 def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
-    """Return for each blocked check what is at the root of it: checks that did not pass and were not blocked.
+    """Return for each blocked check its root causes: checks that did not pass and were not blocked.
 
     ``checks``: id, outcome and by what it was blocked, of each.
     """
     roots: dict[str, tuple[str, ...]] = {}
     judged: set[str] = set()
-    for check_id, outcome, blocked_by in checks:  # what a check requires stands before it
+    for check_id, outcome, blocked_by in checks:  # what a check requires precedes it
         judged.add(check_id)
         if outcome == Outcome.BLOCKED:
             causes = [root for name in blocked_by for root in roots.get(name, (name,))]

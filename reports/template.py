@@ -48,7 +48,7 @@ def _environment() -> Environment:
 
 
 def _printable(value: object) -> object:
-    """Replace what could turn the direction of reading; lines stay lines, and markup is ours."""
+    """Replace characters that change the text direction; line breaks and our markup stay."""
     if type(value) is not str or value.isprintable():
         return value
     return "".join(each if each.isprintable() or each == "\n" else " " for each in value)

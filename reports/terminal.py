@@ -1,4 +1,4 @@
-"""The terminal's text: a line per family of checks while they run, then the verdict, what was found, what to do."""
+"""The terminal's text: a line per family of checks while they run, then verdict, findings and remedies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FINDINGS_SHOWN = LISTED = 12
 REST = "report.json (--out)"
 """What has all that a terminal leaves out; the page is bounded, too."""
 NO_PROFILE = (
-    "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
+    "Without a profile no bandwidth, fabric or number of GPUs is compared with the order. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
 )
 NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
@@ -50,7 +50,7 @@ PARAGRAPH_LINES = 8
 
 
 def header(terminal: Any, run: Run) -> None:
-    """Say what is on trial, and that it is simulated where it is."""
+    """Describe the subject of the trial, and whether it is simulated."""
     terminal.ensure_newline()
     if run.simulated:
         under = f", API faults {run.cluster['api_faults']}" if run.cluster.get("api_faults") else ""
@@ -108,7 +108,7 @@ def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
 
 
 def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = False) -> None:
-    """Write the verdict with its culprit, what was proven, what was found with its remedy, what was not judged.
+    """Write verdict, culprit, proven properties, findings with remedies, and checks that were not judged.
 
     ``detailed``: name every check that was skipped or blocked, with its reason; else they are counted by family.
     """
@@ -162,7 +162,7 @@ def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
 
 
 def _proven(terminal: Any, summary: Summary, width: int) -> None:
-    """What the checks that passed have shown, with its numbers: of a go all, else nothing but the findings counts."""
+    """The proven properties with their numbers: all for a go, else only the number of findings."""
     if summary.verdict is not Verdict.GO or not summary.proven:
         return
     terminal.write_line(f"Proven, in {summary.seconds:.0f} s:", bold=True)
@@ -171,13 +171,13 @@ def _proven(terminal: Any, summary: Summary, width: int) -> None:
 
 
 def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detailed: bool) -> None:
-    """What was blocked or skipped: counted by family, or (``detailed``) each with its reason."""
+    """Blocked and skipped checks: counted by family, or (``detailed``) each with its reason."""
     blocked = {why: families for why, families in summary.not_judged.items() if why != "skipped"}
     if detailed:
         for blockers, names in _blocked(run.results).items():
             terminal.write_line("")
             terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
-            terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
+            terminal.write_line(f"by {', '.join(blockers) or 'its prerequisites'}, so not judged:", bold=True)
             _paragraph(terminal, "", ", ".join(names), width)
         _skipped(terminal, run.results, width)
         terminal.write_line("")
@@ -221,7 +221,7 @@ def not_collected(terminal: Any, report: Any) -> None:
 
 
 def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
-    """The blocked checks by what is at the root of it: other checks, or what they said themselves."""
+    """The blocked checks by root cause: other checks, or their own reason."""
     roots = blocked_roots((r.id, r.outcome, r.blocked_by) for r in results)
     grouped: dict[tuple[str, ...], list[str]] = {}
     for result in results:
@@ -232,7 +232,7 @@ def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]
 
 
 def _where(result: CheckResult) -> str:
-    """Name the subjects that a blocked check did not judge, where it judged others; '' where it judged nothing."""
+    """Name the subjects that a partly blocked check did not judge; '' if it judged none."""
     left = [f.subject for f in result.findings if f.ok is None]
     if not any(f.ok for f in result.findings):
         return ""
@@ -240,7 +240,7 @@ def _where(result: CheckResult) -> str:
 
 
 def _failure(terminal: Any, run: Run, result: CheckResult, told: Deciding, width: int) -> None:
-    """Write what a check found, but for what was ``told`` of it with the verdict; what it means, and what to do."""
+    """Write a check's findings, except those ``told`` with the verdict; their meaning, and the remedy."""
     terminal.write_line("")
     terminal.write(f"{result.outcome.upper()} ", **MARKUP[result.outcome])
     title, *rest = _wrap(f"{result.id}: {result.title}", width - len(result.outcome) - 1)
@@ -271,7 +271,7 @@ def _failure(terminal: Any, run: Run, result: CheckResult, told: Deciding, width
 
 
 def _explaining(results: Sequence[CheckResult], failed: CheckResult) -> Iterator[str]:
-    """Yield how the checks of the layer ended that explains a failure; what preflight passed says nothing of a pod."""
+    """Yield the outcomes of the layer that explains a failure; preflight does not describe pods."""
     family = EXPLAINED_BY.get(failed.id)
     for result in results if failed.outcome is Outcome.FAILED else ():
         if result.id.partition(".")[0] != family or (result.stage == "preflight" and result.outcome in UNEVENTFUL):
@@ -321,7 +321,7 @@ def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Break at spaces only: names, paths and commands stay whole for whoever copies them."""
+    """Break at spaces only: names, paths and commands stay whole for copying."""
     rows = textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
     return [uncommanded(row) for row in rows]
 
@@ -333,17 +333,17 @@ def _shortened(text: str, width: int) -> str:
 
 
 def uncommanded(row: str) -> str:
-    """Return a row that begins no workflow command of GitHub's (``::error::``): its text is others'."""
+    """Return a row that is not a GitHub workflow command (``::error::``): its text is untrusted."""
     return re.sub(r"^(\s*):(?=:)", r"\1: ", row)
 
 
 def _plain(text: str) -> str:
-    """Without control characters: what a cluster or a log says must not steer the terminal."""
+    """Remove control characters: untrusted text must not control the terminal."""
     return plain(text).replace("##[", "## [")  # GitHub's old command form
 
 
 def _too_little(terminal: Any, run: Run, told: str) -> None:
-    """Say which nodes were not tried, and what is missing for a go where that was not ``told`` before."""
+    """List untried nodes, and missing conditions for a go unless ``told`` before."""
     if left := run.coverage.not_tried():
         _paragraph(terminal, "", f"Not tried: {left}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO and run.too_few_tried.lower() not in told:
@@ -354,7 +354,7 @@ def _too_little(terminal: Any, run: Run, told: str) -> None:
 
 
 def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
-    """Write who is at fault, what was observed, what was expected, and which other checks ended so."""
+    """Write culprit, observation, expectation, and further checks with the same outcome."""
     if decided.name:
         for row in _wrap(decided.name, width - 4):
             terminal.write_line(f"  {row}", bold=True)
@@ -367,7 +367,7 @@ def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
 
 
 def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
-    """Write the verdict, then who is at fault, what was observed and what was expected, each on lines of its own."""
+    """Write the verdict, then culprit, observation and expectation, each on separate lines."""
     head = f"VERDICT: {run.verdict}"
     terminal.write(head, bold=True, **COLOUR[run.verdict])
     first, *rest = _wrap(f"VERDICT: {summary.short}", _width(), "  ")

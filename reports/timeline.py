@@ -1,4 +1,4 @@
-"""What a trial spent its time on, pod by pod, as bars with the same as a table."""
+"""The timeline of a trial, pod by pod, as bars and as a table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def timeline(spans: Sequence[RecordedSpan]) -> str:
 
 
 def _bar(span: RecordedSpan, end: float) -> tuple[float, float, int, str]:
-    """Return where a phase begins and how long it is, in percent of the trial, its colour, and what it says."""
+    """Return a phase's start and length in percent of the trial, its colour, and its label."""
     colour = KINDS.get(_kind(span["phase"]), PROBES[1])
     said = f"{span['node']}: {span['phase']} {span['seconds']:.3g} s"
     return 100 * span["start_s"] / end, 100 * span["seconds"] / end, colour, said

@@ -17,14 +17,14 @@ WIDTH, HEIGHT = 700, 80
 
 
 def own_tflops(steps: RecordedTraining, compute_ms: float | None) -> float | None:
-    """Return what a GPU does in its own compute, in TFLOP/s (1e12): the job's rate without the wait for others."""
+    """Return a GPU's own compute rate in TFLOP/s (1e12): the job's rate without waiting for other ranks."""
     if not compute_ms or compute_ms <= 0 or "tflops" not in steps:
         return None
     return steps["tflops"] * steps["step_ms"] / compute_ms
 
 
 def slowest_first(steps: RecordedTraining) -> list[tuple[str, float | None]]:
-    """Return every GPU by name with its own TFLOP/s, the slowest first; what told nothing stands before all."""
+    """Return every GPU by name with its own TFLOP/s, the slowest first, after those without data."""
     ordered = [
         (f"{rank.get('node', '')} GPU {rank.get('gpu', '')}", own_tflops(steps, rank.get("compute_ms")))
         for rank in steps.get("ranks", ())
@@ -33,7 +33,7 @@ def slowest_first(steps: RecordedTraining) -> list[tuple[str, float | None]]:
 
 
 def figures(steps: RecordedTraining) -> Iterator[tuple[str, str]]:
-    """Yield the job's figures as (number, what it is)."""
+    """Yield the job's figures as (number, label)."""
     if "tflops" not in steps:
         return
     floor = steps.get("floor_tflops")
@@ -89,7 +89,7 @@ def rows(recorded: RecordedCheckpoint) -> list[tuple[str, ...]]:
 
 
 def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
-    """Yield what was measured as (number, what it is); nothing where not every rank saved."""
+    """Yield the measurements as (number, label); none if not every rank saved."""
     if "mb_s" in recorded:
         yield f"{recorded['bytes'] / 2**30:.2f} GiB", f"saved by {recorded['ranks']} ranks at once"
         yield f"{recorded['pause_s']:.2f} s", "training stood still"

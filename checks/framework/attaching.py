@@ -1,4 +1,4 @@
-"""A run that is left to the cluster, and taken up by another process: what it leaves, and how it goes on.
+"""A detached run that another process continues: its stored state, and the continuation.
 
 What preflight found stays as it was found; the checks that are left judge the trial as the run would have.
 """
@@ -26,12 +26,12 @@ from jobs.trial.spec import TrialSpec
 from reports.record import CheckResult, Finding
 from reports.schema import RecordError, completed
 
-LEFT = "left to whoever attaches to the trial"
+LEFT = "left to seatrial job attach"
 """Why a check of a detached run is not judged."""
 
 
 class GivenOptions(TypedDict, total=False):
-    """The options that shape a trial or choose what is judged: who attaches need not repeat them."""
+    """The options that shape a trial or select checks: `job attach` need not repeat them."""
 
     profile: str | None
     nodes: str
@@ -53,7 +53,7 @@ class GivenOptions(TypedDict, total=False):
 
 
 class LeftDocument(TypedDict, total=False):
-    """What a run leaves for who goes on with it: checks that remain, nodes that a finding may name, its record."""
+    """The stored state of a run: remaining checks, nodes that a finding may name, its record."""
 
     seatrial: str
     options: GivenOptions
@@ -66,7 +66,7 @@ _check = cache(lambda: checker(LeftDocument))
 
 
 def left_behind(session: Session) -> str:
-    """Return what another process needs to go on with this run, packed; '' where that is too much."""
+    """Return the packed state with which another process can continue this run; '' if it is too large."""
     done = {result.id for result in session.run.results}
     given = {name: getattr(session.options, name) for name in GivenOptions.__annotations__}
     document: LeftDocument = {
@@ -80,12 +80,12 @@ def left_behind(session: Session) -> str:
 
 
 def _document(begun: Begun) -> LeftDocument:
-    """Return what a run left; it is foreign text. Raises JobError."""
+    """Return the state of a run; it is untrusted. Raises JobError."""
     if begun.document.get("seatrial") != version():
         other = safe(begun.document.get("seatrial") or "another version", 40)
-        raise JobError(f"it was begun by seatrial {other}; this is {version()}: attach with the same one")
+        raise JobError(f"it was started by seatrial {other}; this is {version()}: attach with the same version")
     if problem := _check()(begun.document):
-        raise JobError(f"what the run left in its ConfigMap is damaged: {problem}")
+        raise JobError(f"the run's state in its ConfigMap is damaged: {problem}")
     return cast("LeftDocument", begun.document)
 
 
@@ -98,14 +98,14 @@ def arguments(begun: Begun, profile: str | None) -> list[str]:
 
 
 def own_profile(ref: str | None) -> str:
-    """Return the file of a profile that is none of the shipped ones: whoever attaches has to name it; else ''."""
+    """Return the file of a custom profile, which `job attach` must name; '' for a shipped one."""
     return ref if ref is not None and ref not in profile_names() else ""
 
 
 def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
     known = options.get("profile")
     if profile is None and (own := own_profile(known)):
-        raise JobError(f"it was begun with a profile of its own, {own[:100]}: name it, --profile FILE")
+        raise JobError(f"it was started with a custom profile, {own[:100]}: pass it, --profile FILE")
     if profile or known:
         yield f"--profile={profile or known}"
     for name in GivenOptions.__annotations__:
@@ -149,14 +149,14 @@ def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]
     by_id = {declared.id: item for item in items if (declared := selection.declaration(item))}
     remaining = document.get("remaining", [])
     if unknown := [check_id for check_id in remaining if check_id not in by_id]:
-        raise pytest.UsageError(f"{session.options.attach} has a check of its own, {unknown[0][:100]}: name its file")
+        raise pytest.UsageError(f"{session.options.attach} has a custom check, {unknown[0][:100]}: pass its file")
     return [by_id[check_id] for check_id in remaining]
 
 
 def same_trial(session: Session, spec: TrialSpec) -> str:
-    """Say why the trial under way is not the one that this run would start; '' where it is."""
+    """Explain why the trial under way is not the one that this run would start; '' where it is."""
     differing = differences(session.begun, spec) if session.begun else ""
-    return f"{spec.job_name} is not the trial that these options ask for ({differing})" if differing else ""
+    return f"{spec.job_name} differs from the trial of these options ({differing})" if differing else ""
 
 
 def _result(check: Mapping[str, Any]) -> CheckResult:
@@ -169,7 +169,7 @@ def _result(check: Mapping[str, Any]) -> CheckResult:
 
 
 def _age(started: str) -> float:
-    """Seconds since then; 0 of what is no time, or is yet to come."""
+    """Seconds since then; 0 for an invalid or future time."""
     try:
         then = datetime.datetime.fromisoformat(started)
         return max(0.0, (datetime.datetime.now(datetime.UTC) - then).total_seconds())

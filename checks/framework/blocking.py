@@ -1,4 +1,4 @@
-"""What a check may judge: the nodes, and the pairs of nodes, on which its prerequisites hold.
+"""The scope of a check: the nodes, and the pairs of nodes, on which its prerequisites hold.
 
 A check that judges node by node (``by_node`` in its marker) and did not pass on some nodes blocks what comes after it
 on those nodes only. A check may say of single prerequisites (``by_pair``) that what fails between two nodes says
@@ -27,7 +27,7 @@ SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What keeps a check from judging: prerequisites that block it whole, and those that block single nodes or pairs.
+    """The blockers of a check: prerequisites that block it as a whole, and those that block single nodes or pairs.
 
     ``nodes`` maps 'gpu-node-1', or 'gpu-node-0 - gpu-node-1', to the prerequisites that failed there.
     """
@@ -101,7 +101,7 @@ def blocks(
     nodes: Collection[str],
     among: Collection[str] | None = None,
 ) -> Blocks:
-    """Return what keeps the declared check from judging.
+    """Return the blockers of the declared check.
 
     ``by_node``: the ids of the checks that judge node by node. ``nodes``: all nodes that a finding may name.
     ``among``: those that this check is about, where that is known: what is wrong elsewhere is nothing to it.
@@ -131,7 +131,7 @@ def blocks(
 
 
 def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
-    """Whether the check failed, found what leaves nothing to judge after it, or was blocked by one that did."""
+    """Return whether the check failed, made later checks pointless, or was blocked by one that did."""
     result = results.get(check_id)
     if result is None:
         return False
@@ -165,7 +165,7 @@ def _roots(
 
 
 def _judged(result: CheckResult, places: Places) -> frozenset[str]:
-    """Return the places on which a check that failed, perhaps on others, found something itself."""
+    """Return the places of a failed check's own findings."""
     if result.outcome is Outcome.BLOCKED:
         return frozenset()
     bad = (f for f in result.findings if f.ok is not True and not is_withheld(f.ok, f.observed))
@@ -179,7 +179,7 @@ def _looked(result: CheckResult, nodes: Collection[str], *, pairs: bool) -> froz
 
 
 def withheld_in_words(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Say which nodes or pairs are withheld, grouped by what blocks them."""
+    """List the withheld nodes or pairs, grouped by blocker."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for node, names in held.items():
         groups.setdefault(names, []).append(node)

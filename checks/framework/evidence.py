@@ -17,7 +17,7 @@ MAX_TEXT = 2000
 
 
 class CheckFailed(AssertionError):  # noqa: N818 -- an outcome, not an error of the program
-    """The cluster does not hold what the check asserts."""
+    """The cluster violates the check's assertion."""
 
 
 class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of the program
@@ -35,7 +35,7 @@ class Blocked(pytest.skip.Exception):  # type: ignore[name-defined, misc]  # myp
 class Evidence:
     """The findings of one check.
 
-    A check ends with ``judge`` where a rule makes its findings. Else it declares whom it is about (``expect``), adds a
+    A check ends with ``judge`` where a rule makes its findings. Else it declares its subjects (``expect``), adds a
     finding for each (``compare`` or ``add``), and ends with ``verdict``. It leaves early with ``skip`` (does not apply
     here) or ``unknown`` (cannot tell).
     """
@@ -53,11 +53,11 @@ class Evidence:
         self._open: list[str] = []
 
     def withhold(self, places: Mapping[str, tuple[str, ...]]) -> None:
-        """Judge none of these nodes or pairs (-> what did not hold there): they are listed as not judged."""
+        """Judge none of these nodes or pairs (-> failed prerequisite): they are listed as not judged."""
         self.withheld, self._places = places, Places(places)
 
     def leave_open(self, subject: str, observed: str) -> None:
-        """Add what cannot be judged because of what is withheld."""
+        """Add the subjects that are not judged because they are withheld."""
         self._open.append(observed)
         self.findings.append(Finding(subject=subject, ok=None, observed=observed))
 
@@ -68,7 +68,7 @@ class Evidence:
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
-        """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
+        """Add a finding; ``ok=None`` means undetermined. The fault is kept only where it is not ok."""
         subject = _text(subject)
         if subject in self._places:
             return
@@ -97,20 +97,20 @@ class Evidence:
         )
 
     def put(self, findings: Iterable[Finding]) -> None:
-        """Add what a rule found, in its order."""
+        """Add a rule's findings, in its order."""
         for f in findings:
             self.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
 
     def note(self, *texts: str) -> None:
-        """Add context that is shown under the check and judged by nobody."""
+        """Add context that is shown under the check, but not judged."""
         self.notes += map(_text, texts)
 
     def advise(self, fault: str, *, confirm: str, remedy: str) -> None:
-        """Let the advice that fits what was said come before that of the fault's entry; '' where it says no more."""
+        """Give specific advice priority over the fault's entry; '' without any."""
         self.advice[fault] = {"confirm": confirm, "remedy": remedy}
 
     def judge(self, findings: Iterable[Finding], notes: Iterable[str] = ()) -> None:
-        """Add what a rule found and noted, and end the check with its ``verdict``."""
+        """Add a rule's findings and notes, and end the check with its ``verdict``."""
         __tracebackhide__ = True
         self.put(findings)
         self.note(*notes)
@@ -122,7 +122,7 @@ class Evidence:
         pytest.skip(_text(reason))
 
     def unknown(self, reason: str, fault: str = "") -> NoReturn:
-        """End the check as ``error``: it cannot tell, and why."""
+        """End the check as ``error`` with the reason: it could not be determined."""
         __tracebackhide__ = True
         self.fault = fault
         raise CannotTell(_text(reason), fault)

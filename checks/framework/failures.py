@@ -1,4 +1,4 @@
-"""Whose a failure is, the program's or the infrastructure's: the one place that says so of a whole run."""
+"""The failure class of a whole run, program or infrastructure, is decided here only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 
 
 def failure_of(analysis: FailureAnalysis) -> str:
-    """Return the failure class that the launcher's analysis of a job stands for; of a disruption it is unknown."""
+    """Return the failure class that the launcher's analysis of a job represents; of a disruption it is unknown."""
     return UNKNOWN if analysis.disrupted else _OF_JOBS.get(analysis.err_class or "", UNKNOWN)
 
 
 def failure_class_of(run: Run) -> str | None:
-    """Return the failure class of what decided the verdict; None of a go, and where no fault tells.
+    """Return the failure class of the decisive fault; None for a go, and if no fault has one.
 
     Where a check failed, only failed checks count; else those that could not tell.
     """

@@ -1,4 +1,4 @@
-"""The fixtures that a check asks for: the facts of a run, each read once, when the first check needs it."""
+"""The fixtures that a check requests: the facts of a run, each read once, when the first check needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reports.schema import RecordedSweep
 
 @pytest.fixture(scope="session")
 def seatrial(request: pytest.FixtureRequest) -> Session:
-    """The session of this run; what a check needs of it has a fixture of its own."""
+    """The session of this run; checks use separate fixtures."""
     return request.config.stash[SESSION]
 
 
@@ -51,7 +51,7 @@ def kube(seatrial: Session) -> Kube:
 
 @pytest.fixture(scope="session")
 def profile(seatrial: Session) -> Profile:
-    """What this cluster must offer."""
+    """Requirements on this cluster."""
     return seatrial.profile
 
 
@@ -75,7 +75,7 @@ def cluster(seatrial: Session) -> Inventory:
 
 @pytest.fixture(scope="session")
 def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
-    """The GPU nodes that the profile is about, and why the others are not."""
+    """The GPU nodes that the profile selects, and the reasons for the rest."""
     from checks.rules.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
     if "nodes" not in cluster.not_seen:  # those that --on leaves out belong to the pool, and are not tried
@@ -91,7 +91,7 @@ def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
 
 @pytest.fixture(scope="session")
 def managed(profile: Profile) -> str:
-    """Who says that driver and toolkit are the provider's; '' where nobody does."""
+    """The source that makes driver and toolkit the provider's; '' without one."""
     from checks.rules.runtime import managed  # noqa: PLC0415 -- collection stays light
 
     return managed(profile, os.environ)
@@ -107,7 +107,7 @@ def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
 
 @pytest.fixture
 def skip_unseen_gpus(managed: str, trial: TrialResult, evidence: Evidence) -> None:
-    """For checks of what the driver's tool tells: skipped where the provider's driver brings none into the pods."""
+    """For checks with the driver's tool: skipped if the provider's driver has none in the pods."""
     from checks.rules.runtime import skip_if_unseen  # noqa: PLC0415 -- collection stays light
 
     skip_if_unseen(managed, trial, evidence)
@@ -132,7 +132,7 @@ def kubelets(kube: Kube, answers: Answers) -> AskKubelets:
 
 @pytest.fixture(scope="session")
 def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
-    """What the server said to a dry run of the trial's pod."""
+    """The server's answer to a dry run of the trial's pod."""
     from checks.rules.admission import try_pods  # noqa: PLC0415 -- collection stays light
     from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
     from jobs.trial.payload import files  # noqa: PLC0415
@@ -177,7 +177,7 @@ def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
 
 @pytest.fixture(scope="session")
 def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureRequest) -> frozenset[str]:
-    """The resources that this cluster is known to have by what a tenant sees; none where nodes are seen."""
+    """The resources of this cluster that a tenant can see; none if nodes can be listed."""
     from checks.rules.fit import known_here  # noqa: PLC0415 -- collection stays light
 
     if "nodes" not in cluster.not_seen:
@@ -188,7 +188,7 @@ def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureR
 
 @pytest.fixture(scope="session")
 def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
-    """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
+    """The claims and StorageClasses that the profile names; classes are not a tenant's to request."""
     from jobs.cluster.facts.claims import read  # noqa: PLC0415 -- collection stays light
 
     asked = profile.storage
@@ -198,7 +198,7 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
-    """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
+    """The trial that the acceptance runs; without a profile it is sized from the nodes."""
     if seatrial.profile.gpu.per_node is not None:
         return seatrial.trial_spec()
     return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
@@ -206,7 +206,7 @@ def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
 
 @pytest.fixture(scope="session")
 def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
-    """What stands between the trial and its pods: its kind, its runtime, its queue."""
+    """The launch stack of the trial: its kind, its runtime, its queue."""
     from jobs.trial.launch_stack import read_launch_stack  # noqa: PLC0415 -- collection stays light
 
     return read_launch_stack(seatrial.kube, spec)
@@ -214,7 +214,7 @@ def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
 
 @pytest.fixture(scope="session")
 def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
-    """Runs a further job, for the few checks whose question the trial cannot answer."""
+    """Runs a further job, for the few checks that the trial cannot decide."""
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
     return Launcher(
@@ -223,7 +223,7 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
 
 
 def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] | None = None) -> Launcher:
-    """Return a launcher that keeps the logs of what it runs, and records it where that is asked for.
+    """Return a launcher that keeps the logs of what it runs, and records it where that is requested.
 
     ``room`` tells after an interruption whether there is room for another attempt.
     """
@@ -260,9 +260,9 @@ def _room_again(seatrial: Session, before: Inventory, pool: Pool, spec: TrialSpe
 
 
 def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
-    """Leave the trial, and all that is not judged yet, to whoever attaches. Return why the cluster refused it."""
+    """Leave the trial, and all remaining checks, to `job attach`. Return why the cluster refused it."""
     if not begun:
-        raise CannotTell("what preflight found is more than a ConfigMap takes: run it without --detach")
+        raise CannotTell("the preflight's results are too large for a ConfigMap: run it without --detach")
     refused = _launcher(seatrial).detach(spec, begun)
     if refused is not None:
         return refused
@@ -330,7 +330,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     if result.interrupted:
         seatrial.run.trial["interrupted"] = list(result.interrupted)
     seatrial.run.checkpoint = section(result, spec) if spec.checkpoint else None
-    if result.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
+    if result.analysis:  # the class depends on its exit code or reason, which the catalogue does not know
         seatrial.run.trial["failure"] = {"fault": result.analysis.fault, "failure": failure_of(result.analysis)}
     return result
 
@@ -374,7 +374,7 @@ def swept(
     wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
     result = with_findings(replace(result, kept=after), wrong)
     if out:
-        with contextlib.suppress(OSError):  # what cannot be written is said at the end
+        with contextlib.suppress(OSError):  # write errors are reported at the end
             end(out)
     seatrial.trial_nodes |= set(result.tested)
     seatrial.nodes |= set(result.asked)
@@ -395,7 +395,7 @@ def swept(
 def kept(
     seatrial: Session, spec: TrialSpec, profile: Profile, cluster: Inventory
 ) -> Callable[[Collection[str]], tuple[Finding, ...]]:
-    """Reads nodes again on which pods of this run were, and compares them with what they offered before."""
+    """Reads this run's nodes again, and compares their devices with those before."""
     from checks.rules.findings import unknown  # noqa: PLC0415 -- collection stays light
     from checks.rules.nodes import kept, offered_before  # noqa: PLC0415
     from jobs.cluster.client.errors import ClusterError  # noqa: PLC0415
@@ -429,7 +429,7 @@ def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
 
 @pytest.fixture(scope="session")
 def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> dict[int, Any]:
-    """The analyzer's job document of what each node ran on its own, by rank."""
+    """The analyzer's job document of each node alone, by rank."""
     from checks.rules.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
     from checks.rules.ranks import place  # noqa: PLC0415
 
@@ -440,7 +440,7 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 
 @pytest.fixture(scope="session")
 def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> list[Member]:
-    """The ranks of the training steps, with what each measured; the record keeps their medians."""
+    """The ranks of the training steps, with their measurements; the record keeps their medians."""
     from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
     from checks.rules.training_pace import pace, section  # noqa: PLC0415
 

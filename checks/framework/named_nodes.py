@@ -1,4 +1,4 @@
-"""What ``--on`` names: nodes, or the folder of a run; what is neither is refused before anything is started."""
+"""The argument of ``--on``: nodes, or the folder of a run; others are rejected before the run starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def tried(text: str, cwd: Path) -> tuple[str, ...]:
-    """Return the nodes of the run whose folder --on names; () where it names nodes. Raises pytest.UsageError."""
+    """Return the nodes of the run in the folder of --on; () if it names nodes. Raises pytest.UsageError."""
     folder = cwd / text
     if not text or "," in text:
         return ()
@@ -52,7 +52,7 @@ def tried(text: str, cwd: Path) -> tuple[str, ...]:
 
 
 def refuse_unknown(names: Sequence[str], kube: Kube | None, cwd: Path) -> None:
-    """Raise pytest.UsageError, with the nearest right name, for names of --on that the cluster does not know.
+    """Raise pytest.UsageError, with the nearest valid name, for unknown names of --on.
 
     Where nodes cannot be listed, or there are none, that is for the checks to judge. One name alone is too few nodes
     for a trial, and probably meant as a folder. ``kube``: None where no cluster may be asked.

@@ -20,7 +20,7 @@ OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
 OF_ACCEPT = ("--command", "--checkpoint", "--gang")
 """Options of one of the two that the other would leave untried, and yet end with a go."""
 OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--detach")
-"""Options of what a trial does, of which preflight does nothing."""
+"""Options of the trial that preflight ignores."""
 ALL = "all"
 """What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
 
@@ -61,7 +61,7 @@ class Options:
     training: bool = False
     soak_s: int = 0
     detach: bool = False
-    attach: str = ""  # the job of a run to go on with: `seatrial job attach`
+    attach: str = ""  # the job of a run to continue with: `seatrial job attach`
 
     @property
     def scenario(self) -> str | None:
@@ -81,7 +81,7 @@ def add_options(option: Callable[..., object]) -> None:
     option("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, a pod's own")
     option("--context", metavar="NAME", help="default: $TAO_K8S_CONTEXT, then the current one")
     option("--namespace", metavar="NAME", help="default: $TAO_K8S_NAMESPACE, then the context's")
-    option("--profile", metavar="NAME|FILE", help="what this cluster must offer (docs/profiles.md)")
+    option("--profile", metavar="NAME|FILE", help="the requirements on this cluster (docs/profiles.md)")
     option(
         "--nodes",
         metavar="SELECTOR|all",
@@ -102,20 +102,20 @@ def add_options(option: Callable[..., object]) -> None:
     option("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE], none")
     option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")
     option("--checkpoint", action="store_true", help="also save a sharded checkpoint, and resume it after a crash")
-    option("--model-size", metavar="N", help="with --checkpoint: what it means for 70B parameters")
+    option("--model-size", metavar="N", help="with --checkpoint: predict the cost for 70B parameters")
     option(
         "--check",
         metavar="ID",
         action="append",
         default=[],
-        help="only this check and what it requires; may be repeated",
+        help="only this check and its prerequisites; may be repeated",
     )
     option("--tenant", action="store_true", help="judge with the rights of one namespace")
     option("--check-secrets", action="store_true", help="see that pull secrets exist (never their content)")
-    option("--print-manifests", action="store_true", help="print what would be created, and create nothing")
+    option("--print-manifests", action="store_true", help="print the objects without creating them")
     option("--with-files", action="store_true", help="with the probe's source: kubectl apply --server-side")
     option("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
-    option("--record", action="store_true", help="and in recordings/ what the API server said of the trial")
+    option("--record", action="store_true", help="and record the API server's answers in recordings/")
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
     option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
@@ -136,7 +136,7 @@ def read_options(config: pytest.Config) -> Options:
     Raises pytest.UsageError for options that contradict each other or say nothing.
     """
     get = config.getoption
-    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report in vain
+    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report without success
         raise pytest.UsageError("--out needs the name of a folder")
     derived = _derived(get, config.invocation_params.dir)
     typed = [field.name for field in fields(Options) if field.name not in derived]
@@ -148,7 +148,7 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
-    """Return the fields of Options that are not what was typed."""
+    """Return the fields of Options that differ from the command line."""
     of_a_run = tried(get("--on"), cwd)
     return {
         "context": get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
@@ -168,7 +168,7 @@ def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
 
 
 def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight: bool) -> Iterator[str]:
-    """Say what does not go together."""
+    """Describe contradictory options."""
     for name in filter(get, OF_ACCEPT if options.sweep else OF_SWEEP):
         yield f"{name} is an option of seatrial {'accept' if options.sweep else 'sweep'}"
     for name in filter(get, OF_TRIAL if is_preflight else ()):
@@ -178,16 +178,16 @@ def _contradictions(options: Options, get: Callable[[str], Any], *, is_preflight
     if options.soak_s > LONGEST_SOAK_S:
         yield f"--soak is at most {LONGEST_SOAK_S // 3600}h"
     if options.model_size and not options.checkpoint:
-        yield "--model-size is what --checkpoint predicts for: give both"
+        yield "--model-size needs --checkpoint"
     if options.detach and options.simulated:
         yield "--detach: the embedded cluster ends with this command: start one with seatrial sim"
     if options.detach and (options.sweep or options.record or options.attach):
         other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
-        yield f"--detach does not go with {other}"
+        yield f"--detach cannot be combined with {other}"
     if options.resume and options.resume == options.out:
         yield f"--out {options.out} is the folder to go on from: name another one"
     if options.sweep and options.print_manifests and not options.on:
-        yield "which nodes are free only the cluster tells: --print-manifests needs --on NODE,NODE"
+        yield "only the cluster knows its free nodes: --print-manifests needs --on NODE,NODE"
     if options.at_once < 0:
         yield "--at-once is at least 1"
     if options.record and options.out is None:

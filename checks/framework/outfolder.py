@@ -13,7 +13,7 @@ import pytest
 REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"
 BEGUN = "sweep.json"
-"""What a sweep began with, until its record is written."""
+"""A sweep's start parameters, until its record is written."""
 _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
 _LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")
 """A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
@@ -28,7 +28,7 @@ def clear(folder: Path) -> None:
     try:
         for name in (*REPORTS, BEGUN):
             (folder / name).unlink(missing_ok=True)
-        # A link may lead to anybody's files: what lies behind one is not ours to remove.
+        # A link may lead to foreign files: its target must not be removed.
         logs = folder / LOGS
         for old in sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else ():
             if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():
@@ -40,7 +40,7 @@ def clear(folder: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    """Create the folder and write to it: a long trial whose report finds no place is time lost on both sides."""
+    """Create the folder and write to it: a trial whose report cannot be written is wasted."""
     proof = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ def _is_ours(place: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Collect the whole suite where a part of it is named, or what failed last: what that requires runs before it."""
+    """Collect the whole suite if a part of it, or --lf, is requested: prerequisites run first."""
     config = session.config
     config.pluginmanager.register(_Choice(), "seatrial-choice")
     ours = [a for a in config.args if _is_ours(_place(config, a))]
@@ -118,7 +118,7 @@ class _Choice:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, Any, Any]:
-        """Let names, -k, -m, --lf and --check choose, then bring back what those require, and put all in order."""
+        """Apply names, -k, -m, --lf and --check, then add prerequisites, and sort."""
         return (yield from _choose(config, items))
 
 
@@ -170,7 +170,7 @@ def _selection(config: pytest.Config) -> str:
     chosen += [f"--check {c}" for c in get("--check")]
     for name in ("deselect", "ignore", "ignore_glob"):
         chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
-    # What a program of the user's own shows is less than an acceptance.
+    # A user's own program proves less than an acceptance.
     chosen += [f"--command {shlex.quote(safe(c, 300))}" for c in [get("--command")] if c]
     chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
     chosen += [a for a in (*config.stash[NAMED], *config.args) if "::" in a or a.endswith(".py")]
@@ -183,7 +183,7 @@ def _selection(config: pytest.Config) -> str:
 
 
 class _Interruption:
-    """What a signal does to a run of checks: the loop ends, the clean-up does not, and the record says so."""
+    """The effect of a signal on a run: the loop ends, the clean-up completes, and the record reports it."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
@@ -208,7 +208,7 @@ class _Interruption:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> object:
-    """Open the session before the first check: what the user got wrong is said before anything is touched."""
+    """Open the session before the first check: usage errors are reported before any access."""
     config = session.config
     if config.getoption("collectonly"):
         return None
@@ -218,7 +218,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     config.stash[ENDING].check()
     if session.testsfailed and not config.option.continue_on_collection_errors:
-        return None  # pytest refuses to go on after an error of collection: nothing is started for it
+        return None  # pytest refuses to continue after an error of collection: nothing is started for it
     progress = Progress(config)
     config.add_cleanup(progress.close)
     config.pluginmanager.register(progress, "seatrial-progress")
@@ -255,7 +255,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 
 
 def _narrow(run: Run, config: pytest.Config) -> None:
-    """Note how the run was narrowed; refuse a profile that requires a check which does not exist.
+    """Record the selection; reject a profile that requires an unknown check.
 
     A check that --check names is required as well: others that passed are no answer to what was asked.
     """
@@ -312,13 +312,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 ENDING = pytest.StashKey[signals.Ending]()
 EVIDENCE = pytest.StashKey[Evidence]()
 BLOCKED = pytest.StashKey[tuple[str, ...]]()
-HIDDEN = pytest.StashKey[tuple[str, ...]]()  # a check that a tenant cannot see: what shows the same instead
+HIDDEN = pytest.StashKey[tuple[str, ...]]()  # for a check that a tenant cannot run: its substitutes
 SECONDS = pytest.StashKey[float]()
 
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """What the check observes; it is kept however the check ends."""
+    """The check's evidence; it is kept for every outcome."""
     collected = request.node.stash.get(EVIDENCE, None)
     return Evidence() if collected is None else collected
 
@@ -361,7 +361,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
-    if not run.goes_on:  # what is left to whoever attaches is no result of this run
+    if not run.goes_on:  # checks left to `job attach` are not results of this run
         run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
         run.results.append(result)
         _explain(run, result, item.config.stash.get(OWN_FAULTS, {}), gathered.advice)
@@ -373,7 +373,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _where(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
-    """Return 'FILE:LINE: ' of a check of the user's that has a bug; empty for all others."""
+    """Return 'FILE:LINE: ' of a bug in a user's check; '' for shipped checks."""
     known = (Blocked, CannotTell, AssertionError, ClusterError, pytest.skip.Exception)
     if call.excinfo is None or isinstance(call.excinfo.value, known) or _is_ours(item.path):
         return ""
@@ -382,7 +382,7 @@ def _where(item: pytest.Item, call: pytest.CallInfo[None]) -> str:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What ended the check: our own errors speak for themselves, any other is named with its type."""
+    """The error that ended the check; other errors than ours are shown with their type."""
     if error is None or isinstance(error, (Blocked, CannotTell, AssertionError, ClusterError)):
         return str(error or "")
     return f"{type(error).__name__}: {error}"
@@ -391,8 +391,8 @@ def _reason(error: BaseException | None) -> str:
 def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]]) -> None:
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
 
-    ``advice``: by fault what fits better than the entry's own. Where a command needs further nodes, they are some of
-    which nothing bad was found.
+    ``advice``: by fault the more specific text than the entry's own. Where a command needs further nodes, they are some
+    of which nothing bad was found.
     """
     if not result.faults:
         return
@@ -407,7 +407,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:
-    """Return nodes for a command beside the subject of a finding.
+    """Return nodes for a command next to the subject of a finding.
 
     For a leaf's uplink they are two behind it and two that are not.
     """
@@ -437,7 +437,7 @@ def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
-    """Decide and keep the verdict, then clean up: whatever ends the run meanwhile no longer takes it away."""
+    """Decide and keep the verdict, then clean up: an interruption in between does not lose it."""
     opened = session.config.stash.get(SESSION, None)
     ending = session.config.stash.get(ENDING, None)
     if ending is not None:
@@ -466,7 +466,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
 
 
 def _decide(run: Run, interrupted: str, exitstatus: int) -> None:
-    """Note in the record what besides the checks decides its verdict and exit code."""
+    """Record further facts that decide verdict and exit code."""
     if interrupted:
         run.interrupted, run.pytest_exit = run.interrupted or f"received {interrupted}", signals.INTERRUPTED
     if exitstatus in ENDED_EARLY and not run.interrupted:

@@ -1,4 +1,4 @@
-"""Progress of long work: one line that lives on a terminal; elsewhere, where that would drown the rest, one every 15 s.
+"""Progress of long work: one live line on a terminal; otherwise a line every 15 s.
 
 It says what is done now, for how long, about how long still, and the bandwidth of each collective as it is measured. A
 step reports itself by a call; what reports nothing, such as the reading of nodes, is named by ``doing``.
@@ -36,7 +36,7 @@ _MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1
 
 
 class Progress:
-    """Call it with what is done or waited for, from any thread; ``close`` it when the run is over."""
+    """Call it with the current action, from any thread; ``close`` it when the run is over."""
 
     def __init__(self, config: pytest.Config, every_s: float = EVERY_S, tick_s: float = TICK_S) -> None:
         self._terminal: Any = config.pluginmanager.getplugin("terminalreporter")
@@ -64,7 +64,7 @@ class Progress:
         self._planned, self._floors = tuple(collectives), floors
 
     def __call__(self, text: str) -> None:
-        """Take in what is done or waited for now."""
+        """Record the current action."""
         if measured := _MEASURED.fullmatch(text):
             name, number, unit, rate = measured.groups()
             floor = self._floors.get(name, {}).get(int(number) * UNITS.get(unit, 0))
@@ -107,7 +107,7 @@ class Progress:
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Name what is done inside of this block, which says nothing itself."""
+        """Name the action of this block, which reports none itself."""
         before = self._last, self._since
         self._set(what)
         try:
@@ -125,14 +125,14 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logstart(self) -> Generator[None, Any, Any]:
-        """Keep the line that lives out of what is written of a check that begins."""
+        """Remove the live line before a check's start is written."""
         with self._lock:
             self._clear()
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self) -> Generator[None, Any, Any]:
-        """Keep the line that lives out of what is written of a check that has ended."""
+        """Remove the live line before a check's end is written."""
         with self._lock:
             self._clear()
             return (yield)
@@ -183,7 +183,7 @@ def _figure(rate: str) -> str:
 
 
 def _fitting(width: int, text: str, rest: Sequence[str]) -> str:
-    """Join a text and what else there is to say, as far as the width has room: whole words, the time goes first."""
+    """Join a text and its details within the width: whole words, the time is dropped first."""
     elapsed, left, *measured = rest
     for more in ((elapsed, left, *measured), (left, *measured), (elapsed, *measured), (elapsed, left), (elapsed,)):
         line = " · ".join(filter(None, (text, *more)))

@@ -1,4 +1,4 @@
-"""Which checks run, in which order: prerequisites first; what was deselected but is required comes back."""
+"""Selects and orders the checks: prerequisites first; deselected but required ones are added."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ place."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a ``check`` marker says."""
+    """The declaration of a ``check`` marker."""
 
     id: str
     title: str
@@ -33,13 +33,13 @@ class Declaration:
     unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have found a fault
     faults: tuple[str, ...]
     doc: str
-    needs: tuple[str, ...] = ()  # of rules.rights.NEEDS: what it asks the API for
+    needs: tuple[str, ...] = ()  # keys of rules.rights.NEEDS: the API resources that it reads
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
     own: bool = False  # a user's: its file is not this suite's
-    last: bool = False  # comes after all others, whatever its stage: where there was a trial, that shows the same
+    last: bool = False  # runs after all other checks of any stage: a trial, if there was one, proves the same
 
     @property
     def of_gpus(self) -> bool:
@@ -51,7 +51,7 @@ _DECLARED = pytest.StashKey[Declaration | None]()
 
 
 def declaration(item: pytest.Item) -> Declaration | None:
-    """Return what the item declares, or None for an ordinary test; its markers are read once."""
+    """Return the item's declaration, or None for an ordinary test; its markers are read once."""
     if _DECLARED not in item.stash:
         item.stash[_DECLARED] = _declared(item)
     return item.stash[_DECLARED]
@@ -83,7 +83,7 @@ def _declared(item: pytest.Item) -> Declaration | None:
 
 
 def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the selected checks and what they require, each after its prerequisites, preflight first.
+    """Return the selected checks and their prerequisites in order, preflight first.
 
     Raises pytest.UsageError when checks require each other in a circle or share an id.
     """
@@ -131,7 +131,7 @@ def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool, cpus: bo
 
 
 def asks_for_trial(config: pytest.Config) -> bool:
-    """Say whether the command line is about a cluster: then a session without a check must not end as a success."""
+    """Return whether the command line is about a cluster: then a session without a check must not end as a success."""
     named = ("--kubeconfig", "--context", "--namespace", "--profile", "--nodes", "--image", "--out", "--check")
     return str(config.getoption("--cluster")) != "kubeconfig" or any(config.getoption(name) for name in named)
 
@@ -148,7 +148,7 @@ def elsewhere(everything: Iterable[pytest.Item], known: frozenset[str]) -> dict[
 
 
 def pick(ids: Iterable[str], collected: list[pytest.Item], commands: Mapping[str, str]) -> list[pytest.Item]:
-    """Return the checks with these ids; an unknown one is a usage error that names the nearest, or who runs it."""
+    """Return the checks with these ids; an unknown one is a usage error with the nearest id, or its command."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}
     return [by_id[one_of(check_id, by_id, "check", commands)] for check_id in ids]
 

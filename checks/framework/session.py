@@ -1,4 +1,4 @@
-"""The state of one run: its cluster (real or simulated), the ledger of what was created, the record."""
+"""The state of one run: its cluster (real or simulated), the ledger of created objects, the record."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Session:
         )
         self.profile = Profile()
         self.simulation: Simulation | None = None
-        self.earlier: Earlier | None = None  # the sweep that this one goes on with
+        self.earlier: Earlier | None = None  # the sweep that this one continues with
         self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
         self.recorders: list[Recorder] = []
         self.nodes: set[str] = set()  # all that a finding may name
@@ -81,16 +81,16 @@ class Session:
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
         self.creates = False  # a trial is among the checks that were selected
         self._cleared = False
-        self.leases_watched = False  # of the trials in this namespace: what is left has a runner that lives
+        self.leases_watched = False  # the remaining trials in this namespace have a live runner
         self._kube: Kube | None = None
         self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
-        self.begun: Begun | None = None  # what the run left that this one goes on with
+        self.begun: Begun | None = None  # what the run left that this one continues with
         self.began = time.monotonic()
 
     def open(self, cwd: Any) -> None:
-        """Read the profile, start the simulated cluster if one is asked for, read the kubeconfig.
+        """Read the profile, start the simulated cluster if one is requested, read the kubeconfig.
 
-        The cluster is asked for the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
+        The cluster is requested the nodes that --on names, and for nothing else. Raises pytest.UsageError for what the
         user got wrong, before anything else happens.
         """
         profile = self.options.profile
@@ -135,7 +135,7 @@ class Session:
             fits(self.earlier, self.run, self.options.resume)
 
     def _describe(self) -> None:
-        """Say in the record what is run against what."""
+        """Record the target and the scope of the run."""
         self.run.tenant, self.run.cpu_only = self.tenant, self.profile.gpu.none
         # A sweep is of all nodes, unless some are named.
         named = self.options.on or self.options.trial_on
@@ -154,9 +154,9 @@ class Session:
             self.run.cluster |= cast("Cluster", facts)
 
     def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
-        """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.
+        """Build the trial from the profile and the options.
 
-        Raises SpecError for what the user typed wrong.
+        ``cluster`` and ``listed`` provide values that no profile has. Raises SpecError for usage errors.
         """
         spec = build_spec(
             self.profile,
@@ -179,7 +179,7 @@ class Session:
                 "--launcher indexed (docs/fleet.md)"
             )
         if self.options.detach and spec.launcher == "trainjob":
-            raise SpecError("a TrainJob has no time to live after its end: nobody would delete it; --launcher indexed")
+            raise SpecError("a TrainJob has no TTL, so it would never be deleted: use --launcher indexed")
         if self.begun:
             spec = replace(spec, attempt=self.begun.attempt)
         if not self.options.simulated:
@@ -188,7 +188,7 @@ class Session:
         return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=network)
 
     def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
-        """The same trial with more pods than can fit, for seconds only; a run id of its own."""
+        """The same trial with more pods than can fit, for seconds only; with its own run id."""
         waits = min(spec.deadlines.queue_s, GANG_S)
         short = Deadlines(queue_s=waits, start_s=waits, probe_s=spec.deadlines.probe_s)
         return replace(spec, nodes=nodes, run_id=new_run_id(), deadlines=short)
@@ -223,9 +223,9 @@ class Session:
         return self._kube
 
     def write_recordings(self) -> list[str]:
-        """Write what --record kept, after all reports; return what was in the way, which changes nothing of the run."""
+        """Write the recordings of --record, after all reports; return an error, which does not change the verdict."""
         problems: list[str] = []
-        folder = (self.options.out or Path()) / "recordings"  # --record asks for --out
+        folder = (self.options.out or Path()) / "recordings"  # --record requests --out
         for recorder in self.recorders:
             try:
                 recorder.write(folder, server=str(self.kube.version().get("gitVersion") or ""))
@@ -236,7 +236,7 @@ class Session:
         return problems
 
     def clear(self) -> None:
-        """Delete what killed runs left here, once and before anything is counted; only a run that creates something.
+        """Delete leftovers of killed runs, once and before GPUs are counted; only in a run that creates objects.
 
         What cannot be looked at is left to the checks, which say why.
         """
@@ -256,12 +256,12 @@ class Session:
         self.run.seconds = time.monotonic() - self.began
         if self.options.out is None or not self.ledger.open:
             return
-        left = [f"{what}: the run ended before it was deleted" for what in self.ledger.open]
+        left = [f"{what}: not deleted before the run ended" for what in self.ledger.open]
         with contextlib.suppress(OSError):  # at the end a report that cannot be written is said
             write_json(replace(self.run, leftovers=self.run.leftovers + left), self.options.out / "report.json")
 
     def close(self) -> None:
-        """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""
+        """Delete created objects, record failures, end the simulated cluster; bounded by deadlines."""
         self.run.leftovers += self.ledger.unwind()
         if self.simulation is not None:
             self.simulation.close()

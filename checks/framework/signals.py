@@ -34,7 +34,7 @@ class Ending:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let signals raise KeyboardInterrupt in this block; `check` tells of one that came before it."""
+        """Let signals raise KeyboardInterrupt in this block; `check` reports an earlier one."""
         try:
             self._raises = True
             yield
@@ -42,18 +42,18 @@ class Ending:
             self._raises = False
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal came: whatever swallowed it, the run does not go on."""
+        """Raise KeyboardInterrupt if a signal came, even if it was caught elsewhere."""
         if self.received:
             raise KeyboardInterrupt(f"received {self.received}")
 
     def over(self) -> None:
-        """Ignore signals from now on: what the run says is decided, and the process ends in a moment."""
+        """Ignore signals from now on: the verdict is decided, and the process ends soon."""
         for number in NUMBERS:
             signal.signal(number, signal.SIG_IGN)
 
 
 def install() -> Ending:
-    """Take over the signals to end, once in a process; what ``nohup`` made it ignore stays ignored."""
+    """Install handlers for the ending signals, once in a process; those ignored by ``nohup`` stay ignored."""
     handler = signal.getsignal(signal.SIGTERM)
     if isinstance(handler, Ending):
         return handler

@@ -1,4 +1,4 @@
-"""The embedded cluster of a simulated run: started as a process of its own, ended with the run, whatever ends it."""
+"""The embedded cluster of a simulated run: a separate process that ends with the run in any case."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lab_package() -> tuple[str, Path]:
 
 
 class Asked(TypedDict):
-    """What a scenario asks of a run that is to show its fault."""
+    """A scenario's requirements on a run that shows its fault."""
 
     profile: bool  # one of its own
     options: list[str]
@@ -97,7 +97,7 @@ class Simulation:
         raise RuntimeError(f"the simulated cluster ended with exit code {code}: {' | '.join(said[-3:])}")
 
     def lacks(self, arguments: Sequence[str]) -> str:
-        """Say what the scenario asks of a run and these arguments lack; '' where they lack nothing."""
+        """Name the scenario's options that these arguments lack; '' if there are none."""
         run = self.asked
         lacking = ["a profile of its own"] * (run["profile"] and not any(a.startswith("--profile") for a in arguments))
         lacking += [option for option in run["options"] if option not in arguments]

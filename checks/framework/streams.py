@@ -28,7 +28,7 @@ ERRORS = "seatrial-plain"
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Write what an encoding does not know in ASCII: our own signs as such, all else as an escape."""
+    """Write characters outside an encoding as ASCII: our own signs as replacements, all others as escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
@@ -36,7 +36,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def begins(scenario: str) -> str:
-    """Return what a run on the embedded cluster does first."""
+    """Return the first steps of a run on the embedded cluster."""
     return f"starting the embedded cluster ({scenario})"
 
 
@@ -60,7 +60,7 @@ class Tolerant(io.FileIO):
 
 
 class Output:
-    """What became of the two streams of a command."""
+    """The state of the two streams of a command."""
 
     def __init__(self) -> None:
         self.raw: dict[int, Tolerant] = {}
@@ -118,7 +118,7 @@ def tolerant() -> Iterator[Output]:
 
 
 def _fill() -> None:
-    """Open what is closed of descriptors 0, 1 and 2: the next file or socket would take its place, and its output.
+    """Open closed ones of the descriptors 0, 1 and 2: the next file or socket would take its place, and its output.
 
     Python has no stream for one that was closed when it started, not even in ``sys.__stdout__``, which pytest asks.
     """

@@ -1,4 +1,4 @@
-"""Runs the job of a sweep over the free nodes of a pool, and judges what its coordinator has told."""
+"""Runs the job of a sweep over the free nodes of a pool, and judges its coordinator's log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_sweep(
     earlier: Earlier | None = None,
     begin: Callable[[BegunSweep], None] = lambda _: None,
 ) -> Swept:
-    """Run the sweep; `begin` is told what it begins with: GPUs per node, image, starts of the machines, rounds so far.
+    """Run the sweep; `begin` is called with its start parameters: GPUs per node, image, boot ids, rounds so far.
 
     Raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs.
     """
@@ -118,7 +118,7 @@ def _chosen(
     left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
     known = {room.node for room in rest}
     nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
-    if only := {name: place for place, name in enumerate(options.trial_on)}:  # in this order, and no others
+    if only := {name: place for place, name in enumerate(options.trial_on)}:  # exactly in this order
         absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
         left = {name: why for name, why in {**absent, **left}.items() if name in only}
         nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
@@ -139,16 +139,19 @@ def _chosen(
 
 
 def _may_wait(spec: TrialSpec, options: Options) -> bool:
-    """Say whether pods wait for busy nodes. Raises pytest.UsageError where they would wait for ever, or for others."""
+    """Return whether pods wait for busy nodes.
+
+    Raises pytest.UsageError where they would wait for ever, or for others.
+    """
     if options.take_in and spec.queue is not None:
-        raise pytest.UsageError("--take-in: a queue lets in all pods of a sweep or none: none can wait for a node")
+        raise pytest.UsageError("--take-in: a queue admits all pods of a sweep or none, so no pod can wait for a node")
     if options.take_in and not options.scale:
-        raise pytest.UsageError("--take-in does not go with --no-scale: who waits would take a node that is released")
+        raise pytest.UsageError("--take-in cannot be combined with --no-scale: waiting pods would take released nodes")
     return options.take_in
 
 
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
-    """Return a sweep without the tests of machines that have started again since: they may be other ones.
+    """Return a sweep without the tests of rebooted machines: they may be different ones.
 
     Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
     """
@@ -173,7 +176,7 @@ def _in_pairs(done: Done) -> Done:
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
     """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none.
 
-    One whose nodes trained alone goes on with `training` only: what it found of their steps would be forgotten.
+    One whose nodes trained alone continues with `training` only: what it found of their steps would be forgotten.
     """
     try:
         earlier = _earlier_in(folder)
@@ -189,7 +192,7 @@ def _earlier_in(folder: Path) -> Earlier:
     if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
         run, history = killed  # nobody was left to write a record, or it knows of no round
         before = run["sweep"].get("resumed")
-        # Nobody knows when it ended: it is as old as its beginning.
+        # Its end is unknown: its age counts from its start.
         return _earlier(run, run["sweep"], history, _time(run["started"]), before)
     record = read_json(folder)
     sweep = record["sweep"]
@@ -207,7 +210,7 @@ def _earlier(
     ended: datetime.datetime,
     before: str | None,
 ) -> Earlier:
-    """Return a sweep to go on with; ``before``: when the one ended that it went on with itself."""
+    """Return a sweep to continue with; ``before``: when the one ended that it went on with itself."""
     if "gpus_per_node" not in sweep:
         raise ValueError("the record does not say how many GPUs per node it tested")
     return Earlier(
@@ -243,10 +246,10 @@ def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator
         if ((old and new) or run.simulated) and old != new:
             yield f"its cluster's {key} is {str(old)[:200]}, this one's {new}"
     if not any(old and new for old, new in pairs.values()):
-        yield "its record does not say of which cluster it is"
+        yield "its record does not name its cluster"
     if earlier.profile_digest != run.profile_digest:
         asked = _brief(run.profile_digest)
-        yield f"its profile ({_brief(earlier.profile_digest)}) does not ask what this one asks ({asked})"
+        yield f"its profile ({_brief(earlier.profile_digest)}) differs from this one ({asked})"
     if now - earlier.ended > OLDEST:
         hours = OLDEST.total_seconds() / 3600
         yield f"it has rounds of a run that ended {earlier.ended:%Y-%m-%d %H:%M} UTC, more than {hours:g} hours ago"
@@ -259,7 +262,7 @@ def _brief(digest: str) -> str:
 
 
 def _time(text: Any) -> datetime.datetime:
-    """Return a time in UTC. Raises ValueError for what is none, or names no time zone."""
+    """Return a time in UTC. Raises ValueError for an invalid one, or one without a time zone."""
     try:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is not None:

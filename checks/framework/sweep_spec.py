@@ -1,6 +1,6 @@
-"""The job of a sweep, from the trial's own spec: a pod for each free node, rules of blame, floors, leaves, budget.
+"""The job of a sweep, from the trial's own spec: a pod for each free node, fault rules, floors, leaves, budget.
 
-Of a sweep whose runner was killed, what it began with stands in its folder, and its rounds in the coordinator's log.
+Of a sweep whose runner was killed, what it began with is in its folder, and its rounds in the coordinator's log.
 Where a run ends by itself, its record has all of it and this file goes. The log is foreign text: what does not read as
 rounds, one after the other, is left out, and is tested again.
 """
@@ -39,7 +39,7 @@ LARGEST = 64 << 20
 
 
 class SweepShape(TypedDict):
-    """What a sweep is of: boot ids tell whether a node is still the machine that was tested."""
+    """The machines of a sweep: boot ids show whether a node is still the tested machine."""
 
     gpus_per_node: int
     image: str
@@ -48,14 +48,14 @@ class SweepShape(TypedDict):
 
 
 class BegunSweep(SweepShape):
-    """With the rounds that it goes on with, and when the run ended that they are of."""
+    """With the rounds that it continues with, and when the run ended that they are of."""
 
     rounds: list[SweepRound]
     resumed: str | None
 
 
 class BegunRun(TypedDict):
-    """What a sweep goes on from if nobody is left to write its record."""
+    """The state from which a sweep continues if its runner was killed."""
 
     run_id: str
     started: str
@@ -69,7 +69,7 @@ _check = cache(lambda: checker(BegunRun))
 
 
 def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
-    """Write what a sweep goes on from."""
+    """Write the state from which a sweep continues."""
     begun: BegunRun = {
         "run_id": run.run_id,
         "started": run.started,
@@ -82,12 +82,12 @@ def begin(folder: Path, run: Run, sweep: BegunSweep) -> None:
 
 
 def end(folder: Path) -> None:
-    """Take it away: the run has come to its own end."""
+    """Delete it: the run has ended normally."""
     (folder / BEGUN).unlink(missing_ok=True)
 
 
 def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
-    """Return what was written at the beginning, and the rounds; None where no sweep was begun in a folder.
+    """Return the start parameters, and the rounds; None if no sweep was started in the folder.
 
     Raises ValueError for a file that no sweep wrote.
     """
@@ -108,7 +108,7 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
 
 
 def how_on(folder: Path) -> str:
-    """Say how a sweep that was begun in a folder, and not ended, goes on; '' where it has no round."""
+    """Say how a sweep that was begun in a folder, and not ended, continues; '' where it has no round."""
     try:
         killed = begun(folder)
     except ValueError:
@@ -117,11 +117,11 @@ def how_on(folder: Path) -> str:
         return ""
     count = len(killed[1])
     rounds_kept = f"{count} round{' of it is' if count == 1 else 's of it are'} kept"
-    return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} goes on from there"
+    return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} continues from there"
 
 
 def _logged(folder: Path, run_id: str) -> list[Done]:
-    """Return the rounds of the coordinator's log: the first pod of rank 0 that has told any."""
+    """Return the rounds of the coordinator's log: the first pod of rank 0 that has logged any."""
     for place in sorted((folder / LOGS).glob("*.log")):
         reader = EvidenceReader(run_id)
         with place.open("rb") as file:
@@ -133,7 +133,7 @@ def _logged(folder: Path, run_id: str) -> list[Done]:
 
 
 def _contiguous(history: Sequence[Done]) -> list[Done]:
-    """Return the rounds up to the first that is missing: what came after it was planned with it."""
+    """Return the rounds before the first missing one: later ones were planned with it."""
     numbered = {done.round.number: done for done in reversed(history)}
     rounds: list[Done] = []
     while (each := numbered.get(len(rounds) + 1)) is not None:
@@ -166,7 +166,7 @@ SIMULATED_POD_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are held against: bytes and GB/s; None: no floor."""
+    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are compared with: bytes and GB/s; None: no floor."""
 
     pair: tuple[int, float] | None
     alone: tuple[int, float] | None
@@ -181,7 +181,7 @@ def floors_of(profile: Profile) -> Floors:
 
 
 def leaves_of(nodes: Sequence[Node], label: str | None = None) -> dict[str, str]:
-    """Return the leaf of each node by the first label that tells it of all of them; {} where none does.
+    """Return the leaf of each node by the first label that all of them have; {} without one.
 
     A label by which each node, or all of them, would be one leaf tells nothing.
     """
@@ -201,7 +201,7 @@ def sweep_spec(
     history: Sequence[Done] = (),
     busy: Sequence[str] = (),
 ) -> TrialSpec:
-    """Return the job of a sweep over these nodes. Raises SpecError for what it cannot be.
+    """Return the job of a sweep over these nodes. Raises SpecError for an invalid one.
 
     A pod waits for each node that is `busy`: it is tested if it becomes free meanwhile, and not waited for.
     """
@@ -252,7 +252,7 @@ def sweep_spec(
 
 
 def _rules(spec: TrialSpec, names: tuple[str, ...], profile: Profile, options: Options) -> dict[str, Any]:
-    """Return what the coordinator makes its Rules of (jobs/pod/sweep/model.py)."""
+    """Return the coordinator's input for its Rules (jobs/pod/sweep/model.py)."""
     floors = floors_of(profile)
     rules: dict[str, Any] = {
         "at_once": options.at_once,
@@ -312,5 +312,5 @@ MOST_HISTORY = 350_000
 
 
 def rules_of(made: Sweep) -> Rules:
-    """Return the rules of blame by which the coordinator plans."""
+    """Return the fault rules by which the coordinator plans."""
     return Rules(**{name: value for name, value in made.rules.items() if name in Rules.__dataclass_fields__})

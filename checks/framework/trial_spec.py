@@ -1,4 +1,4 @@
-"""The trial that the acceptance runs: a profile's, with what the command line and the cluster say besides."""
+"""The trial that the acceptance runs: a profile's, with the additions of command line and cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def build_spec(
         count = len(set(named))
         if count < PAIR:
             raise SpecError(f"--on {named[0]}: a sweep tests nodes in pairs, name two or more; one alone is never a go")
-        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans says nothing of a sweep
+        profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans does not describe a sweep
     made = spec_of(
         profile,
         run_id=run_id,
@@ -92,7 +92,7 @@ def mirrored(image: str, registry: str) -> str:
 
 
 def equalities(selector: str) -> dict[str, str]:
-    """Return a label selector as a pod's nodeSelector. Raises SpecError for what that cannot express (in, !, !=)."""
+    """Return a label selector as a pod's nodeSelector. Raises SpecError for operators that it lacks (in, !, !=)."""
     labels: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)

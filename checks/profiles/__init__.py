@@ -1,1 +1,1 @@
-"""Profiles: what a cluster of a kind must offer."""
+"""Profiles: the requirements on a kind of cluster."""

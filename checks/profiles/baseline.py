@@ -1,7 +1,7 @@
-"""Baselines: what an accepted run measured, as floors for the runs that follow.
+"""Baselines: an accepted run's measurements, as floors for later runs.
 
 Only a full run that ended in ``go`` is a baseline; each floor is the worst of what was measured, less a stated slack.
-A floor of the profile that the run was accepted by stays where it asks for more: a baseline never lets more pass.
+A floor of the profile that the run was accepted by stays where it requests more: a baseline never lets more pass.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Row = tuple[str, str, int, int]  # collective, algorithm, nodes, size in bytes
 
 
 class NotABaselineError(ValueError):
-    """Why this record must not become what others are judged by; one line."""
+    """Why this record must not become a baseline; one line."""
 
 
 def baseline(record: Record, *, slack: float, floors: Iterable[Floor] = ()) -> Document:
-    """Return the profile that a record stands for. ``slack`` is the share (0.1 = 10 %) by which a run may be worse.
+    """Return the profile that a record represents. ``slack`` is the share (0.1 = 10 %) by which a run may be worse.
 
     ``floors`` are those of the profile that it extends. Raises NotABaselineError for a record that was not accepted or
     measured nothing.

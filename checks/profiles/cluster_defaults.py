@@ -1,4 +1,4 @@
-"""The settings of the trial's pod that the cluster itself tells, where no profile does.
+"""The settings of the trial's pod from the cluster itself, without a profile.
 
 How many GPUs a node has, whether they are counted or claimed, and how much CPU and memory fit on its smallest node. It
 makes a trial that runs; whether that is what was ordered only a profile can tell.
@@ -29,7 +29,7 @@ SHARE = 2
 
 
 class PodDefaults(TypedDict, total=False):
-    """The fields of a TrialSpec that nodes can tell."""
+    """The fields of a TrialSpec that nodes can provide."""
 
     gpus_per_node: int
     gpu_resource: str
@@ -40,7 +40,7 @@ class PodDefaults(TypedDict, total=False):
 
 
 def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> PodDefaults:
-    """Return the fields of a TrialSpec that the GPU nodes tell; those that a profile says are not among them."""
+    """Return the fields of a TrialSpec from the GPU nodes, without those of a profile."""
     resource = profile.gpu.resource
     nodes = cluster.gpu_nodes(resource) if cluster and resource else ()
     counts = [count for node in nodes if (count := node.capacity.get(resource, 0)) > 0]
@@ -53,7 +53,7 @@ def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | N
 def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
     """Return the DeviceClass by which GPUs are claimed, and how many each node publishes; ('', {}) where none are.
 
-    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is not there.
+    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is missing.
     """
     classes = listed("deviceclasses")
     known, name = device_classes(classes), mapped_class(classes, resource) or GPU_CLASSES.get(resource, "")
@@ -69,14 +69,14 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> PodDefaults
     if not name:
         return {}
     least = min(counts.values())
-    if mapped_class(listed("deviceclasses"), resource):  # asked for as ever, and claimed by Kubernetes itself
+    if mapped_class(listed("deviceclasses"), resource):  # requested as ever, and claimed by Kubernetes itself
         return {"gpus_per_node": least}
     claim = ClaimSpec(name="gpus", device_class=name, count=least)
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
 
 
 def modest(pod: PodSection, nodes: Iterable[Node]) -> PodDefaults:
-    """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
+    """Return CPU (thousandths of a core) and memory (MiB) if the smallest node is too small for the defaults."""
     requests: PodDefaults = {}
     cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE
     memory = min((n.allocatable["memory"] for n in nodes if n.allocatable.get("memory")), default=0) // SHARE

@@ -1,4 +1,4 @@
-"""The profiles' error; a module of its own, since a command that may read a profile seldom does."""
+"""The profiles' error; its own module, since a command that may read a profile seldom does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Problem:
 
 
 class ProfileError(ValueError):
-    """What the user wrote is not a profile; the message is one line, about the first of its ``problems``."""
+    """The user's file is not a profile; the message is one line, about the first of its ``problems``."""
 
     def __init__(self, text: str, path: str = "", file: str = "") -> None:
         super().__init__(f"{file}: {text}" if file else text)

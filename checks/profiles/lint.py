@@ -1,6 +1,6 @@
-"""The profile linter: what is wrong with a profile's floors, found before any cluster is asked.
+"""The profile linter: errors in a profile's floors, found without a cluster.
 
-A floor above what the wires carry fails every cluster; one far below passes a cluster that lost half of its network.
+A floor above what the links carry fails every cluster; one far below passes a cluster that lost half of its network.
 Units are GB/s (1e9 bytes per second).
 """
 
@@ -16,15 +16,15 @@ from .profile import Profile
 from .schema import BenchSection, Floor
 
 BLIND_SHARE = 0.5
-"""A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
+"""A floor below this share of the links passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
 400 Gb/s, all_gather, Google Cloud documentation of A3 Ultra) to 0.97 (InfiniBand, coreweave/nccl-tests) of them."""
 BANDWIDTH_BOUND = 1 << 30
-"""Bytes. Below it latency decides, and the wires say nothing about how low a good number may be."""
+"""Bytes. Below it latency decides, and the links say nothing about how low a good number may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """What is wrong at one place of a profile; ``fatal``: no run can be judged by it."""
+    """An error at one place of a profile; ``fatal``: no run can be judged by it."""
 
     path: str
     text: str
@@ -84,7 +84,7 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
 
 
 def _unmeasured(profile: Profile) -> Iterator[Objection]:
-    """Yield what makes a floor one that no run is ever held against."""
+    """Yield the reasons why no run is ever compared with a floor."""
     for index, floor in enumerate(profile.floors):
         if floor.nodes == 1 and floor.algorithm == "ring":
             yield _warning(
@@ -115,15 +115,14 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
         gpus = 1  # on a ring the number of GPUs does not matter
     if node is None or gpus is None:
         yield _warning(
-            path,
-            "cannot be held against the wires: fabric.rails, fabric.rail_gbit_s and gpu.per_node say how fast they are",
+            path, "cannot be compared with the link rate: set fabric.rails, fabric.rail_gbit_s and gpu.per_node"
         )
         return
     limit, fair = _limits(profile, floor, node, gpus)
     if floor.busbw_gbps >= limit:
         yield _error(
             path,
-            f"is above what the wires of a node carry ({limit:g} GB/s): no {floor.collective} "
+            f"is above the link rate of a node ({limit:g} GB/s): no {floor.collective} "
             f"can reach {floor.busbw_gbps:g} with algorithm {floor.algorithm}",
         )
     least = BLIND_SHARE * fair
@@ -136,13 +135,13 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if floor.busbw_gbps < least and floor.size >= BANDWIDTH_BOUND:
         yield _warning(
             path,
-            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed "
+            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the links lost; at least {least:g} is needed "
             "to see more than a fallback",
         )
 
 
 def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
-    """Hold a floor inside a node against what its GPUs send to each other."""
+    """Compare a floor inside a node with the rate of its GPUs' links."""
     links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
     if links is None or gpus is None:
         return
@@ -150,7 +149,7 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     if floor.busbw_gbps >= limit:
         yield _error(
             path,
-            f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node "
+            f"is above the rate of a GPU's links ({links:g} GB/s one way): no {floor.collective} inside a node "
             f"of {gpus} can reach {floor.busbw_gbps:g}",
         )
     if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:
@@ -162,13 +161,13 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
 
 
 def _bound(profile: Profile, floor: Floor) -> bool:
-    """Say whether some floor of the same run names a row that shows the wires."""
+    """Return whether some floor of the same run names a row that shows the links."""
     same = profile.floor(floor.collective, floor.algorithm, floor.nodes)
     return any(other.size >= BANDWIDTH_BOUND for other in same)
 
 
 def least_seeing(profile: Profile, floor: Floor) -> float:
-    """Return what a row must reach to show more than half of the wires; 0 where the profile does not know them."""
+    """Return the bandwidth that proves more than half of the links; 0 if the profile does not define them."""
     node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
     if floor.nodes < 2 or node is None or gpus is None or floor.size < BANDWIDTH_BOUND:
         return 0.0
@@ -176,14 +175,14 @@ def least_seeing(profile: Profile, floor: Floor) -> float:
 
 
 def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[float, float]:
-    """Return what the wires carry at most, and what a healthy fabric comes near to."""
+    """Return the links' maximum, and the typical bandwidth of a healthy fabric."""
     if profile.fabric.kind == "mnnvl":
         # All hops of a ring are NVLink, so that its bus bandwidth is one GPU's; the switches add up (NVLS) and then at
         # most half of the traffic is left: 932 GB/s are published where a GPU's links carry 900.
         gpu = node / gpus
         return (gpu if floor.algorithm == "ring" else 2 * gpu), gpu
     limit = wire_limit_gbps(floor.collective, floor.algorithm, node, nodes=floor.nodes, gpus_per_node=gpus)
-    # In sendrecv one GPU of a node sends to the next node, by the NIC beside it.
+    # In sendrecv one GPU of a node sends to the next node, by the NIC next to it.
     return limit, node / gpus if floor.collective == "sendrecv" else min(limit, node)
 
 

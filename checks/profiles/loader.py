@@ -39,13 +39,13 @@ def load_profile(ref: str) -> Profile:
     path = _locate(ref, Path.cwd())
     profile = _read(path)
     for found in _found(profile):
-        if found.fatal:  # no cluster could be judged by it; `seatrial profile lint` tells the lesser objections, too
+        if found.fatal:  # no cluster could be judged by it; `seatrial profile lint` also reports warnings
             raise ProfileError(str(found), found.path, path.name)
     return profile
 
 
 def problems(ref: str) -> list[Problem]:
-    """Return all that is wrong with a profile, in the order of its lines; what is the file's own names no file."""
+    """Return all errors of a profile, in the order of its lines; those of the file itself name no file."""
     try:
         path = _locate(ref, Path.cwd())
     except ProfileError as error:
@@ -65,7 +65,7 @@ def problems(ref: str) -> list[Problem]:
 
 
 def without_gpus(ref: str | None) -> bool:
-    """Tell whether a profile is for CPUs alone; what is wrong with it is for others to say."""
+    """Return whether a profile is for CPUs only; its errors are reported elsewhere."""
     try:
         return bool(ref) and load_profile(ref or "").gpu.none
     except ProfileError:
@@ -73,7 +73,7 @@ def without_gpus(ref: str | None) -> bool:
 
 
 def _read(path: Path) -> Profile:
-    """Read a file and what it extends. Raises ProfileError of all that is wrong."""
+    """Read a file and its bases. Raises ProfileError with all errors."""
     document = _inherit(path, ())
     document.setdefault("name", path.stem)
     try:
@@ -84,7 +84,7 @@ def _read(path: Path) -> Profile:
 
 
 def _found(profile: Profile) -> Iterator[Objection]:
-    """Yield what the linter objects to, then what Kubernetes would refuse, and what is wrong with faults of its own."""
+    """Yield the linter's errors, then those of Kubernetes, and those of its own faults."""
     yield from objections(profile)
     if profile.faults:
         try:
@@ -113,11 +113,11 @@ def _locate(ref: str, folder: Path) -> Path:
 
 
 def _inherit(path: Path, trail: tuple[Path, ...]) -> Document:
-    """Read a file and put it over the one it extends: mappings are merged, null takes away, all else is replaced."""
+    """Read a file and put it over the one it extends: mappings are merged, null removes, all else is replaced."""
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))
-        raise ProfileError(f"profiles extend each other: {circle}", "extends", trail[0].name)
+        raise ProfileError(f"circular extends: {circle}", "extends", trail[0].name)
     own = read_yaml(path)
     if own.get("faults") and isinstance(own["faults"], str):
         own["faults"] = str(path.parent / own["faults"])

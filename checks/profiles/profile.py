@@ -1,4 +1,4 @@
-"""A profile: what a cluster must offer, and what a run of its trial must show."""
+"""A profile: the requirements on a cluster, and on a run of its trial."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ REQUIRED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of cluster. ``Profile()`` is 'no profile given': what only a profile knows is None or empty."""
+    """A kind of cluster. ``Profile()`` is 'no profile given': values that only a profile has are None or empty."""
 
     name: str | None = None
     title: str = ""
     nodes: int = 2  # how many nodes the trial spans
     tenant: bool = False  # judged with the rights of one namespace, as --tenant does
-    least_rights: bool = False  # whoever runs the trial must not have the rights of an administrator
+    least_rights: bool = False  # the trial's account must not have an administrator's permissions
     pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
     kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
     required: tuple[str, ...] = REQUIRED
@@ -78,7 +78,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
-        require((self.name or "").isprintable(), "name", "must be printable: it stands in every report")
+        require((self.name or "").isprintable(), "name", "must be printable: every report shows it")
         for key, value in self.pool.items():
             other = self.pod.node_selector.get(key, value)
             require(other == value, "pool", f"says {key}={value} and pod.node_selector {key}={other}: no node is both")
@@ -92,7 +92,7 @@ class Profile:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of all that is asked, whatever it is called and wherever it is written; '' without a profile.
+        """A fingerprint of all requirements, independent of name and layout; '' without a profile.
 
         What is left at its default does not count: a key that a later version brings changes no digest.
         """

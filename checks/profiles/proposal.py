@@ -1,4 +1,4 @@
-"""Proposes a profile for these nodes from what the cluster says, for a person to hold against the order.
+"""Proposes a profile for these nodes from the cluster, to be compared with the order by the user.
 
 What the cluster says of itself is where a proposal starts and never what it is judged by alone: floors come from the
 shipped profile that fits, and each line says what it was taken from.
@@ -51,7 +51,7 @@ NOT_OURS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDel
 
 @dataclass(slots=True)
 class Proposal:
-    """A profile as a document, what each part was taken from, and what a person must still say."""
+    """A profile as a document, the source of each part, and the parts that the user must add."""
 
     document: Document
     because: dict[str, str] = field(default_factory=dict)  # key of the document -> a comment
@@ -87,7 +87,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
             product, label = _product(node, resource)
             counted = node.capacity.get(resource, 0)
             per_node = counted or counts.get(node.name, 0)
-            plain = counted or mapped or not per_node  # asked for as a resource, whoever hands it out
+            plain = counted or mapped or not per_node  # requested as a resource, whoever hands it out
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
             by_kind.setdefault(key, []).append(node)
     by_kind = {key: nodes for key, nodes in by_kind.items() if key[3]} or by_kind
@@ -96,7 +96,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
 
 
 def _product(node: Node, resource: str) -> tuple[str, str]:
-    """What the node's GPUs are, and the label that says it; '' twice where none does."""
+    """The node's GPU model, and its label; '' twice without one."""
     return next(((node.labels[label], label) for label in PRODUCT[resource] if node.labels.get(label)), ("", ""))
 
 
@@ -205,11 +205,11 @@ def propose(
     document["pod"] = _pod(pool, rest, profiles.get(parent or ""), made)
     if not document["pod"]:
         del document["pod"]
-    made.open += [f"not covered, wants a profile of its own: {other}" for other in rest]
+    made.open += [f"not covered, needs a separate profile: {other}" for other in rest]
     placed = {node.name for each in kinds for node in each.nodes}
     if none := [n.name for resource in PRODUCT for n in cluster.gpu_nodes(resource) if n.name not in placed]:
         made.open.append(
-            f"labelled as GPU nodes, and offering none: {', '.join(none[:4])}{' and others' if len(none) > 4 else ''}"
+            f"labelled as GPU nodes, but offering none: {', '.join(none[:4])}{' and others' if len(none) > 4 else ''}"
         )
     return made
 
@@ -223,7 +223,7 @@ def _pod(pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profil
     resources = _resources(pool, parent)
     if resources != (dict(parent.pod.resources) if parent else {}):
         foreign = set(parent.pod.resources) - resources.keys() if parent and resources else ()
-        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null takes away what is inherited
+        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null removes what is inherited
     if pool.claim and parent is None:
         pod["claims"] = [{"name": "gpus", "device_class": pool.claim, "count": pool.per_node}]
     small = modest(parent.pod if parent else PodSection(), pool.nodes)
@@ -249,7 +249,7 @@ def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
 
 
 def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
-    """What a pod asks for to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
+    """What a pod requests to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}
     if known:

@@ -36,7 +36,7 @@ class BenchSection:
     factor: int = 2
     iters: int = 20
     warmup: int = 5
-    repeats: int = 3  # how often the sweep is run: three tell a slow fabric from one that wavers
+    repeats: int = 3  # repeats of the sweep: three distinguish a slow fabric from an unstable one
     spread_max: float | None = None  # how far apart repeats of one row may lie: (largest - smallest) / median
 
     def __post_init__(self) -> None:
@@ -87,26 +87,26 @@ class CheckpointSection:
     path: str = ""  # name of a storage path with write: true, which must outlive the job
     local: str = ""  # name of the storage path, or scratch, to which it is saved first
     bytes: Size = PER_RANK  # of each rank
-    mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks together while training stands still
+    mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks together while training is paused
     pause_max_s: float | None = None  # how long a checkpoint of `model` may stop training
     model: str = ""  # parameters, such as 70B
     bytes_per_parameter: int = ADAM_BYTES
     interval_s: int = 1800  # between two checkpoints
     gather: bool = False  # rank 0 gathers the whole state, unsharded
     private: bool = False  # other teams must not be able to read or replace it
-    source: str = ""  # whose numbers these are
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require_positive(self, "mb_s", "pause_max_s", "bytes_per_parameter")
         require(2**20 <= self.bytes <= 2**33, "bytes", "must be between 1Mi and 8Gi")
         require(not self.model or parameters(self.model) > 0, "model", "must be a number of parameters, such as 70B")
         require(self.interval_s >= SHORTEST_S, "interval_s", f"must be at least {SHORTEST_S}")
-        require(self.pause_max_s is None or bool(self.model), "pause_max_s", "needs model: of what a pause is")
+        require(self.pause_max_s is None or bool(self.model), "pause_max_s", "needs model, for the size of a pause")
         require_source(self.source, self.mb_s, self.pause_max_s)
 
 
 def parameters(text: str) -> int:
-    """Read a size of a model: 70B, 1.5T, 350M; 0 where it is none."""
+    """Read a size of a model: 70B, 1.5T, 350M; 0 if it is invalid."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([KMBT]?)", text.strip(), re.IGNORECASE)
     return round(float(match[1]) * _FACTORS[match[2].upper()]) if match else 0
 
@@ -117,7 +117,7 @@ VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricSection:
-    """The network between nodes: what NCCL must be seen to use, and how much of it."""
+    """The network between nodes: the transport and rails that NCCL must use."""
 
     kind: str | None = None  # in the words of the log analyzer: ib, roce, efa, ...
     rails: int | None = None  # network devices that NCCL must be seen to use on each node
@@ -153,7 +153,7 @@ class FabricSection:
 
     @property
     def node_gbps(self) -> float | None:
-        """What a node can send at most, in GB/s (1e9 bytes per second)."""
+        """A node's maximum send rate, in GB/s (1e9 bytes per second)."""
         if self.node_gbit_s is not None:
             return self.node_gbit_s / 8
         if self.rails is None or self.rail_gbit_s is None:
@@ -166,7 +166,7 @@ class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
-    per_node: int | None = None  # 0: a trial on CPUs alone, which says nothing of GPUs and their fabric
+    per_node: int | None = None  # 0: a trial on CPUs alone, which does not describe GPUs and their fabric
     kind: str = "nvidia"
     product: tuple[str, ...] = ()  # what the label of GPU feature discovery may say, with * for any text
     machines: tuple[str, ...] = ()  # what node.kubernetes.io/instance-type may say; `profile detect` alone reads it
@@ -185,7 +185,7 @@ class GpuSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSection:
-    """What a pod must find on the node. ``managed``: driver and toolkit are the provider's, and not judged."""
+    """Requirements on the node as seen in a pod. ``managed``: driver and toolkit are the provider's, and not judged."""
 
     managed: bool = False
     driver_min: str | None = None
@@ -208,7 +208,7 @@ class RuntimeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagesSection:
-    """The images of the trial's pods, sidecars and whatever a webhook adds included."""
+    """The images of the trial's pods, including sidecars and additions of webhooks."""
 
     digest: bool = False  # every image must be named by its digest: a tag can be moved
     registries: tuple[str, ...] = ()  # prefixes such as registry.example.com/mirror; none: any registry may serve
@@ -230,7 +230,7 @@ class LaunchSection:
     mpi: Mpi = field(default_factory=Mpi)
     runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
     gang_test: bool = False  # also try a job that cannot fit: it must start no pod
-    nodes_on_demand: bool = False  # an autoscaler brings the nodes when pods ask for them
+    nodes_on_demand: bool = False  # an autoscaler brings the nodes when pods request them
 
     def __post_init__(self) -> None:
         require_known("launcher", "launcher", self.launcher, LAUNCHERS)
@@ -263,7 +263,7 @@ class EndpointsSection:
 
     @property
     def all(self) -> tuple[Endpoint, ...]:
-        """What the pods try."""
+        """The tests of the pods."""
         return (*(Endpoint(text) for text in self.reachable), *(Endpoint(text, True) for text in self.forbidden))
 
 
@@ -288,7 +288,7 @@ class NetworkSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservabilitySection:
-    """The metrics of its GPUs that the platform must collect: what is looked at when a job is slow."""
+    """The GPU metrics that the platform must collect, to diagnose a slow job."""
 
     dcgm_exporter: bool = False  # an exporter of GPU metrics, ready on every GPU node
     service_monitor: bool = False  # and a ServiceMonitor of Prometheus Operator that has it scraped
@@ -329,11 +329,11 @@ class PodSection:
     run_as_user: int | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
+    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own: a fabric's libraries on the host, for one
     mounts: tuple[Unstructured, ...] = ()
-    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
+    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota requests them
     env: dict[str, str] = field(default_factory=dict)
-    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, beside or instead of resources
+    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, next to or instead of resources
     env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; named here, never read
     seccomp: str = "RuntimeDefault"  # or Unconfined, as most training pods run; nothing: the node's default
     master_port: int = 29500  # torchrun's default, and TAO's
@@ -350,7 +350,9 @@ class StackSection:
     device_plugin: bool = False  # a device plugin must be seen as pods; some platforms run it where no pod shows it
     may_differ: tuple[str, ...] = ()  # facts that need not be the same on all nodes of the pool
 
-    baseline: Mapping[str, str] = field(default_factory=dict)  # what nothing here can see: repeated, and not verified
+    baseline: Mapping[str, str] = field(
+        default_factory=dict
+    )  # components that cannot be read here: listed as not verified
 
     def __post_init__(self) -> None:
         for name in self.may_differ:
@@ -362,7 +364,7 @@ SIXTY_FOUR_MI = Size(2**26)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePath(StorageSpec):
-    """A path of the trial, with what it must offer; ``bytes`` is at most a twentieth of the free space."""
+    """A path of the trial, with its requirements; ``bytes`` is at most a twentieth of the free space."""
 
     bytes: Size = SIXTY_FOUR_MI
     free_min: Size | None = None
@@ -379,7 +381,7 @@ class StoragePath(StorageSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSection:
-    """Where training reads its data and writes its results (layer 15). Empty: nothing is asked for, nor tried."""
+    """Where training reads its data and writes its results (layer 15). Empty: nothing is requested, nor tried."""
 
     paths: tuple[StoragePath, ...] = ()
     s3: tuple[S3, ...] = ()
@@ -389,7 +391,7 @@ class StorageSection:
     burst_mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks of a node together
     env_secrets: tuple[str, ...] = field(default=())  # Secrets whose keys become variables; never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; their presence is judged
-    source: str = ""  # whose numbers these are
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require(self.burst >= 0, "burst", "must not be negative")
@@ -412,14 +414,14 @@ POLICIES, SCOPES = ("none", "best-effort", "restricted", "single-numa-node"), ("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySection:
-    """The way between a GPU and its nearest NIC, and what must not be in the way."""
+    """The distance between a GPU and its nearest NIC, and forbidden obstacles."""
 
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest NIC
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
     policy: str | None = None  # which topologyManagerPolicy every kubelet must have
     scope: str | None = None  # and which topologyManagerScope
-    leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones
+    leaf_label: str | None = None  # the node label that names a node's leaf switch, if it is not a usual one
 
     def __post_init__(self) -> None:
         if self.gpu_nic_max is not None:
@@ -432,12 +434,12 @@ class TopologySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSection:
-    """What the steps of ``accept --training`` must reach. Empty: they run, and are judged by each other alone."""
+    """Requirements on the steps of ``accept --training``. Empty: they run, and are only compared with each other."""
 
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
     batch: int | None = None  # sequences a step and GPU at which the floor was measured; other runs are not held to it
-    exposed_max: float | None = None  # share of a step that communication may take without compute beside it
-    source: str = ""  # whose numbers these are
+    exposed_max: float | None = None  # share of a step that communication may take without compute next to it
+    source: str = ""  # the source of these numbers
 
     def __post_init__(self) -> None:
         require_positive(self, "tflops", "batch")

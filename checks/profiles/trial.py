@@ -1,4 +1,4 @@
-"""The trial that a profile asks for, as training's own pods would run it."""
+"""The trial that a profile requests, as training's own pods would run it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .profile import Profile
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
 COMMAND = "command"
-"""What --command asks for, in the place of all these: the user's own program."""
+"""What --command requests, in the place of all these: the user's own program."""
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
@@ -33,11 +33,11 @@ wires of one carry. The default is what users get. send/recv and all_to_all are 
 Without GPUs there is one, by gloo."""
 SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20
-"""Bytes. The sweeps beside Ring and default start here: below, latency decides, which those two have shown."""
+"""Bytes. The sweeps next to Ring and default start here: below, latency decides, which those two have shown."""
 
 
 def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int = 1, **changes: Any) -> TrialSpec:
-    """Return the trial that a profile asks for; ``gpus_per_node`` is used where the profile does not know it."""
+    """Return the trial that a profile requests; ``gpus_per_node`` is used where the profile does not know it."""
     pod, bench = profile.pod, profile.bench
     launch = profile.launch
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
@@ -69,13 +69,13 @@ _OF_ONE_JOB = ("run_id", "namespace", "name", "command", "nodes", "anti_affinity
 
 
 def job_defaults(profile: Profile) -> dict[str, Any]:
-    """Return what a profile says of a user's own job: fields of its JobSpec, for create_job(profile=...)."""
+    """Return a profile's fields of a user's JobSpec, for create_job(profile=...)."""
     spec = spec_of(profile, run_id="job", namespace="job")
     return {each.name: getattr(spec, each.name) for each in fields(JobSpec) if each.name not in _OF_ONE_JOB}
 
 
 def recorded_pod(spec: TrialSpec) -> RecordedPod:
-    """Return what a record keeps of the pods that were tried; what their environment holds is not among it."""
+    """Return a record's section about the trial's pods, without their environment."""
     return {
         "gpu_resource": spec.gpu_resource,
         "gpus": spec.gpus_per_node,
@@ -87,7 +87,7 @@ def recorded_pod(spec: TrialSpec) -> RecordedPod:
 
 
 def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec:
-    """Return a trial whose pods ask for what a record says. Raises SpecError: it is foreign text."""
+    """Return a trial with the pods' requests of a record. Raises SpecError: it is untrusted."""
     kind, _, name = pod["queue"].partition(":")
     return TrialSpec(
         run_id="recorded",
@@ -103,7 +103,7 @@ def spec_of_record(pod: RecordedPod, *, image: str, namespace: str) -> TrialSpec
 
 
 def stored(profile: Profile) -> dict[str, Any]:
-    """Return what the trial shall try of the storage that the profile names."""
+    """Return the trial's tests of the profile's storage."""
     asked = profile.storage
     return {
         "storage": asked.paths,
@@ -116,7 +116,7 @@ def stored(profile: Profile) -> dict[str, Any]:
 
 
 def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
-    """Yield what the trial runs, in order: each node alone where it has GPUs to talk to, then all of them.
+    """Yield the trial's runs, in order: each node alone if it has several GPUs, then all of them.
 
     all_to_all only where the profile has a floor for it: nothing else would judge it.
     """
@@ -150,7 +150,7 @@ def _in_empty_dir(profile: Profile, path: str) -> bool:
 
 
 def checkpoint_of(profile: Profile) -> CheckpointSpec | None:
-    """Return the checkpoint that the profile asks for; None where it names no path that is written.
+    """Return the checkpoint that the profile requests; None where it names no path that is written.
 
     Raises SpecError for a path that is not one of `storage`.
     """

@@ -45,7 +45,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and asks for all."""
+    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and requests all."""
     if ok:
         return
     refused = _REFUSED.get()
@@ -62,13 +62,13 @@ def require_positive(record: object, *names: str) -> None:
 
 
 def require_known(name: str, what: str, value: str, choices: Collection[str]) -> None:
-    """Refuse a field's word that is none of the choices, with the nearest of them."""
+    """Reject a word outside a field's choices, with the nearest of them."""
     if value not in choices:
         require(ok=False, name=name, text=f"unknown {what} {value!r}{nearest(value, choices)}")
 
 
 def require_source(source: str, *numbers: object) -> None:
-    """Refuse numbers (None: not given) of which a record's field `source` does not say whose they are."""
+    """Reject numbers (None: not given) without a source in a record's field `source`."""
     given = any(number is not None for number in numbers)
     require(not given or bool(source.strip()), "source", "must say where the numbers come from")
 
@@ -88,7 +88,7 @@ class _Once(yaml.constructor.SafeConstructor):
 
 
 class _Loader(_Once, yaml.SafeLoader):
-    """The safe loader, made stricter: for what somebody wrote. It says exactly where it is wrong."""
+    """The safe loader, made stricter for users' files. Its errors name the exact place."""
 
 
 class _OwnLoader(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -187,7 +187,7 @@ def _made(cls: type[Any], made: Document, path: str) -> Any:
     except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
         refused.append(str(error))
     except Exception:
-        if not refused:  # else what it had refused is why it could not go on
+        if not refused:  # else its refusals explain why it could not continue
             raise
     finally:
         _REFUSED.reset(token)
@@ -216,7 +216,7 @@ def _built(parts: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
 
 
 def lines_of(file: Path, paths: Sequence[str]) -> list[int]:
-    """Return the line in which each key of a YAML file is, or what is nearest above it; 0: nothing of it is there."""
+    """Return the line of each key of a YAML file, or of the nearest parent; 0: not in the file."""
     try:
         root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -233,7 +233,7 @@ def _line_of(node: yaml.Node | None, path: str) -> int:
 
 
 def _step(node: yaml.Node, path: str) -> tuple[yaml.Mark, yaml.Node, str] | None:
-    """Go down by the first key or number of a path; return where that is, what it holds, and the rest of the path."""
+    """Descend by the first key or number of a path; return its place, its content, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]\.?", path)):
         item = node.value[int(match[1])] if int(match[1]) < len(node.value) else None
         return (item.start_mark, item, path[match.end() :]) if item else None

@@ -1,10 +1,10 @@
-"""Admission rules: server-side dry runs of the trial's pods, and what was changed in them; nothing is created.
+"""Admission rules: server-side dry runs of the trial's pods, and the changes in them; nothing is created.
 
-Rule: the pod is tried as a Pod. A Job is accepted whatever its pods violate, with a `Warning:` header at most, and the
-refusals come later as events.
+Rule: the pod is tried as a Pod. A Job is accepted even if its pods violate a policy, with a `Warning:` header at most,
+and the refusals come later as events.
 
 Of what a mutating webhook or policy changed, what is added is the cluster's business (sidecars, labels, defaults, a
-mirror's image); what training asked for and would not get is a fault. Less CPU or memory requested is told and not
+mirror's image); what training requested and would not get is a fault. Less CPU or memory requested is reported and not
 judged: it moves pods, and breaks none.
 """
 
@@ -41,7 +41,7 @@ NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What the dry run showed. ``ok`` None: it could not be told."""
+    """The result of the dry run. ``ok`` None: it could not be determined."""
 
     ok: bool | None
     observed: str
@@ -51,7 +51,7 @@ class Admission:
     confirm: str = ""  # of what refused, where its text says more than the fault
     remedy: str = ""
     shortages: tuple[Shortage, ...] = ()
-    changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was asked for
+    changes: tuple[Finding, ...] = ()  # items of the requested pod that the admitted one lacks
     granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
     pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
 
@@ -116,13 +116,13 @@ def _try_job(kube: Kube, job: Unstructured) -> Admission:
 
 
 LEVELS = ("privileged", "baseline", "restricted")
-"""Of the Pod Security Standards: what one refuses, those behind it refuse, too."""
+"""Of the Pod Security Standards, from loosest to strictest: each rejects everything that the ones before it reject."""
 
 
 def _enforced(kube: Kube) -> str | None:
     """Return the Pod Security level that the namespace's label enforces; None where it has none or is not seen.
 
-    A Job is held against the level of the label warn alone: that its pods are refused, enforce decides
+    A Job is compared with the level of the label warn alone: that its pods are refused, enforce decides
     (https://kubernetes.io/docs/concepts/security/pod-security-admission/#workload-resources-and-pod-templates).
     """
     try:
@@ -134,7 +134,7 @@ def _enforced(kube: Kube) -> str | None:
 
 
 def refusal(error: ApiError, pods: int = 1) -> Admission:
-    """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
+    """Name the gate that refused; '' for other errors (a webhook without dry run, a lost server)."""
     read = read_refusal(error.message, pods)
     known = read.fault in GATES or is_policys(error.message)
     if NO_DRY_RUN.search(error.message):
@@ -167,7 +167,7 @@ LOG = "NCCL_DEBUG"
 
 
 def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:
-    """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
+    """Compare a pod with the server's version of it in a dry run; one finding for each removed item."""
     for subject, asked_value, got in _losses(asked, admitted):
         yield failed(
             subject,
@@ -178,7 +178,7 @@ def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[F
 
 
 def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:
-    """Say what was changed and harms nothing by itself."""
+    """List harmless changes."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     for key in NOTED:
         if key in before and before[key] != after.get(key):
@@ -192,7 +192,7 @@ def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]
 
 
 def _losses(asked: Unstructured, admitted: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield what was taken away: where, what was asked for, what is there."""
+    """Yield each removed item: place, request, result."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     yield from _values("annotation", _of(asked, "metadata", "annotations"), _of(admitted, "metadata", "annotations"))
     yield from _values("nodeSelector", before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
@@ -239,7 +239,7 @@ def _of_container(name: str, mine: Unstructured, theirs: Unstructured) -> Iterat
 
 
 def _containers(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, Unstructured, Unstructured]]:
-    """Pair each container that was asked for with what became of it."""
+    """Pair each requested container with its admitted version."""
     for part in ("containers", "initContainers"):
         admitted = {str(each.get("name")): each for each in after.get(part) or []}
         for mine in before.get(part) or []:
@@ -262,7 +262,7 @@ def _members(
 
 
 def _less(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield each resource of which there is less than was asked for, and no limit where none is there any more."""
+    """Yield each resource of which there is less than was requested, and no limit where none is there any more."""
     for resource, amount in before.items():
         asked, there = quantity(amount), quantity(after.get(resource, 0))
         if resource in SHARED and resource not in after:

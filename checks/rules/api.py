@@ -1,4 +1,4 @@
-"""API rules: the server answers, whom it takes us for, its version. Yes, no and unknown are told apart."""
+"""API rules: the server answers, our identity, its version. Yes, no and unknown are distinguished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .findings import compared, proven, unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """What the first request showed. ``fault`` is set where there was no usable answer, and ``reason`` says why."""
+    """The result of the first request. ``fault`` is set without a usable answer, and ``reason`` explains it."""
 
     version: str = ""
     identity: str = ""
@@ -26,7 +26,7 @@ class Contact:
 
 
 def contact(kube: Kube) -> Contact:
-    """Ask who we are and which version the server has; the two ways not to get an answer are told apart."""
+    """Query our identity and the server's version; a refusal and a missing answer are distinguished."""
     try:
         identity = _identity(kube)
         return Contact(version=git_version(kube.version()), identity=identity)
@@ -37,7 +37,7 @@ def contact(kube: Kube) -> Contact:
 
 
 def _identity(kube: Kube) -> str:
-    """Name the identity, or '' where the server does not tell: an older API or a policy may refuse the question."""
+    """Name the identity; '' if the server does not report it: an older API or a policy may refuse."""
     try:
         return kube.whoami()
     except Unauthorized:
@@ -52,7 +52,7 @@ def git_version(answer: Unstructured) -> str:
 
 
 def client_skew(server: str, client: str) -> str:
-    """Say how far the Kubernetes client of this program is from the server; nothing depends on it here.
+    """Return how far the Kubernetes client of this program is from the server; nothing depends on it here.
 
     The Python client's major version is the minor version of the Kubernetes that it is made for.
     """
@@ -65,7 +65,7 @@ def client_skew(server: str, client: str) -> str:
 
 
 def at_least(version: str, minimum: str) -> bool | None:
-    """Say whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
+    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
     have, need = major_minor(version), major_minor(minimum)
     return None if have is None or need is None else have >= need
 
@@ -82,7 +82,7 @@ Beyond it tokens are refused as expired or not yet valid. The Date header has wh
 
 
 def clock(skew_s: float | None, server: str) -> Finding:
-    """Judge the server's clock against ours. Which of the two is wrong cannot be told from here."""
+    """Compare the server's clock with ours. It is unknown which of the two is wrong."""
     if skew_s is None:
         return unknown(server, "no Date header in the answer", "a Date header")
     ok = abs(skew_s) <= MAX_SKEW_S
@@ -90,13 +90,13 @@ def clock(skew_s: float | None, server: str) -> Finding:
         server,
         ok,
         f"{skew_s:+.0f} s against this machine's clock",
-        f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
+        f"within {MAX_SKEW_S:.0f} s (the leeway of the API server's token check)",
         fault="api.clock-skew",
     )
 
 
 def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
-    """Judge the median of the answers so far against what the profile allows."""
+    """Compare the median response time so far with the profile's limit."""
     if len(seconds) < FEW_ANSWERS:
         return unknown(server, f"only {len(seconds)} answers", f"{FEW_ANSWERS} or more")
     median = statistics.median(seconds)

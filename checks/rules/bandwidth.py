@@ -35,7 +35,7 @@ SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (
 NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
 """How torch's bench and nccl-tests write the same collective."""
 BANDWIDTH_BOUND = 2**30
-"""Bytes. From here on a row shows the wires and not the latency (nccl-tests' tables level out between 256M and 1G)."""
+"""Bytes. From this size on a row shows bandwidth, not latency (nccl-tests' tables level out between 256M and 1G)."""
 ROUNDED = 0.01
 """nccl-tests and the bundled bench round a size down to whole parts for each rank: a row that much smaller is meant."""
 DIP = 2.0
@@ -51,12 +51,12 @@ def table_of(job: JobDocument | None, collective: str = COLLECTIVE) -> Table | N
 
 
 def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
-    """Return the floors of a run over all nodes: those of its operation and of the algorithm it asked for."""
+    """Return the floors of a run over all nodes: those of its operation and of the algorithm it requested."""
     return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
 
 
 def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
-    """Compare the rows that the floors name, out of place and in place; a row that is not there is not told."""
+    """Compare the rows that the floors name, out of place and in place; a row that is missing is not reported."""
     for floor in floors:
         rows = rows_of(table["rows"], floor.size)
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
@@ -69,7 +69,7 @@ def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> I
 
 
 def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
-    """Take back what only a floor far too low lets pass: a fallback to half of the wires would reach it, too."""
+    """Withdraw passes by a floor that is far too low: a fallback to half of the links would reach it, too."""
     for floor in floors:
         least = least_seeing(profile, floor)
         values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
@@ -77,15 +77,15 @@ def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) ->
             continue
         yield unknown(
             f"{floor.collective} {format_size(floor.size)}",
-            f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} and is less than half of "
-            f"what the wires carry (profile {profile.name}, fabric)",
+            f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} but is less than half of "
+            f"the link rate (profile {profile.name}, fabric)",
             f"a floor that sees a fallback: at least {least:g}",
             unit="GB/s",
         )
 
 
 def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
-    """Say whose numbers the floors are."""
+    """Name the sources of the floors."""
     for floor in floors:
         yield (
             f"floor {floor.busbw_gbps:g} GB/s at {format_size(floor.size)} (profile {profile.name}): "
@@ -135,7 +135,7 @@ def _compare(subject: str, values: Sequence[object], floor: Floor) -> Finding:
 
 
 def _range(numbers: Sequence[float]) -> str:
-    """Say between what the repeats lie."""
+    """Describe the range of the repeats."""
     return f" (median of {len(numbers)}: {min(numbers):.1f} to {max(numbers):.1f})" if len(numbers) > 1 else ""
 
 
@@ -167,7 +167,7 @@ def _number(value: object) -> float | None:
 def impossible_findings(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, spec: TrialSpec
 ) -> Iterator[Finding]:
-    """Yield a finding for the row that is furthest above what the wires allow, if one is. ``algorithm``: the run."""
+    """Yield a finding for the row furthest above the link rate, if any. ``algorithm``: the run."""
     node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
     if node is None or (job["sharp"] and algorithm != RING):  # the switch adds: the limit does not hold
         return
@@ -177,7 +177,7 @@ def impossible_findings(
         yield failed(
             f"{op} {format_size(size or 0)}",
             f"{best:.1f}",
-            f"at most {limit:g}, what the wires carry",
+            f"at most {limit:g}, the link rate",
             "nccl.impossible-bandwidth",
             unit="GB/s",
         )
@@ -191,7 +191,7 @@ def _peak(row: Row) -> float:
 def notes(
     algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
-    """Say what is shown and not judged: what others measured, the average with its sweep, the wires, a slow start."""
+    """Describe facts that are not judged: published figures, the average with its sweep, the links, a slow start."""
     rows = table["rows"]
     sizes = [row["size_bytes"] for row in rows]
     if "nearest" in table and table["peak_busbw_gbps"] is not None:
@@ -222,7 +222,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
-    """Name the large sizes whose first repetition took much longer than the others: what a job pays at its start."""
+    """Name the large sizes whose first repetition took much longer than the rest: the cost of a job's start."""
     for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time
@@ -235,12 +235,12 @@ def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
         if slow and int(size) >= BANDWIDTH_BOUND * (1 - ROUNDED):
             yield (
                 f"the first repetition of {format_size(int(size))} took {took / 1e3:.1f} ms, "
-                f"{took / median(times):.1f} times the others"
+                f"{took / median(times):.1f} times the other repetitions"
             )
 
 
 def correctness_findings(jobs: Mapping[str, JobDocument]) -> Iterator[Finding]:
-    """Judge #wrong of every row; N/A is not 0, and a table without rows is not told."""
+    """Judge #wrong of every row; N/A is not 0, and a table without rows is not reported."""
     for name, job in jobs.items():
         op = OPERATIONS.get(name, COLLECTIVE)
         yield correct(subject_of(name), table_of(job, op))

@@ -1,6 +1,6 @@
 """The bill of materials: one structured record, from the API and from inside the trial's pods, to compare later.
 
-Every value stands with the number of nodes that have it, so that two records can be laid side by side.
+Every value has the number of its nodes, so that two records can be compared side by side.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BESIDE = re.compile(
     r"csi-(?:provisioner|attacher|resizer|snapshotter|node-driver-registrar)|external-|livenessprobe|"
     r"snapshot-controller|node-driver-registrar"
 )
-"""A CSI driver's image, and those of the sidecars that the Kubernetes project ships beside every driver
+"""A CSI driver's image, and those of the sidecars that the Kubernetes project ships next to every driver
 (https://kubernetes-csi.github.io/docs/sidecar-containers.html)."""
 HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|redfish)(?:[-_.]|$)")
-"""Parts of a node label's name under which NFD's local features and providers tell of a node's firmware."""
+"""Parts of a node label's name under which NFD's local features and providers report a node's firmware."""
 
 
 def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, object]:
-    """Record what the API shows: Kubernetes, the nodes' software, the operators and plugins, the ClusterPolicy."""
+    """Record components by the API: Kubernetes, the nodes' software, the operators and plugins, the ClusterPolicy."""
     nodes = list(nodes)
     software = {fact: _counted(read(node) for node in nodes) for fact, read in FACTS.items()}
     parts: dict[str, Counter[str]] = {}
@@ -65,7 +65,7 @@ def _csi_drivers(cluster: Inventory) -> list[str]:
 
 
 def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return what labels tell of BMC, BIOS and firmware: label -> value -> nodes; nothing where none does."""
+    """Return BMC, BIOS and firmware by node labels: label -> value -> nodes; empty without such labels."""
     versions: dict[str, list[str]] = {}
     for node in nodes:
         for key, value in node.labels.items():
@@ -80,7 +80,7 @@ def _is_of_hardware(key: str) -> bool:
 
 
 def from_profile(profile: Profile) -> dict[str, object]:
-    """Repeat what the profile names and nothing here can verify; images of models with whether they are pinned."""
+    """List the profile's unverifiable components, and images of models with whether they are pinned."""
     models = {
         image: "by digest" if "@sha256:" in image else "by a tag, which can be moved" for image in profile.images.models
     }
@@ -89,7 +89,7 @@ def from_profile(profile: Profile) -> dict[str, object]:
 
 
 def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, object]:
-    """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
+    """Record the components seen by the trial's pods: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
     runtimes = [stages(trial, rank).get("runtime") or {} for rank in sorted(trial.evidence)]
     rdma_stages = [stages(trial, rank).get("rdma") or {} for rank in sorted(trial.evidence)]
     devices = [device for each in rdma_stages for device in each.get("devices") or []]
@@ -110,7 +110,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
 
 
 def _images(trial: TrialResult) -> dict[str, str]:
-    """By image as it was asked for: its digest, or all of them where nodes resolved one tag to several."""
+    """By image as it was requested: its digest, or all of them where nodes resolved one tag to several."""
     digests: dict[str, set[str]] = {}
     for pod in trial.pods:
         for image, digest in pod.images.values():

@@ -1,6 +1,6 @@
-"""Capacity rules: the GPU nodes that could take a pod of the trial now, what keeps the others from it, what fits where.
+"""Capacity rules: the GPU nodes that could run a pod of the trial now, obstacles on the rest, and which shapes fit.
 
-What keeps a pod away is jobs/trial/rooms.py's to say. Of request shapes only GPUs are counted: a pod that also asks for
+jobs/trial/rooms.py finds the obstacles. Of request shapes only GPUs are counted: a pod that also requests
 much CPU or memory may fit less often.
 """
 
@@ -44,7 +44,7 @@ def rooms(
 
 
 def confined(pool: Pool, spec: TrialSpec) -> TrialSpec:
-    """Return the trial, kept to the pool's product by a label where nodes of another one stand beside it."""
+    """Return the trial, kept to the pool's product by a label where the pool has nodes of another one."""
     return replace(spec, node_selector={**confinement(pool), **spec.node_selector})
 
 
@@ -59,7 +59,7 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     left = pool.without(unfit)
     if spec.gpu_resource or not spec.claims:
         fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
-    else:  # claimed GPUs: what is free only the scheduler knows
+    else:  # claimed GPUs: only the scheduler knows the free ones
         fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
     if len(fit) < spec.nodes:
         without = first_of(unfit, SHOWN)
@@ -96,7 +96,7 @@ def no_room(before: Iterable[Room], now: Inventory, pool: Pool, spec: TrialSpec,
 
 
 def _why_gone(node: Node | None, room: Room | None, *, drained: bool) -> str:
-    """Say what has become of a node that had room for a pod; of one that lost its pod before, that it was drained."""
+    """Describe the change of a node that had room for a pod; a node that lost its pod before was drained."""
     if node is None:
         return "is gone"
     if node.unschedulable:
@@ -116,7 +116,7 @@ def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterato
 
 
 def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
-    """Yield a finding for each node: what is in its way matters only where too few others are free.
+    """Yield a finding for each node: its obstacles matter only if too few other nodes are free.
 
     GPUs that other workloads use are not a fault. Where those nodes would be enough, it is for them alone that the
     trial waits; else the other nodes are at fault.
@@ -135,7 +135,7 @@ def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Findi
 
 
 def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
-    """Say what each of the trial's nodes must be: free, and open to its pod."""
+    """Describe the requirement on each of the trial's nodes: free, and open to its pod."""
     opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
     asked = f"{spec.gpus_per_node} {spec.gpu_resource} free" if spec.gpus_per_node else "open to the trial's pod"
     elsewhere = " on this or another node" if enough else ""
@@ -168,13 +168,13 @@ def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) ->
 
 
 CLOSED = ("nodes.cordoned", "nodes.tainted", "gpu.partitioned", "gpu.oversubscribed")
-"""What keeps every pod of the trial off a node; a node without enough free GPUs still has some."""
+"""Reasons that keep every pod of the trial off a node; a node without enough free GPUs still has some."""
 
 
 def shapes_of(full: int, domain: int | None) -> dict[int, str]:
-    """Return the requests worth asking for: GPUs of a pod -> what that is; one size under its largest name.
+    """Return useful request sizes: GPUs of a pod -> name; one size under its largest name.
 
-    ``domain``: GPUs of a NUMA node, None where nothing tells.
+    ``domain``: GPUs of a NUMA node, None if unknown.
     """
     shapes = {1: "one GPU"}
     if domain:
@@ -185,14 +185,14 @@ def shapes_of(full: int, domain: int | None) -> dict[int, str]:
 
 
 def domain_of(zones: Mapping[str, Zones], resource: str) -> int | None:
-    """Return how many GPUs most NUMA nodes have that have any; None where no object tells."""
+    """Return the number of GPUs of most NUMA nodes with GPUs; None if no object reports it."""
     sizes = Counter(offer.get(resource, 0) for each in zones.values() for offer in each.offers)
     del sizes[0]
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
 
 
 def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: str, full: int) -> Iterator[Finding]:
-    """Say of each shape on how many nodes it is valid and how often it fits now, then how fragmented the pool is.
+    """List for each shape its valid nodes and how often it fits now, then the fragmentation of the pool.
 
     ``rooms``: the pool's nodes with their free GPUs; ``full``: GPUs of a whole node.
     """
@@ -203,7 +203,7 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
         valid = [r for r in opened if r.node not in zones or not refused(zones[r.node], {resource: size})]
         times = sum(room.free // size for room in valid)
         largest = (size, what, times) if valid else largest
-        # Which GPUs of which NUMA node are free is not told: where pods are aligned, fewer may fit.
+        # Which GPUs of which NUMA node are free is not reported: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
         yield passed(f"{size} {resource}, {what}", observed, "on record")
@@ -217,5 +217,5 @@ def _fragmentation(nodes: int, opened: Sequence[Room], largest: tuple[int, str, 
         size, what, times = largest
         pieces = 100 * (free - size * times) / free
         observed += f"; the largest job that could start now, of pods with {what} each, takes {size * times}"
-        observed += f" ({times} x {size}): {pieces:.0f} % of what is free lies in pieces"
+        observed += f" ({times} x {size}): {pieces:.0f} % of the free GPUs are fragmented"
     return passed("pool", observed, "on record")

@@ -1,6 +1,6 @@
 """Checkpoint rules: saved by all ranks, flushed, read back elsewhere, outliving the job, resumed from after a crash.
 
-And what that means for a model: how long training stands still, which share of the GPUs' time that is, what a failure
+And what that means for a model: how long training pauses, which share of the GPUs' time that is, what a failure
 loses. Those are predictions from the measured rate at the trial's number of nodes, and say so.
 """
 
@@ -39,7 +39,7 @@ ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What all ranks together did; bytes and seconds."""
+    """The sum over all ranks; bytes and seconds."""
 
     ranks: int
     size: int
@@ -49,19 +49,19 @@ class Measured:
 
     @property
     def mb_s(self) -> float:
-        """MB/s of all ranks together while training stands still."""
+        """MB/s of all ranks together while training is paused."""
         return self.size / self.pause_s / 1e6
 
 
 def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
-    """Sum up what the ranks told of the step that counts; None where not every rank told, once, of as much as asked."""
+    """Sum up the ranks' reports of the relevant step; None unless every rank reported once, with the requested size."""
     saves: list[CheckpointSave] = []
     flushed = 0.0
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("checkpoint") or {}
         own = saves_of(data, ranks_of(rank, spec))
         flush = (data.get("flush") or {}).get("seconds") or 0.0
-        if not own or (_is_staged(data) and flush <= 0):  # the slowest may be who did not tell
+        if not own or (_is_staged(data) and flush <= 0):  # the slowest rank may be one without a report
             return None
         saves += own
         flushed = max(flushed, flush)
@@ -81,7 +81,7 @@ def ranks_of(pod: int, spec: TrialSpec) -> range:
 
 
 def saves_of(data: CheckpointRun, ranks: Sequence[int]) -> list[CheckpointSave]:
-    """Return what a pod's ranks told of the step that is to be verified; [] unless each of them did, once."""
+    """Return the reports of a pod's ranks about the step to verify; [] unless each reported once."""
     reported = data.get("ranks") or []
     saves = [save for each in reported for save in each.get("saves") or [] if save.get("step") == _step(data)]
     known = sorted(each.get("rank") or 0 for each in reported) == list(ranks) and len(saves) == len(ranks)
@@ -106,7 +106,7 @@ def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
     if result is None and any(
         (stages(trial, rank).get("checkpoint") or {}).get("verified") for rank in range(spec.nodes)
     ):
-        yield unknown("all ranks", "not every rank told what it saved", "MB/s of all")
+        yield unknown("all ranks", "not every rank reported the bytes that it saved", "MB/s of all")
     if result and asked.mb_s:
         observed = (
             f"{result.mb_s:.0f} MB/s: {result.ranks} ranks saved {format_gib(result.size)} in {result.pause_s:.2f} s"
@@ -141,7 +141,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
     elif VERIFIED not in states:
         ok, observed = None, f"{way}: another node did not read it back"
     elif states not in WAYS:
-        ok, observed = None, f"{way}: not what leads to a verified step"
+        ok, observed = None, f"{way}: these states do not lead to a verified step"
     elif why := _unread(trial, spec, rank, verified):
         ok, observed = None, f"{way}, and {why}"
     else:
@@ -150,7 +150,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
 
 
 def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: CheckpointVerified) -> str:
-    """Say what keeps a node's word from being that all of the next node's files were read; '' for nothing."""
+    """Explain why a node's report does not prove that all of the next node's files were read; '' if it does."""
     other = (rank + 1) % spec.nodes
     peer, ranks = place(trial, other), ranks_of(other, spec)
     if verified.get("peer") != other:
@@ -159,10 +159,8 @@ def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: Checkpoint
     if (verified.get("files") or 0) < len(ranks):
         return f"{verified.get('files') or 'no'} files of {peer} were read back, of its {len(ranks)} ranks"
     if not 0 < saved <= (verified.get("bytes") or 0):
-        return (
-            f"{verified.get('bytes') or 0} bytes of {peer} were read back, and its ranks tell that they saved {saved}"
-        )
-    return "" if verified.get("ok") else "that all checksums are right is not told"
+        return f"{verified.get('bytes') or 0} bytes of {peer} were read back, but its ranks report {saved} saved"
+    return "" if verified.get("ok") else "it is not reported that all checksums match"
 
 
 def _step(data: CheckpointRun) -> int:
@@ -171,7 +169,7 @@ def _step(data: CheckpointRun) -> int:
 
 
 def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
-    """Judge where the checkpoint ends up: whether that outlives the job and the node, and who else may touch it."""
+    """Judge the checkpoint's path: whether it outlives the job and the node, and which users may access it."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint")
         places = [each for each in (data or {}).get("places") or [] if each.get("role") == "path"]
@@ -185,11 +183,11 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
 
 
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
-    fs, mode = str(target.get("fs") or "file system not told"), int(target.get("mode") or 0)
+    fs, mode = str(target.get("fs") or "file system unknown"), int(target.get("mode") or 0)
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
     not_told = [key for key, value in required.items() if value is None or value == ""]
     fault, observed = "", f"{fs}, {opened(target)}"
-    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what stands behind a claim is its provisioner's
+    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what follows a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
     if in_memory or in_pod or target.get("mounted") is False:
         where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
@@ -198,21 +196,21 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
         fault, observed = "checkpoint.node-local", f"{fs}: {peer} wrote under the same path, and nothing of it is here"
     elif asked.private and mode & OTHERS:
         fault = "checkpoint.exposed"
-    expected = "outlives the job and its nodes" + (", closed to others" if asked.private else "")
+    expected = "outlives the job and its nodes" + (", not accessible to other users" if asked.private else "")
     ok = False if fault else None if not_told else True
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
 def opened(target: CheckpointPlace) -> str:
-    """Say what its mode lets others do: whoever mounts the volume with another user's id."""
+    """Describe the access of other users by its mode: any client that mounts the volume with another uid."""
     mode = target.get("mode")
     if mode is None:
-        return "its mode is not told"
+        return "its mode is unknown"
     can = [word for bit, word in ((0o004, "read"), (REPLACE, "replace")) if mode & bit]
     if target.get("sticky") and "replace" in can:
         can[can.index("replace")] = "add"
     return f"mode {mode:04o}: " + (
-        f"any user may {' and '.join(can)} what is there" if can else "closed to other users"
+        f"any user may {' and '.join(can)} the files there" if can else "not accessible to other users"
     )
 
 
@@ -223,7 +221,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         node, data = place(trial, rank), stages(trial, rank).get("checkpoint") or {}
         resume, crash = data.get("resume"), data.get("crash") or {}
         if resume is None or resume.get("step") is None:
-            why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "it never came to that"
+            why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "this step was not reached"
             yield unknown(node, f"not tried: {why}", expected)
             continue
         step, wrong, error = resume["step"], resume.get("wrong"), str(resume.get("error") or "")
@@ -240,18 +238,18 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         elif step != _step(data):
             ok, observed = None, f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
         elif newer or (crash.get("step") or 0) <= step or crash.get("rank") is None:
-            ok, observed = None, f"{observed}: not what a job does that resumes from its newest verified step"
+            ok, observed = None, f"{observed}: this is not a resume from the newest verified step"
         elif wrong:
             ok, fault = False, NOT_RESUMED
             observed = f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
         elif wrong is None or error:
             ok, fault = False if REFUSED.search(error) else None, NOT_RESUMED
-            observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
+            observed = f"{killed}; step {step} was verified, but not loaded: {error or 'no rank reported a reason'}"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
 def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
-    """Return what the record keeps: what all ranks together measured, and the states that each node reached."""
+    """Return the record's section: the sum over all ranks, and the states that each node reached."""
     recorded: RecordedCheckpoint = {"nodes": []}
     if result := measured(trial, spec):
         recorded["ranks"], recorded["bytes"] = result.ranks, result.size
@@ -268,7 +266,7 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
     return recorded
 
 
-# -- what it means for a model -----------------------------------------------------------------------------------------
+# -- projection to a model ---------------------------------------------------------------------------------------------
 
 
 def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measured, model: str) -> Iterator[Finding]:
@@ -278,7 +276,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     share = 100 * pause / (asked.interval_s + pause)
     observed = (
         f"{format_gib(size)} ({asked.bytes_per_parameter} bytes a parameter): every {asked.interval_s} s training "
-        f"would stand still {pause:.0f} s, {share:.1f} % of the GPUs' time; a failure would lose on average "
+        f"would pause {pause:.0f} s, {share:.1f} % of the GPUs' time; a failure would lose on average "
         f"{(asked.interval_s + pause) / 2 + flush:.0f} s and at most {asked.interval_s + pause + flush:.0f} s of work"
     )
     limit = asked.pause_max_s
@@ -289,7 +287,7 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
         free = (stages(trial, 0).get("checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
         memory = (
-            "free memory is not told" if free is None else f"{format_gib(free)} left below its limit and on its node"
+            "free memory is unknown" if free is None else f"{format_gib(free)} left below its limit and on its node"
         )
         yield compared(
             f"{place(trial, 0)} rank 0",
@@ -301,14 +299,14 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
 
 
 def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Yield what nobody asked to be judged and everybody should know, once for all nodes."""
+    """Yield notes that are not judged but important, once for all nodes."""
     texts: set[str] = set()
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("checkpoint") or {}
         for each in data.get("places") or []:
             if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
                 texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
-        texts |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
+        texts |= {f"removed leftovers of a killed run: {name}" for name in data.get("cleaned") or []}
         for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:
             if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
                 texts.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")

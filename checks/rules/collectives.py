@@ -1,4 +1,4 @@
-"""What each collective of the trial showed: one job document per collective, merged from what the pods sent home.
+"""The result of each collective of the trial: one job document per collective, merged from the pods' evidence.
 
 Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (jobs.nccl).
 """
@@ -47,7 +47,7 @@ def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobD
 
 
 def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocument | None]:
-    """Return the job document of what each node ran on its own, by rank; None where its analysis did not arrive."""
+    """Return the job document of each node alone, by rank; None if its analysis is missing."""
     return {rank: _conclude(trial, [rank], NODE, expectation(profile)) for rank in sorted(trial.evidence)}
 
 
@@ -65,7 +65,7 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expecte
 
 
 def expectation(profile: Profile) -> Expected:
-    """Return what the profile says that any log of this platform must show."""
+    """Return the profile's requirements on any log of this platform."""
     fabric, gpus = profile.fabric, profile.gpu.per_node
     return Expected(
         fabric=fabric.kind,
@@ -79,7 +79,7 @@ def expectation(profile: Profile) -> Expected:
 
 
 def analysed(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:
-    """Return the collectives that left an analysis; what was not attempted is nccl.completed's business."""
+    """Return the collectives with an analysis; nccl.completed reports those that were not attempted."""
     return {name: job for name, job in jobs.items() if job is not None}
 
 
@@ -99,14 +99,14 @@ def subject_of(name: str) -> str:
 
 
 def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
-    """Return the collectives over all nodes: name -> the subject of what is said of it."""
+    """Return the collectives over all nodes: name -> subject of its findings."""
     return {chosen.name: subject_of(chosen.name) for chosen in spec.collectives if chosen.scope == "job"}
 
 
 def completed_findings(
     trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, JobDocument | None]
 ) -> Iterator[Finding]:
-    """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
+    """Judge whether each collective over all nodes ended on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
         data = {rank: ran(trial, rank, name) for rank in range(spec.nodes)}
         own, job = name == COMMAND, jobs.get(name)
@@ -114,7 +114,7 @@ def completed_findings(
 
 
 def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None]) -> Iterator[Finding]:
-    """Judge whether every node came to an end with its own GPUs: one finding for each node."""
+    """Judge whether every node completed the run with its own GPUs: one finding for each node."""
     for rank in range(spec.nodes):
         data = {rank: ran(trial, rank, NODE)}
         yield _completed(trial, place(trial, rank), NODE, data, jobs.get(rank))
@@ -158,8 +158,8 @@ def _completed(
 def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    """Judge the user's own program: that it ended says nothing of a fabric that its log does not show."""
-    expected = "every rank ends with exit code 0, and NCCL says what it used"
+    """Judge the user's own program: that it ended does not describe a fabric that its log does not show."""
+    expected = "every rank ends with exit code 0, and NCCL logs its transport"
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
     skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
@@ -218,12 +218,12 @@ def last_words(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
 
 def _begun(job: JobDocument | None) -> bool:
-    """Say whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
+    """Return whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
     return job is not None and bool(job["nccl_version"] or job["ranks"] or job["tables"])
 
 
 def _explained(job: JobDocument | None) -> bool:
-    """Say whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
+    """Return whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
 
     And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
     """
@@ -250,16 +250,16 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
     if stopped := [rank for rank, d in ran.items() if d.get("stopped")]:
         return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})"
     untold = [rank for rank, d in ran.items() if d.get("exit") is None]
-    return f"{place(trial, untold[0])}: its exit code is not told" if untold else ""
+    return f"{place(trial, untold[0])}: its exit code is unknown" if untold else ""
 
 
 def _root(job: JobDocument | None) -> FoundFault | None:
-    """Return the analyzer's first fatal fault: what ended the collective, if the log names it."""
+    """Return the analyzer's first fatal fault: the cause of the collective's end, if the log shows it."""
     return next((f for f in (job["faults"] if job else []) if f["severity"] == "fatal"), None)
 
 
 def logged(entry: FoundFault) -> str:
-    """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
+    """Return the line of NCCL's log behind the analyzer's finding, without its prefix."""
     lines = [each["text"] for each in entry["evidence"]]
     line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
     message = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
@@ -267,9 +267,9 @@ def logged(entry: FoundFault) -> str:
 
 
 def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) -> Iterator[str]:
-    """Say what confirms and what mends the causes behind these faults, each once.
+    """List confirmation and remedy of the causes behind these faults, each once.
 
-    A fault without a cause of its own is left out: the catalogue's entry says the same.
+    A fault without its own cause is left out: the catalogue's entry says the same.
     """
     asked = set(faults)
     said: dict[str, None] = {}
@@ -281,6 +281,6 @@ def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) ->
 
 
 def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
-    """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
+    """Add each finding, and below the check the log analyzer's confirmation and remedy of the faults among them."""
     evidence.put(findings)
     evidence.note(*next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]))

@@ -1,6 +1,6 @@
-"""Contract rules: a workload's pod templates beside what training across nodes needs here. From a manifest alone.
+"""Contract rules: a workload's pod templates compared with training's requirements here. From a manifest alone.
 
-Rule: what is not written is a fault only where nothing else can bring it. What an image, a runtime or a webhook may
+Rule: a missing item is a fault only if no other mechanism can add it. What an image, a runtime or a webhook may
 bring is not known, and neither is what only a profile or the nodes could tell. The needs themselves are those of the
 admission policy (jobs/trial/needs.py).
 """
@@ -74,9 +74,9 @@ _SECONDARY = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is known beside a manifest: the profile with its trial, what all GPU nodes offer, and the Services.
+    """Context of a manifest: the profile with its trial, the devices of all GPU nodes, and the Services.
 
-    ``nics``: the NICs that every GPU node offers as a resource; None where nobody has looked. ``complete``: a Service
+    ``nics``: the NICs that every GPU node offers as a resource; None if not read. ``complete``: a Service
     that is not among ``services`` does not exist. ``zones``: the NUMA zones of every GPU node, where all are known.
     """
 
@@ -96,7 +96,7 @@ class Around:
 
 
 def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge one workload: what it lacks (False), what it has (True), and what its manifest does not show (None)."""
+    """Judge one workload: missing items (False), present ones (True), and unknown ones (None)."""
     if not workload.groups:
         yield unknown(str(workload), "no pod template can be read")
         return
@@ -122,7 +122,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
     if together is None:
         many = sum(group.pods for group in gpu_groups)
         said = f"{many} pods with GPUs, and no rendezvous in sight: whether they train together is not known"
-        yield unknown(str(workload), said, "what the fabric needs, if they do", fault="manifest.no-rdma")
+        yield unknown(str(workload), said, "the fabric's settings, if they do", fault="manifest.no-rdma")
     if together:
         for group in gpu_groups:
             yield from _fabric(workload, group, around)
@@ -154,7 +154,7 @@ def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Fi
 
 
 def summary(workload: Workload, around: Around) -> str:
-    """Say in a few words what a workload is: 'Job/train in team-a: 2 pods, each with 8 nvidia.com/gpu'."""
+    """Summarise a workload: 'Job/train in team-a: 2 pods, each with 8 nvidia.com/gpu'."""
     parts = []
     for group in workload.groups:
         asked = {name: sum(amount_of(c, name) for c in working(group.template)) for name in around.gpu_names}
@@ -191,7 +191,7 @@ def _said(container: Unstructured) -> tuple[str, dict[str, str | None]]:
 
 
 def _together(workload: Workload, around: Around) -> bool | None:
-    """Tell whether a workload's pods with GPUs train together; None where nothing shows it."""
+    """Return whether a workload's pods with GPUs train together; None where nothing shows it."""
     groups = [group for group in workload.groups if gpus_of(group, around)]
     if sum(group.pods for group in groups) < 2:
         return False
@@ -208,7 +208,7 @@ def _together(workload: Workload, around: Around) -> bool | None:
 
 
 def _several(value: str | None) -> bool:
-    """Tell whether a number of nodes is above one: '4', '2:8'."""
+    """Return whether a number of nodes is above one: '4', '2:8'."""
     return any(
         part.isascii() and part.isdigit() and part.strip("0") not in ("", "1") for part in (value or "").split(":")
     )
@@ -222,7 +222,7 @@ def _is_own(value: str | None) -> bool:
 
 
 def _fabric(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge what the profile's pods have that train; without one, what the nodes offer."""
+    """Compare with the devices of the profile's pods; without a profile, with those of the nodes."""
     pod, subject = group.template, _named(workload, group)
     nics = sorted({name for c in working(pod) for name in _limits(c) if name.startswith(FABRIC) and amount_of(c, name)})
     if around.spec is None:
@@ -235,7 +235,7 @@ def _fabric(workload: Workload, group: Group, around: Around) -> Iterator[Findin
         elif why := _otherwise(workload, group, need.fault):
             yield unknown(subject, why, need.needed, fault=need.fault)
         else:
-            observed = f"the pod asks for {has}" if need.fault == "manifest.no-rdma" else f"the pod has {has}"
+            observed = f"the pod requests {has}" if need.fault == "manifest.no-rdma" else f"the pod has {has}"
             yield failed(subject, observed, f"{need.needed} ({_source(around)})", need.fault)
 
 
@@ -248,7 +248,7 @@ def _source(around: Around) -> str:
 
 
 def _otherwise(workload: Workload, group: Group, fault: str) -> str:
-    """Say what else may bring to a pod what its template does not have; '' where nothing does."""
+    """Name mechanisms that may add to a pod what its template lacks; '' if there are none."""
     spec = as_map(group.template.get("spec"))
     if not workload.whole and (
         fault != "manifest.no-rdma" or not any("resources" in c for c in as_list(spec.get("containers")))
@@ -272,16 +272,16 @@ def _of_rdma(path: str) -> bool:
 def _without_profile(workload: Workload, group: Group, nics: Sequence[str], around: Around) -> Iterator[Finding]:
     subject = _named(workload, group)
     if nics:
-        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices beside the GPUs")
+        yield passed(subject, f"asks for {', '.join(nics)}", "RDMA devices next to the GPUs")
         if not all(may_lock(c) for c in _with_gpus(group, around)):
             why = "no capability IPC_LOCK: whether the nodes' memlock limit is high enough without is not known"
             yield unknown(subject, why, "capability IPC_LOCK, or unlimited memlock", fault="manifest.no-ipc-lock")
     elif around.nics and not (why := _otherwise(workload, group, "manifest.no-rdma")):
         offered = ", ".join(around.nics[:4])
-        observed = f"the pod asks for no RDMA device, and every GPU node offers {offered}"
-        yield failed(subject, observed, f"{offered} beside the GPUs", "manifest.no-rdma")
+        observed = f"the pod requests no RDMA device, but every GPU node offers {offered}"
+        yield failed(subject, observed, f"{offered} next to the GPUs", "manifest.no-rdma")
     elif around.nics is None or around.nics:
-        why = "the pod asks for no RDMA device: whether the nodes have any is not known (--profile says it)"
+        why = "the pod requests no RDMA device: it is unknown whether the nodes have any (--profile defines it)"
         yield unknown(subject, why, "what the fabric needs", fault="manifest.no-rdma")
     else:
         yield passed(subject, "the GPU nodes offer no RDMA device as a resource")
@@ -299,7 +299,7 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
         yield from _switched_off(subject, group, known, usual, around)
         for name, value in usual.items():
             if name not in known and container.get("envFrom"):
-                yield unknown(subject, f"{name} may be in what envFrom names", f"{name}={safe(value, 100)}")
+                yield unknown(subject, f"{name} may be set by envFrom", f"{name}={safe(value, 100)}")
             elif name not in known:
                 why = f"{name} is not set: the image, or its nccl.conf, may set it"
                 yield unknown(subject, why, f"{name}={safe(value, 100)} ({_source(around)})", fault="manifest.nccl-env")
@@ -328,12 +328,12 @@ def _switched_off(
             yield failed(subject, f"{name}={safe(value, 60)} switches RDMA off", expected, "manifest.nccl-env")
     names = (known.get("NCCL_SOCKET_IFNAME") or "").lstrip("=").split(",")
     if names == ["lo"]:
-        expected = "an interface that reaches the other nodes"
-        yield failed(subject, "NCCL_SOCKET_IFNAME=lo: no other node is reached", expected, "manifest.nccl-env")
+        expected = "an interface that connects to the other nodes"
+        yield failed(subject, "NCCL_SOCKET_IFNAME=lo: no other node is reachable", expected, "manifest.nccl-env")
 
 
 def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Say that two ranks fit one node; that is slow for nobody, but what crosses nodes is then not what was asked."""
+    """Report that two ranks fit one node: this is not slow, but less traffic than intended crosses nodes."""
     gpus, each = gpus_of(group, around), around.spec.gpus_per_node if around.spec else 0
     if group.pods < 2 or not gpus or 2 * gpus > each:
         return
@@ -359,7 +359,7 @@ def _queue(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge /dev/shm of containers with several GPUs, whose ranks talk through it."""
+    """Judge /dev/shm of containers with several GPUs, whose ranks communicate through it."""
     spec = as_map(group.template.get("spec"))
     notes = as_map(as_map(group.template.get("metadata")).get("annotations"))
     volumes = {str(each.get("name")): each for each in as_list(spec.get("volumes"))}
@@ -419,7 +419,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     elif not made and not selects(spec.get("selector"), group.labels(0)):
         wrong = f"the selector of Service {name} does not take the job's pods"
     elif not made and not selects(spec.get("selector"), group.labels(1)):
-        wrong = f"the selector of Service {name} takes rank 0 alone: the others have no names"
+        wrong = f"the selector of Service {name} selects rank 0 only: the other ranks have no DNS names"
     elif spec.get("publishNotReadyAddresses") is not True and any(
         "readinessProbe" in c for c in as_list(as_map(group.template.get("spec")).get("containers"))
     ):
@@ -439,7 +439,7 @@ def _services(workload: Workload, around: Around, name: str) -> list[Unstructure
 
 
 def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
-    """Judge where the ranks are told to meet."""
+    """Judge the address of the ranks' rendezvous."""
     if sum(group.pods for group in workload.groups) < 2:
         return
     told: dict[str, str] = {}
@@ -455,7 +455,7 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _filled(text: str, known: Mapping[str, str | None]) -> str:
-    """Fill in variables whose values stand in the manifest, once."""
+    """Fill in variables whose values are in the manifest, once."""
     return _VARIABLE.sub(lambda m: known.get(m[1] or m[2] or m[3]) or m[0], text)[:512]
 
 
@@ -470,7 +470,7 @@ def _meeting(workload: Workload, around: Around, subject: str, text: str) -> Fin
 
 
 def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | None, str]:
-    """Tell whether a name is rank 0's, and why not, or why that is not known."""
+    """Return whether a name is rank 0's, and why not, or why that is not known."""
     if "$" in host or not host:
         return None, "a variable whose value is not in the manifest"
     if _LOOPBACK.fullmatch(host):
@@ -479,7 +479,7 @@ def _is_first(workload: Workload, around: Around, host: str) -> tuple[bool | Non
             (None, "each pod by itself, if that is meant") if alone else (False, "every rank would meet itself alone")
         )
     if _ADDRESS_FORM.fullmatch(host):
-        return None, "whose address that is, is not known"
+        return None, "the owner of that address is unknown"
     short = _within(host, workload.namespace)
     if short in workload.first:
         return True, ""
@@ -492,7 +492,7 @@ def _of_service(workload: Workload, around: Around, name: str) -> tuple[bool | N
     taken = [(n, i) for n, g in groups for i in (0, 1) if i < g.pods and selects(selector, g.labels(i))]
     if len(taken) > 1:
         return False, "a Service of several ranks, so that each gets another's address"
-    return (True, "a Service of one rank") if taken else (None, "a Service of other pods, as far as can be seen")
+    return (True, "a Service of one rank") if taken else (None, "apparently a Service of other pods")
 
 
 def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
@@ -508,7 +508,7 @@ def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
 
 
 def _within(host: str, namespace: str) -> str:
-    """Return a name without what any name in its namespace ends with: .NAMESPACE.svc.cluster.local."""
+    """Return a name without the suffix of its namespace: .NAMESPACE.svc.cluster.local."""
     match = re.fullmatch(r"(.+?)\.([a-z0-9-]+)\.svc(?:\.[\w.-]+)?\.?", host)
     if match and (not namespace or match[2] == namespace):
         return match[1]
@@ -520,7 +520,7 @@ def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
     workers = [g for g in workload.groups if g.name == "Worker"] if workload.kind == "MPIJob" else []
     for group in workers:
         for container in as_list(as_map(group.template.get("spec")).get("containers"))[:1]:
-            subject, expected = _named(workload, group, container), "an image whose sshd the workers run"
+            subject, expected = _named(workload, group, container), "an image with sshd for the workers"
             words, image = words_of(container), str(container.get("image") or "")
             named = any("sshd" in word or "openssh" in word for word in words)
             accepted = around.spec is not None and around.spec.launcher == "mpijob" and around.spec.image == image
@@ -538,7 +538,7 @@ def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _durable(workload: Workload, groups: Iterable[Group]) -> Iterator[Finding]:
-    """Judge whether what the program is told to keep outlives its pod."""
+    """Judge whether the program's output paths outlive its pod."""
     claims = {
         str(as_map(each.get("metadata")).get("name"))
         for each in as_list(as_map(workload.raw.get("spec")).get("volumeClaimTemplates"))
@@ -571,11 +571,11 @@ def _kept(
 def _outlives(
     text: str, container: Unstructured, volumes: Mapping[str, Unstructured], claims: set[str], *, whole: bool
 ) -> tuple[bool | None, str]:
-    """Tell whether a path outlives the pod, and where it is."""
+    """Return whether a path outlives the pod, and where it is."""
     if "://" in text:
-        return True, "a store beside the cluster"
+        return True, "a store outside the cluster"
     if "$" in text or not text.startswith("/"):
-        return None, "a place that the manifest does not tell"
+        return None, "a location that the manifest does not show"
     place = posixpath.normpath(text)
     mounts = [m for m in as_list(container.get("volumeMounts")) if f"{place}/".startswith(f"{_path(m).rstrip('/')}/")]
     if not mounts:

@@ -1,4 +1,4 @@
-"""Rules of drains: a node can be drained at all, and no drain takes a training job by surprise.
+"""Rules of drains: a node can be drained, and no drain interrupts a training job.
 
 Rule: a node is judged by the first that applies. A budget that never lets a pod go holds a drain up for ever only where
 its pods never end; on the pods of a job it does what it is for.
@@ -18,7 +18,7 @@ from reports.record import Finding
 from .findings import failed, passed, unknown
 
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
-"""Owners whose pods do not end by themselves; a drain passes over those of a DaemonSet (kubectl drain)."""
+"""Owners whose pods do not end by themselves; a drain skips pods of a DaemonSet (kubectl drain)."""
 OF_NODES = ("DaemonSet/", "Node/")
 """Owners of pods that belong to a node: no job's."""
 MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"
@@ -64,7 +64,7 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
 
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
-    """The jobs on the node's GPUs, and whether a drain that nobody announces would take them."""
+    """The jobs on the node's GPUs, and whether an unannounced drain would evict them."""
     jobs = [pod for pod in pods if pod.requests.get(resource) and not pod.owner.startswith((*LASTING, *OF_NODES))]
     holds = [budget for budget in drains.budgets if budget.never or budget.uncounted]
     bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in holds)]
@@ -94,7 +94,7 @@ def _covers(budget: Budget, pod: PodUse) -> bool:
 
 
 def drain_notes(drains: Drains, policies: Listing) -> Iterator[str]:
-    """Say when kured may reboot and for what it waits, and what a driver upgrade of the GPU operator does to jobs."""
+    """Describe kured's reboot window and blockers, and the effect of a GPU operator's driver upgrade on jobs."""
     for each in drains.rebooters:
         waits = f"waits for {', '.join(each.waits_for)}" if each.waits_for else "waits for no pod"
         yield f"{each.name} (kured) may drain and reboot nodes {each.window}; it {waits}"

@@ -1,6 +1,6 @@
-"""The findings that rules make: what could not be told, what failed, what passed, and what a comparison gave.
+"""The findings of rules: undetermined, failed, passed, and results of comparisons.
 
-Of nodes that must be alike most decide what is usual, and a tie accuses nobody: where no value is on more than half of
+Of nodes that must be uniform the majority decides, and a tie names no node: where no value is on more than half of
 the nodes it cannot be told which node is the odd one. The finding is then about the difference, with every value and
 where it is.
 """
@@ -15,28 +15,28 @@ from reports.record import Finding
 
 
 def unknown(subject: str, observed: str, expected: str = "", *, fault: str = "", unit: str = "") -> Finding:
-    """Return what could not be told about a subject, and why; ``fault``: what explains that."""
+    """Return an undetermined finding with its reason; ``fault``: its cause."""
     return Finding(subject=subject, ok=None, observed=observed, expected=expected, fault=fault, unit=unit)
 
 
 def passed(subject: str, observed: str, expected: str = "", *, unit: str = "") -> Finding:
-    """Return what is as expected."""
+    """Return a finding that meets its expectation."""
     return Finding(subject=subject, ok=True, observed=observed, expected=expected, unit=unit)
 
 
 def failed(subject: str, observed: str, expected: str, fault: str, *, unit: str = "") -> Finding:
-    """Return what is wrong, with its id in the catalogue of faults."""
+    """Return a failed finding with its fault id."""
     return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault, unit=unit)
 
 
 def compared(subject: str, ok: bool | None, observed: str, expected: str, fault: str, *, unit: str = "") -> Finding:
-    """Return what a comparison gave; ``fault`` is that of False alone, None is a comparison that could not be made."""
+    """Return the finding of a comparison; ``fault`` applies to False only, None is an impossible comparison."""
     fault = fault if ok is False else ""
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault, unit=unit)
 
 
 def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
-    """Return a pass where it is proven, else what could not be told, with the ``fault`` that explains that."""
+    """Return a pass if proven, else an undetermined finding, with the ``fault`` that explains it."""
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
 
 
@@ -54,7 +54,7 @@ def majority(values: Iterable[_Value]) -> tuple[_Value, int, int] | None:
 
 
 def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
-    """Return the finding that nodes differ in ``what`` (node -> value), where nobody can say which of them is wrong."""
+    """Return the finding that nodes differ in ``what`` (node -> value), without a majority."""
     where: dict[str, list[str]] = {}
     for node, value in values.items():
         where.setdefault(value, []).append(node)
@@ -62,7 +62,7 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     return failed(
         what,
         f"{what} differs: {_some(texts, '; ')}",
-        "the same on all nodes; which of them is right cannot be told from a tie",
+        "the same on all nodes; a tie does not show which is correct",
         fault,
     )
 
@@ -72,8 +72,8 @@ def unlike(
 ) -> Iterator[Finding]:
     """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
 
-    ``line(fact, value)``: what two nodes must share of a value. A fact that a node does not tell is not compared; a
-    node that tells nothing, while others do, is unclear.
+    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not tell is not
+    compared; a node that tells nothing, while others do, is unclear.
     """
     names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
     usual: dict[str, tuple[str, str]] = {}

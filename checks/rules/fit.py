@@ -1,6 +1,6 @@
-"""Whether the profile describes this cluster at all: asked before anything that only the profile wants accuses it.
+"""Whether the profile fits this cluster at all: checked before a requirement of the profile alone fails it.
 
-Only evidence that the cluster is of another kind counts. What is simply not there is missing, and the cluster's fault.
+Only evidence of another kind of cluster counts. An absent item is missing, and the cluster's fault.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .rdma_offer import gke_networks
 
 OTHER_KIND = "nodes.other-kind"
 UNSEEN = (
-    "It is a profile of other machines, or all of this is missing here: with the rights of this account nodes are not "
-    "seen; whoever sees them can tell (labels and allocatable in kubectl get nodes -o yaml)"
+    "Either the profile describes other machines, or all of this is missing here: this account may not list nodes. "
+    "An account that may can decide (labels and allocatable in kubectl get nodes -o yaml)"
 )
 GOOGLES = "cloud.google.com/"
-"""How the labels begin that GKE gives each of its nodes (cloud.google.com/gke-nodepool and others)."""
+"""Prefixes of the labels of every GKE node (cloud.google.com/gke-nodepool and others)."""
 DEVICES = ".deviceclass.resource.k8s.io/devices"
-"""What a quota counts of a device class (kubernetes.io, Resource Quotas)."""
+"""The quota resource of a device class (kubernetes.io, Resource Quotas)."""
 OF_NODES = re.compile(r"\b0/(\d+) nodes are available: (.*)", re.DOTALL)
 INSUFFICIENT = re.compile(r"\b(\d+) Insufficient ([\w./-]+\w)")
 TAINTED = re.compile(r"\b(\d+) node\(s\) had untolerated taint")
@@ -40,7 +40,7 @@ plugins/noderesources, nodeaffinity, dynamicresources; pkg/volume/hostpath)."""
 
 
 def misfit(pool: Pool, profile: Profile) -> str:
-    """Say which key of the profile does not fit, and what is there; '' where it fits, or nobody can tell.
+    """Name the key of the profile that does not fit, and the actual value; '' if it fits, or is unknown.
 
     Other NICs on every node, and the profile's on none, are another fabric; no NIC at all is a device plugin that is
     missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
@@ -86,7 +86,7 @@ def doubt(evidence: Evidence, why: str) -> None:
 
 
 def counted(pool: Pool, profile: Profile) -> str:
-    """Say that every node counts its GPUs, where the profile claims them; '' else.
+    """Report that every node counts its GPUs, where the profile claims them; '' else.
 
     A driver that hands GPUs out as claimed devices takes the place of the device plugin that counts them: asked where a
     DeviceClass is missing, and nobody claims there.
@@ -102,7 +102,7 @@ def counted(pool: Pool, profile: Profile) -> str:
 
 
 def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) -> str:
-    """Say that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
+    """Report that none of the profile's networks exists, if the nodes cannot be listed; '' else.
 
     Where one of them is there, the profile is of this cluster, and the others are missing.
     """
@@ -115,10 +115,10 @@ def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) ->
 def unstarted(
     trial: TrialResult, spec: TrialSpec, cluster: Inventory, profile: Profile, here: Collection[str] = ()
 ) -> str:
-    """Say that the trial did not start for what only the profile asks for, where nobody can see the nodes; '' else.
+    """Report that the trial did not start because of the profile's requests, if the nodes cannot be listed; '' else.
 
-    Only what no node at all has speaks so: a fabric's devices, a device class, a label, a folder of the host. GPUs,
-    CPUs and memory are what any job asks for. ``here``: the resources that this cluster is known to have, as quotas
+    Only properties that no node has count: a fabric's devices, a device class, a label, a folder of the host. GPUs,
+    CPUs and memory are what any job requests. ``here``: the resources that this cluster is known to have, as quotas
     count them (see ``known_here``): those are the cluster's to offer. A pod that was placed has found all that it asks
     of a node.
     """
@@ -134,7 +134,7 @@ def unstarted(
 
 
 def known_here(cluster: Inventory, granted: Collection[str], networks: Definitions, spec: TrialSpec) -> frozenset[str]:
-    """Return the resources that this cluster has by what a tenant sees: pods hold them, or a quota grants them.
+    """Return the resources of this cluster that a tenant can see: pods hold them, or a quota grants them.
 
     Where a network is defined that only the profile names, the profile is this cluster's, and so are its resources.
     """
@@ -145,13 +145,13 @@ def known_here(cluster: Inventory, granted: Collection[str], networks: Definitio
 
 
 def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each key of the profile whose wish no node fulfils, by the scheduler's own words."""
+    """Yield each key of the profile that no node meets, by the scheduler's message."""
     match = OF_NODES.search(text)
     if match is None:
         return
     nodes, why = int(match[1]), match[2]
     unmatched = sum(map(int, UNMATCHED.findall(why)))
-    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and whatever else is not for pods
+    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and all else that is not for pods
     if spec.node_selector and 0 < rest == unmatched:
         yield "pod.node_selector", f"none of {rest} nodes has its labels"
     short = {what: int(count) for count, what in INSUFFICIENT.findall(why)}
@@ -166,11 +166,11 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
 
 
 def _unmounted(text: str, spec: TrialSpec) -> str:
-    """Say that no pod started for a folder of the host, by the kubelet's own words; '' else."""
+    """Report that no pod started for a folder of the host, by the kubelet's own words; '' else."""
     brought = {str(volume.get("name")): volume.get("hostPath") for volume in spec.volumes}
     lost = NO_VOLUME.search(text)
     if lost and brought.get(lost[1]) and ALL_PODS.search(text):
-        return f"no node that a pod came to has what volume {lost[1]} mounts"
+        return f"no node of a pod has the path that volume {lost[1]} mounts"
     return ""
 
 

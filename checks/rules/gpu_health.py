@@ -1,4 +1,4 @@
-"""GPU health rules: errors, throttling and clocks of each GPU, the driver's own words against NVIDIA's tables.
+"""GPU health rules: errors, throttling and clocks of each GPU, the driver's messages by NVIDIA's tables.
 
 Corrected errors, aggregate counters and what is normal under load are history or noise, not a reason to refuse a GPU.
 'N/A' is never wrong: what a card does not have it cannot fail at.
@@ -35,7 +35,7 @@ sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
 
 
 def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver asks for.
+    """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver requests.
 
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
     """
@@ -48,11 +48,11 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         yield "gpu.row-remap", "a row remap or page retirement is pending", "none pending"
     action = str(gpu.get("recovery_action") or "None")
     if action not in ABSENT and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
-        yield "gpu.recovery-needed", f"the driver asks for: {action}", "no recovery action"
+        yield "gpu.recovery-needed", f"the driver recommends: {action}", "no recovery action"
 
 
 def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield what slows one GPU down."""
+    """Yield the throttle reasons of one GPU."""
     slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
     if slowed:
         why = "; ".join(SLOWED[reason] for reason in slowed)
@@ -60,7 +60,7 @@ def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
-    """Yield what keeps one GPU out of the NVLink fabric."""
+    """Yield the reasons why one GPU is not in the NVLink fabric."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
     state_text = f"fabric state {state}, status {status}"
@@ -78,7 +78,7 @@ def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def link_ailments(expected_links: int) -> Ailments:
-    """Return what is said of the NVLinks of one GPU that should have ``expected_links`` active ones."""
+    """Return the finding about the NVLinks of one GPU, of which ``expected_links`` should be active."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
@@ -96,10 +96,10 @@ def each_gpu(
     expected: str,
     when: When = "runtime",
 ) -> Iterator[Finding]:
-    """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
+    """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
 
     ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
-    it is not told. ``when``: as read before all work, or while and after training steps ran.
+    it is not reported. ``when``: as read before all work, or while and after training steps ran.
     """
     keys = tuple(must_tell)
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
@@ -129,7 +129,7 @@ def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[st
     readings = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing is told"
     lost = [key for key in keys[1] if gpu.get(key) is None]
-    observed += f"; not told, as most GPUs do: {', '.join(lost)}" if readings and lost else ""
+    observed += f"; not reported, unlike on most GPUs: {', '.join(lost)}" if readings and lost else ""
     return proven(subject, not (lost or not readings), observed, expected)
 
 
@@ -142,18 +142,18 @@ def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingR
 
 
 def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
-    """Say whether any GPU of any rank tells one of these values."""
+    """Return whether any GPU of any rank reports one of these values."""
     return any(gpu.get(key) is not None for gpu in _all(trial) for key in keys)
 
 
 def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
-    """Say whether at least half of all GPUs tell a value: the others then leave it out."""
+    """Return whether at least half of all GPUs report a value: it is then missing on the rest."""
     given = [gpu.get(key) is not None for gpu in _all(trial, when)]
     return any(given) and 2 * sum(given) >= len(given)
 
 
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
-    """Name what a rank, or a GPU of it, leaves out though others tell it; '' where that is nothing.
+    """Name values that a rank, or its GPU, omits although other ranks report them; '' if there are none.
 
     ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
     """
@@ -167,13 +167,13 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
             (stages(trial, other).get("runtime") or {}).get(key) for other in trial.evidence
         ):
             lost.append(key)
-    return f"not told, as others do: {'; '.join(lost)}" if lost else ""
+    return f"not reported, unlike on other nodes: {'; '.join(lost)}" if lost else ""
 
 
 def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
 
-    A reset or a reboot that NVIDIA's catalogue asks for is a fault. What its own flow decides, and a number that the
+    A reset or a reboot that NVIDIA's catalogue requests is a fault. What its own flow decides, and a number that the
     table lacks, are open. What a program brings about is another's as long as no step of ours ran.
     """
     for rank in range(spec.nodes):
@@ -189,28 +189,28 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
 
 
 def _of_xid(number: object, when: When) -> tuple[str, str]:
-    """Return what an Xid tells and its fault, '' where it is open; nothing of one that is no matter here."""
+    """Return an Xid's description and fault, '' if undetermined; None for an irrelevant one."""
     known = _known(number)
     if known is None:
-        return "its number is not told" if number is None else "none that is known here", ""
+        return "its number is unknown" if number is None else "none that is known here", ""
     if known.check:
-        asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue asks for this: {known.action})"
+        asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue prescribes: {known.action})"
         return known.meaning + asks, known.check
     if known.program:
         return (known.meaning if when == "training" else ""), ""
-    flow = "; whether the GPU is at fault, the flow of NVIDIA's catalogue tells"
+    flow = "; follow the flow of NVIDIA's catalogue to find whether the GPU is at fault"
     return (known.meaning + flow if known.action == "workflow" else ""), ""
 
 
 def _known(number: object) -> Xid | None:
-    """Return what is known of an Xid; a pod may print anything."""
+    """Return the catalogue's entry of an Xid; a pod may print anything."""
     return xids().get(number) if isinstance(number, int) else None
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not told."""
+    """Describe facts that are not judged: persistence mode off, warm GPUs, further Xids, no ECC."""
     if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
-        yield "no GPU tells how many memory errors it has counted: ECC is off, or these GPUs have none"
+        yield "no GPU reports a count of memory errors: ECC is off, or not supported by these GPUs"
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("runtime") or {}
         gpus = data.get("gpus") or []

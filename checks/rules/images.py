@@ -1,6 +1,6 @@
 """Image rules: the images of a run, whether they are named as the profile asks, how long they took to pull.
 
-Pull secrets are asked for by name only, and only where the user wants it; their content is not looked at.
+Pull secrets are requested by name only, and only where the user wants it; their content is not looked at.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
 
 
 def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:
-    """Judge (node, image, seconds) of each pull; what no event tells is not judged."""
+    """Judge (node, image, seconds) of each pull; pulls without an event are not judged."""
     for node, image, seconds in pulls:
         ok = None if seconds is None else seconds <= limit_s
         yield compared(
@@ -79,14 +79,14 @@ def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float
 
 
 def pulled(seconds: float | None) -> str:
-    """Say how long a pull took."""
+    """Return how long a pull took."""
     if seconds is None:
-        return "came to the node in a time that no event tells"
+        return "pulled, but no event reports the duration"
     return f"was pulled in {seconds:.1f} s" if seconds else "was there already"
 
 
 def pulls(trial: TrialResult) -> Iterator[tuple[str, str, float | None]]:
-    """Yield (node, image, seconds) of each image that a pod of the trial ran; 0: it was there, None: no event tells."""
+    """Yield (node, image, seconds) of each image that a pod of the trial ran; 0: present, None: no event."""
     for pod in trial.pods:
         for image, _ in pod.images.values():
             yield pod.node or pod.name, image, pod.pull_seconds.get(image)

@@ -1,6 +1,6 @@
 """Intra-node rules: the path between the GPUs of one node, and whether it is the one this kind of node has.
 
-SHM is normal on PCIe machines and a fault where NVLink was paid for: only the profile can say which. Judged from what
+SHM is normal on PCIe machines and a fault on NVLink machines: only the profile defines which. Judged from what
 each node ran on its own, so that the node is named and not its peer.
 """
 
@@ -50,7 +50,7 @@ def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
 
 
 def _why(job: JobDocument | None) -> str:
-    """Say what the log itself gives as a reason: a setting in the environment."""
+    """Describe the log's own reason: a setting in the environment."""
     env = job["env"] if job else {}
     named = [f"{name}={env[name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in env]
     return f"{', '.join(named)} is set" if named else ""

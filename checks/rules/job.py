@@ -1,6 +1,6 @@
 """Rules of the trial job: every pod started and reported; the launcher's failure analysis, turned into findings.
 
-Rule: what the cluster did wrong (ERR_INFRA) fails the check, what the program or an outsider did (ERR_PROGRAM, a
+Rule: a fault of the cluster (ERR_INFRA) fails the check, one of the program or of a third party (ERR_PROGRAM, a
 disruption) is an error: it says nothing about the cluster.
 """
 
@@ -93,11 +93,11 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = {r.index: r.node for r in trial.replicas if r.node and r.index < spec.nodes}
     nodes = set(placed.values())
     if spec.nodes > 1 and 0 < len(nodes) < len(placed):
-        yield unknown(trial.job, f"{spec.nodes} pods on {len(nodes)} nodes", "each pod on a node of its own")
+        yield unknown(trial.job, f"{spec.nodes} pods on {len(nodes)} nodes", "each pod on a separate node")
 
 
 def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name two ranks of which one began after the other had ended: a Job counts both, though they never met."""
+    """Name two ranks of which one started after the other had ended: a Job counts both, but they never ran together."""
     spans: dict[int, list[tuple[str, str]]] = {}
     for pod in trial.pods:
         spans.setdefault(pod.index, []).append((pod.began, pod.ended))
@@ -123,7 +123,7 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
         why = f": {evidence.problem}" if evidence and evidence.problem else ""
         observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
         return unknown(subject, observed, EXPECTED, fault="job.no-evidence")
-    if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
+    if evidence.problem:  # more, or other, lines than a probe prints: their origin is unknown
         return unknown(subject, evidence.problem, EXPECTED, fault="job.no-evidence")
     observed = f"rank {rank} reported {len(evidence.stages)} stages"
     if evidence.missing:

@@ -1,4 +1,4 @@
-"""What a profile says of the hardware, and the levels of a sweep compared with what such hardware gives."""
+"""The profile's hardware, and the levels of a sweep compared with known figures of such hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = "alone"
 
 
 def said_of(profile: Profile) -> Said:
-    """Return what a profile says of the hardware."""
+    """Return the profile's hardware."""
     model = next(iter(profile.gpu.product), "").replace("*", "").strip("-")
     fabric = profile.fabric
     return Said(
@@ -32,13 +32,13 @@ def said_of(profile: Profile) -> Said:
 
 
 _OF_ITS_KIND = ("published", "wires")
-"""What another layout or fabric gives is shown and no limit: it may be off by more than a half."""
+"""A figure of another layout or fabric is shown, but is not a limit: it may be off by more than a half."""
 HALF = 0.5
 """Of the reference: half of the rails, or no GPUDirect. What is above it a floor decides, where the profile has one."""
 
 
 def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
-    """Say of each level that a sweep's tests were compared with how it compares with what such hardware gives.
+    """Compare each level of a sweep's tests with the known figure of such hardware.
 
     ``models`` are the GPUs of the fleet by its labels: more than one, or none, are no hardware to compare with.
     """
@@ -58,7 +58,7 @@ def level_findings(swept: Swept, profile: Profile, models: Iterable[str]) -> Ite
 
 
 def _levels(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[tuple[str, Reference]]:
-    """Yield each level over all rails: its kind, and what such hardware gives."""
+    """Yield each level over all rails: its kind, and the known figure of such hardware."""
     known, names = said_of(profile), sorted({*filter(None, models)})
     for row in swept.section["levels"]:
         alone = row["kind"] == ALONE

@@ -47,7 +47,7 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
         observed = why or str((record or {}).get("error") or "no port was tried")
         return unknown(subject, observed, expected)
     if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
-        observed = f"of {len(tried)} ports that were tried it is not told which are open"
+        observed = f"of {len(tried)} tried ports it is unknown which are open"
         return unknown(subject, observed, expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
@@ -69,7 +69,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     least = profile.network.mtu
     size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
-    expected = f"packets of {size} bytes get through uncut ({whose})"
+    expected = f"packets of {size} bytes pass unfragmented ({whose})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
         cause = str(record.get("mtu_error") or "it was not tried")
@@ -77,11 +77,11 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         observed = f"packet sizes are not known ({cause}); TCP carried {carried / 1e6:.0f} MB"
         return proven(subject, carried > 1e6 and not least, observed, expected)
     if first is None or record.get("df_ok") is None:
-        observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
+        observed = f"{fits} bytes pass; it is unknown whether the interface allows more"
         return unknown(subject, observed, expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
-            observed = f"packets above {fits} bytes do not get through; what the network says of it was not told"
+            observed = f"packets above {fits} bytes do not pass; the network's answer is unknown"
             return unknown(subject, observed, expected)
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
         return failed(subject, observed, expected, "network.mtu-blackhole")
@@ -97,7 +97,7 @@ def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
-    """Return the MTU of the interface that has the pod's address; where that is not told, of the way to a peer."""
+    """Return the MTU of the interface that has the pod's address; where that is not reported, of the way to a peer."""
     own = _own(trial, rank)
     peers = (stages(trial, rank).get(STAGE) or {}).get("peers") or []
     values = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
@@ -105,12 +105,12 @@ def _own_mtu(trial: TrialResult, rank: int) -> int | None:
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
-    """Return what the probe saw of a pod's interfaces."""
+    """Return the probe's results for a pod's interfaces."""
     return (stages(trial, rank).get(STAGE) or {}).get("interfaces") or []
 
 
 def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge the MTU of every interface that was attached to a pod beside its own."""
+    """Judge the MTU of every interface that was attached to a pod next to its own."""
     least = profile.network.secondary_mtu or 0
     for rank in range(spec.nodes):
         node = place(trial, rank)
@@ -158,7 +158,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
         waited = record.get("cpu_wait")
         if best < floor and waited is not None and (record.get("throughput_gbit_s") or 0.0) >= floor * (1 - waited):
             observed = (
-                f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this says "
+                f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this proves "
                 "nothing about the network: the nodes are busy, or the pods' CPU limit is small"
             )
             yield unknown(subject, observed, expected)
@@ -167,7 +167,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
 
 
 def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
-    """Return what one rank found out about another, or why there is nothing."""
+    """Return one rank's result about another, or the reason for its absence."""
     data = stages(trial, source).get(STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)

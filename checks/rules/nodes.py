@@ -1,6 +1,6 @@
-"""Node rules: readiness, the number of GPUs that a node offers, and the software of each node beside that of its pool.
+"""Node rules: readiness, the number of GPUs that a node offers, and the software of each node next to that of its pool.
 
-Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of another kind (ARM beside x86,
+Kernel, system, runtime, kubelet and driver are compared with the majority. Machines of another kind (ARM next to x86,
 another GPU, where no profile names the pool) are compared with their own.
 """
 
@@ -24,7 +24,7 @@ from .pool import LEFT_OUT, Pool, product, resource_of, sharing_fault
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 
 MOST_GPUS = 16
-"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): whoever offers more offers each more than once."""
+"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): a node that offers more offers each GPU more than once."""
 
 
 def node_findings(
@@ -32,7 +32,8 @@ def node_findings(
 ) -> Iterator[Finding]:
     """Judge the number of GPU nodes of the profile's pool, then the readiness of each.
 
-    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). What they do not fit accuses no cluster.
+    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). A mismatch with these is not a fault of the
+    cluster.
     """
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
@@ -56,7 +57,7 @@ def node_findings(
         return
     if pool.instead:
         observed = f"no {resource_of(profile)}, but {pool.instead}"
-        yield _other_kind(observed, f"{expected}; for other accelerators, the profile that names them")
+        yield _other_kind(observed, f"{expected}; for other accelerators, pass a profile that names them")
         return
     if not cluster.nodes:
         yield failed("cluster", "no node", expected, "nodes.none")
@@ -86,12 +87,12 @@ def _readiness(node: Node) -> Finding:
 
 
 _HARDWARE = re.compile(r"(?i)\bxid|gpu|nvlink|nvswitch|dcgm|infiniband|\bib[ _]?(?:port|link)|iblink|accelerat|\becc\b")
-"""Conditions about what a training job runs on: XidError, GPUMissing, GpuUnhealthy, IBLinkFlapping,
+"""Conditions about the hardware of a training job: XidError, GPUMissing, GpuUnhealthy, IBLinkFlapping,
 AcceleratedHardwareReady (node-problem-detector on AKS, NVSentinel, gpud, the node monitoring agent of EKS)."""
 
 
 def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator[Finding]:
-    """Judge what agents report of each node: a condition about its GPUs or links fails, any other leaves it open.
+    """Judge the agents' reports of each node: a condition about its GPUs or links fails, any other is inconclusive.
 
     An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
     program's own error is no broken GPU: these leave it open. Events of other kinds are the caller's to mention.
@@ -135,7 +136,7 @@ def _is_broken(report: Report) -> bool:
 def offers(
     pool: Pool, profile: Profile, nodes_needed: int, plugins: Mapping[str, Sequence[PodUse]] | None = None
 ) -> Iterator[Finding]:
-    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few.
+    """Compare each node's devices with the profile; nodes with GPU partitions count only if whole ones are few.
 
     ``plugins``: the device plugin's pods by node.
     """
@@ -148,7 +149,7 @@ def offers(
 
 
 def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Finding:
-    """Compare what a node offers with the profile, or, without one, with the node's own capacity."""
+    """Compare a node's devices with the profile, or, without one, with its own capacity."""
     resource = profile.gpu.resource
     offered, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
     expected = profile.gpu.per_node or capacity
@@ -163,7 +164,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
         # Feature discovery counts the machine's GPUs, however often each is offered: this machine simply has more.
         count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
         physical = count == str(capacity)
-        observed += f"; feature discovery counts {count}" if count else "; no label tells how many the machine has"
+        observed += f"; feature discovery counts {count}" if count else "; no label reports the machine's number"
         fault = "nodes.other-kind" if physical else "gpu.oversubscribed"
         ok = None if physical or not (count or offered > MOST_GPUS) else False
         return Finding(
@@ -183,7 +184,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
 
 
 def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, begun: bool) -> dict[str, tuple[int, str]]:
-    """Return how many GPUs each node offered before the trial, and whose number that is.
+    """Return each node's number of GPUs before the trial, and its source.
 
     It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
     another process began the trial, and ``cluster`` was read after it: then only the profile tells. Claimed GPUs are
@@ -201,7 +202,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
 def kept(
     tried: Iterable[str], now: Inventory, resource: str, before: Mapping[str, tuple[int, str]]
 ) -> Iterator[Finding]:
-    """Compare the nodes on which the trial ran with what they offered before it (``offered_before``).
+    """Compare the devices of the trial's nodes with those before it (``offered_before``).
 
     A go is about nodes that are still as they were tried: the kubelet takes a device that turns unhealthy off the
     node's allocatable, and its pod runs on.
@@ -223,7 +224,7 @@ def kept(
 
 
 def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None) -> str:
-    """Say what is known of the device plugin where a node offers no GPU: its pod, and the labels that keep it away."""
+    """Describe the device plugin on a node without GPUs: its pod, and the labels that exclude it."""
     if resource not in node.capacity:
         observed = f"no {resource} at all: no device plugin has registered with its kubelet"
     elif node.capacity[resource] == 0:
@@ -252,7 +253,7 @@ _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.con
 def refusals(
     cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Say of which nodes a kubelet refused pods some of these resources, and has admitted none with them since.
+    """List nodes whose kubelet refused pods some of these resources, and has admitted none with them since.
 
     The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
     whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
@@ -277,7 +278,7 @@ def refusals(
 
 
 def _made_up_for(refused: PodUse, others: Iterable[PodUse], resources: frozenset[str]) -> bool:
-    """Whether a pod that asks for the same devices runs on the node since."""
+    """Whether a pod that requests the same devices runs on the node since."""
     asked = refused.requests.keys() & resources
     running = (pod for pod in others if pod.phase == "Running")
     return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)
@@ -318,7 +319,7 @@ FACTS: dict[str, Callable[[Node], str]] = {
 
 
 def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
-    """Compare each node with its kind of machine: who differs from most is named, of a tie the difference."""
+    """Compare each node with its kind of machine: name a node that differs from most, or a tie."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)
     by_kind: dict[Machine, list[Node]] = {}
@@ -346,7 +347,7 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
 
 
 def _line(fact: str, value: str) -> str:
-    """Return what two nodes must share: of a kubelet the minor version, of a system the release, else all of it.
+    """Return the part that two nodes must share: a kubelet's minor version, a system's release, else the whole value.
 
     Patch releases of a kubelet may be mixed at any time (Kubernetes' version skew policy), and are during every
     roll-out of a managed node pool; what a driver is built against is the kernel.
@@ -364,7 +365,7 @@ def kubelet_skew(nodes: Iterable[Node], server: str) -> Iterator[Finding]:
     for node in nodes:
         theirs = major_minor(node.kubelet)
         if own is None or theirs is None:
-            observed = f"kubelet {node.kubelet or 'not told'}, API server {server}"
+            observed = f"kubelet {node.kubelet or 'unknown'}, API server {server}"
             yield unknown(node.name, observed, "versions that can be compared")
             continue
         ok = theirs[0] == own[0] and 0 <= own[1] - theirs[1] <= OLDER_NODES

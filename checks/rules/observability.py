@@ -32,7 +32,7 @@ def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator
 
 
 def monitor_finding(monitors: Listing) -> Finding:
-    """Judge whether some ServiceMonitor means the exporter, by its name or by what it selects."""
+    """Judge whether a ServiceMonitor selects the exporter, by its name or its selector."""
     expected = "a ServiceMonitor of the GPU exporter, as the profile says"
     named = [_name(item) for item in monitors.items if _means_exporter(item)]
     if named:

@@ -34,7 +34,7 @@ ACCELERATORS = (
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """The taints that kubeadm and its like give their own nodes (kubernetes.io, Well-Known Labels)."""
 OTHER = "of another product"
-VIRTUAL = "no machine of its own"
+VIRTUAL = "not a separate machine"
 VIRTUAL_TAINT = "virtual-kubelet.io/provider"
 VIRTUAL_LABELS = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
 """How a node is marked behind which another service starts the pods: whatever it offers, it has no GPUs that could be
@@ -43,7 +43,7 @@ AKS"; docs.liqo.io, virtual nodes)."""
 LEFT_OUT = "not named by --on"
 SHOWN = 8
 MOST_AVOIDED = 200
-"""Names in one pod's affinity; each is a field of its own."""
+"""Names in one pod's affinity; each is a separate field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,14 @@ def _of_another_vendor(cluster: Inventory, resource: str) -> str:
 
 
 def _virtual(node: Node) -> str:
-    """Say by which mark a node is none; '' where it is one, or where feature discovery has seen its GPUs."""
+    """Name the mark of a virtual node; '' for a real one, or if feature discovery has seen its GPUs."""
     taints = [taint.key for taint in node.taints if taint.key == VIRTUAL_TAINT]
     marks = [*taints, *(f"{key}={value}" for key, value in VIRTUAL_LABELS.items() if node.labels.get(key) == value)]
     return f"{VIRTUAL} ({marks[0]}: another service starts its pods)" if marks and not product(node) else ""
 
 
 def _not_for_pods(node: Node, resource: str) -> str:
-    """Say why a node that offers no GPU is not meant to: its labels tell the GPU operator so; '' where it is.
+    """Explain why a node intentionally offers no GPU, by its labels for the GPU operator; '' if it should.
 
     https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-kubevirt.html and "Preventing
     Installation of Operands on Some Nodes" of the operator's installation guide.
@@ -145,16 +145,16 @@ def _not_for_pods(node: Node, resource: str) -> str:
     if (config := node.labels.get("nvidia.com/gpu.workload.config", "")).startswith("vm-"):
         return f"its GPUs are for virtual machines (nvidia.com/gpu.workload.config={config})"
     left_alone = node.labels.get("nvidia.com/gpu.deploy.operands") == "false"
-    return "the GPU operator is told to leave it alone (nvidia.com/gpu.deploy.operands=false)" if left_alone else ""
+    return "the GPU operator is disabled on it (nvidia.com/gpu.deploy.operands=false)" if left_alone else ""
 
 
 def resource_of(profile: Profile) -> str:
-    """Return the resource of the profile's GPUs; of claimed ones, what their vendor's plugin would call them."""
+    """Return the resource of the profile's GPUs; for claimed ones, the name of their vendor's plugin."""
     return profile.gpu.resource or f"{profile.gpu.kind}.com/gpu"
 
 
 def confinement(pool: Pool) -> dict[str, str]:
-    """Return the label that keeps the trial on this pool's product, where nodes of another one stand beside it."""
+    """Return the label that keeps the trial on this pool's product, where the pool has nodes of another one."""
     if not any(OTHER in why for why in pool.outside.values()):
         return {}
     for label in PRODUCT_LABELS:
@@ -165,7 +165,7 @@ def confinement(pool: Pool) -> dict[str, str]:
 
 
 def avoided(pool: Pool) -> tuple[str, ...]:
-    """Return the nodes that the trial must stay off: their GPUs are parts, another product's, or another service's.
+    """Return the nodes that the trial must avoid: with GPU partitions, another product, or another service.
 
     Labels keep it off other pools already. Of very many none is named: what a pod then finds there says what it is.
     """
@@ -174,7 +174,7 @@ def avoided(pool: Pool) -> tuple[str, ...]:
 
 
 def product(node: Node) -> str:
-    """What feature discovery calls the node's GPUs, without what it adds for sharing and partitions; '' if nothing."""
+    """Feature discovery's name of the node's GPUs, without suffixes for sharing and partitions; '' if none."""
     text = next((node.labels[key] for key in PRODUCT_LABELS if node.labels.get(key)), "")
     return re.sub(r"-(?:SHARED|MIG-[\w.]+)$", "", re.sub(r"-SHARED$", "", text))
 
@@ -185,7 +185,7 @@ def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
-    """Say why the GPUs that this node offers are no whole ones; '' where they are."""
+    """Explain why the GPUs that this node offers are no whole ones; '' where they are."""
     labels = node.labels
     pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
     if pieces:

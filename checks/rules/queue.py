@@ -1,6 +1,6 @@
-"""Layer 14, queue rules: what launches and admits training is there, and let the whole trial in.
+"""Layer 14, queue rules: training's launcher and queue work, and admitted the whole trial.
 
-Pure: what was read and what the trial showed in, findings out. A queue that is full now says nothing about the cluster;
+Pure: facts and the trial's results in, findings out. A queue that is full now proves nothing about the cluster;
 one that is stopped, is missing, or can never hold the job does.
 """
 
@@ -26,7 +26,7 @@ from .findings import compared, failed, proven, unknown
 from .pool import ACCELERATORS, product
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
-# the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.
+# the operators that bring it. What is next to it (a dashboard of Kueue's) is no controller.
 CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "mpi-operator": ("mpi-operator",),
     "training-operator": ("training-operator",),
@@ -46,7 +46,7 @@ KEPT_OUT = (
     "gang.unschedulable",
     "gang.partial",
 )
-"""Faults of the launcher's analysis that speak of the queue; all others are the pods' own."""
+"""Faults of the launcher's analysis about the queue; all other faults are about pods."""
 MANY = 64
 """Nodes above which a job of one more pod than there are is no small thing to ask a scheduler for."""
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
@@ -55,7 +55,7 @@ LOCAL, CLUSTER = "localqueue", "clusterqueue"
 def present_findings(
     launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse], nodes: Sequence[Node] = ()
 ) -> Iterator[Finding]:
-    """Judge what the trial's launcher and queue need, in the order in which one explains the next.
+    """Judge the prerequisites of the trial's launcher and queue, causes first.
 
     ``nodes``: those of the pool, on which the pods are to run.
     """
@@ -113,7 +113,7 @@ def _queue_served(kind: str, launch_stack: LaunchStack) -> Iterator[Finding]:
 
 
 def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
-    """One ready pod of each program is enough: they elect a leader. Where none is seen, the trial itself tells."""
+    """One ready pod of each program is enough: they elect a leader. If none is found, the trial itself decides."""
     for part in CONTROLLERS[operator]:
         mine = [pod for pod in pods if any(re.search(part, image) for image in pod.images)]
         if not mine:
@@ -177,7 +177,7 @@ def _active(subject: str, raw: Unstructured) -> Finding:
 
 
 def total(spec: TrialSpec) -> dict[str, Decimal]:
-    """What all pods of the trial ask for together, as a queue counts it."""
+    """The sum of requests of all pods of the trial, as a queue counts it."""
     asked = resources(spec)
     each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
     amounts = {name: quantity(str(text)) for name, text in each.items()}
@@ -196,7 +196,7 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
             yield failed(
                 subject,
                 f"{name} is in no resource group",
-                f"{name} is covered: Kueue lets no job in that asks for more than its queue knows",
+                f"{name} is covered: Kueue admits no job that requests resources outside its queue",
                 "queue.uncovered",
             )
             continue
@@ -209,7 +209,7 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
 
 
 def _topologies(launch_stack: LaunchStack, nodes: Sequence[Node], needed: int) -> Iterator[Finding]:
-    """Judge the topology of each flavor that is of some node of the pool; others are not for this trial."""
+    """Judge the topology of each flavor that matches a node of the pool; the rest is not for this trial."""
     topologies = launch_stack.topologies
     members = {each.flavor: [n for n in nodes if each.labels.items() <= n.labels.items()] for each in topologies}
     for each in topologies:
@@ -234,13 +234,13 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
     observed = f"{len(placeable)} of {len(members)} nodes have {', '.join(topology.levels)}"
     if lacking:
         observed += f"; none has {', '.join(lacking)}"
-    enough = min(needed, len(members))  # that there are too few nodes at all is for others to say
+    enough = min(needed, len(members))  # other checks report too few nodes
     expected = f"{enough} nodes of the flavor with a label for each level of topology {topology.name}"
     return compared(subject, len(placeable) >= enough, observed, expected, "queue.topology")
 
 
 def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
-    """Judge of each flavor whether the GPU nodes that its pods may come to are of one kind.
+    """Judge whether the GPU nodes of each flavor are of one kind.
 
     Kueue takes nodes by their labels alone; what the trial's own selector leaves out no pod of it comes to.
     ``nodes``: all of the cluster.
@@ -300,21 +300,21 @@ def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         )
         return
     if queue is None or queue.admitted_s is None:
-        why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was let in"
+        why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was admitted"
         yield unknown(named, why, "the queue lets the job in")
         return
     placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
     through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
-    observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
+    observed = f"admitted after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
     # Of a job that is let in whole no pod may find a node: the fault is the pods' own, which says more (job.started).
     kept_whole = placed == spec.nodes or (not placed and failed is not None and bool(failed.fault))
-    yield proven(queue.subject or named, kept_whole, observed, "let in whole: all pods or none")
+    yield proven(queue.subject or named, kept_whole, observed, "admitted as a whole: all pods or none")
 
 
 def gang_refusal(
     launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node], pods: Iterable[PodUse], *, on_demand: bool
 ) -> str:
-    """Say why a job that cannot fit must not be tried here; nothing where it does no harm."""
+    """Explain why a job that cannot fit must not be tried here; nothing where it does no harm."""
     if spec.queue is None:
         return "pods without a queue are no gang: each starts when it finds a node"
     if on_demand:
@@ -330,7 +330,7 @@ def gang_refusal(
 
 def _kueue_refusal(launch_stack: LaunchStack) -> str:
     if launch_stack.cluster is None:
-        return "the ClusterQueue is not seen, so nobody can tell whether such a job would block or preempt others"
+        return "the ClusterQueue cannot be read: such a job might block or preempt other workloads"
     spec = launch_stack.cluster.get("spec") or {}
     name = launch_stack.cluster_name
     if spec.get("queueingStrategy") == "StrictFIFO":
@@ -338,9 +338,9 @@ def _kueue_refusal(launch_stack: LaunchStack) -> str:
     preemption = spec.get("preemption") or {}
     policies = {key: value.get("policy") if isinstance(value, dict) else value for key, value in preemption.items()}
     if armed := [f"{key}: {value}" for key, value in policies.items() if value not in (None, "Never")]:
-        return f"clusterqueue/{name} preempts ({', '.join(armed)}): such a job could throw others out"
+        return f"clusterqueue/{name} preempts ({', '.join(armed)}): such a job could preempt other workloads"
     if spec.get("cohort") or spec.get("cohortName"):
-        return f"clusterqueue/{name} belongs to a cohort: such a job could borrow what others lend"
+        return f"clusterqueue/{name} belongs to a cohort: such a job could borrow quota from other queues"
     if checks := spec.get("admissionChecks") or (spec.get("admissionChecksStrategy") or {}).get("admissionChecks"):
         return f"clusterqueue/{name} has admission checks ({len(checks)}): one of them may provision nodes"
     return ""

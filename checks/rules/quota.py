@@ -1,6 +1,6 @@
-"""Quota rules: room for the whole trial in the namespace. One pod that fits says nothing about two.
+"""Quota rules: room for the whole trial in the namespace.
 
-A dry run checks one pod against what is used; half a gang that starts holds its GPUs and waits for ever.
+A dry run checks one pod against the current use; a partly started job holds its GPUs and waits for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shortage:
     resource: str
     needed: str  # "2 for 2 pods", "1 for the trial"
     left: str  # "0 of 1 left"
-    in_use: bool = False  # the quota is large enough, and other pods use it
+    in_use: bool = False  # the quota is large enough, but in use by other pods
 
     @property
     def fault(self) -> str:
@@ -35,7 +35,7 @@ class Shortage:
 
 
 def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
-    """Compare what ``pods`` such pods need with what each ResourceQuota has left.
+    """Compare the needs of ``pods`` such pods with the remainder of each ResourceQuota.
 
     Return shortages, notes, and the extended resources of which a quota grants some.
     """
@@ -82,7 +82,7 @@ def _short(
 
 
 def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:
-    """Say whether a quota counts this pod; None for a scope whose meaning is not known here.
+    """Return whether a quota counts this pod; None for an unknown scope.
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
     """
@@ -110,9 +110,9 @@ def _scope(name: Any, operator: Any, values: list[Any], pod: Unstructured) -> bo
 
 
 def demand(spec: Unstructured) -> dict[str, Decimal]:
-    """Return what one pod counts for in a quota, by the quota's own keys.
+    """Return one pod's amounts in a quota, by the quota's own keys.
 
-    Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
+    Containers and native sidecars add up; an ordinary init container counts where it requests more than they do.
     """
     total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
     inits = as_list(spec.get("initContainers"))

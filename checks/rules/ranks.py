@@ -1,4 +1,4 @@
-"""Lookups that every rule of a trial shares: the ranks, their nodes, what their probes reported."""
+"""Lookups that every rule of a trial shares: the ranks, their nodes, their probes' reports."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def node_of(trial: TrialResult, rank: int) -> str:
 
 
 def stages(trial: TrialResult, rank: int) -> Stages:
-    """Return what the probe of a rank printed, stage by stage; empty where nothing arrived."""
+    """Return the output of a rank's probe, stage by stage; empty if none arrived."""
     evidence = trial.evidence.get(rank)
     return cast("Stages", evidence.stages) if evidence else {}
 
 
 def rdma_ports(trial: TrialResult, rank: int) -> list[RdmaPort]:
-    """Return the ports of the RDMA devices that a rank saw; none where it told of none."""
+    """Return the ports of a rank's RDMA devices; empty if it reported none."""
     return (stages(trial, rank).get("rdma") or {}).get("devices") or []
 
 
 def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
-    """Return what a rank told of one collective, or None where that never arrived."""
+    """Return a rank's report of one collective; None if it did not arrive."""
     evidence = trial.evidence.get(rank)
     return cast("CollectiveRun | None", evidence.stages.get(COLLECTIVE + name)) if evidence else None
 
 
 def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
-    """Return what a collective's program left beside its table; None where it left nothing."""
+    """Return the file that a collective's program wrote next to its table; None if there is none."""
     return (ran(trial, rank, name) or {}).get("facts")
 
 
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
-    """Say why a stage is not there, as far as the evidence shows."""
+    """Explain why a stage is missing, as far as the evidence shows."""
     evidence = trial.evidence.get(rank)
     if evidence is None:
         return "this rank sent no evidence"
@@ -59,14 +59,14 @@ def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
 
 
 def silent(trial: TrialResult, rank: int, name: str) -> Finding:
-    """Return the finding about a rank whose stage never came: unknown, and why."""
+    """Return the finding about a rank with a missing stage: unknown, with the reason."""
     return unknown(place(trial, rank), missing_stage(trial, rank, name))
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:
     """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there.
 
-    A name that pods on two nodes have (cloned machines, pods with their hosts' network) stands for neither.
+    A name that pods on two nodes have (cloned machines, pods with their hosts' network) represents neither.
     """
     by_host: dict[str, set[str]] = {}
     for rank in trial.evidence:
@@ -77,14 +77,14 @@ def hosts(trial: TrialResult) -> dict[str, str]:
 
 
 def pods(trial: TrialResult) -> dict[str, str]:
-    """Map each pod that gave evidence to its node, whatever its host is called; none whose node was not seen."""
+    """Map each pod with evidence to its node, independent of its host name; pods of unknown nodes are left out."""
     names = {replica.index: replica.pod for replica in trial.replicas}
     placed = {rank: node for rank in trial.evidence if stages(trial, rank) and (node := node_of(trial, rank))}
     return {str(names.get(rank) or f"rank {rank}"): node for rank, node in placed.items()}
 
 
 def dns_seconds(trial: TrialResult) -> dict[str, float]:
-    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
+    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are missing."""
     seconds = {}
     for rank in trial.evidence:
         peers = (stages(trial, rank).get("dns") or {}).get("peers") or []

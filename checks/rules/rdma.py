@@ -1,8 +1,8 @@
-"""RDMA rules: the devices that each pod asked for, with ports that work, judged from sysfs as the probe saw it.
+"""RDMA rules: each pod's devices and ports, judged from the probe's view of sysfs.
 
-Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
-management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
-order in which one would look: cable, subnet manager, rate, address, partition.
+Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage, management) is
+nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the order in which one
+would look: cable, subnet manager, rate, address, partition.
 
 No check judges NICs for themselves: what NCCL used and how fast it was is judged. The notes on them say where to look.
 """
@@ -38,12 +38,12 @@ SPOKEN = {
     "pkeys": "P_Key table",
 }
 FULL_MEMBER = 0x8000
-"""The upper bit of a P_Key: full member. Two limited members cannot talk to each other (InfiniBand Architecture
+"""The upper bit of a P_Key: full member. Two limited members cannot communicate (InfiniBand Architecture
 Specification, 10.9.3)."""
 
 
 class Wrong(NamedTuple):
-    """What is wrong with one port: what was observed, what was expected, and the fault."""
+    """The fault of one port: observation, expectation and fault id."""
 
     observed: str
     expected: str
@@ -60,7 +60,7 @@ def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
 
 
 def lets_through(spec: str, name: str, port: object = None) -> bool:
-    """Say whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
+    """Return whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
     """
@@ -76,7 +76,7 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Required:
-    """What the profile and the pods' environment ask of the devices of each pod."""
+    """The requirements of the profile and the pods' environment on each pod's devices."""
 
     spec: TrialSpec
     profile: Profile
@@ -127,7 +127,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the networks that the pod asked for and that are no interface in it."""
+    """Name the networks that the pod requested and that are no interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return
@@ -144,10 +144,10 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 
 def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Required) -> Finding | None:
-    """Say why there is no port to judge: none is told, none is there, or the pod cannot open them."""
+    """Explain why there is no port to judge: none is reported, none is there, or the pod cannot open them."""
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
-        why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
+        why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
         return unknown(node, f"not told: {why}", required.expected)
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
@@ -184,12 +184,10 @@ def _enough(node: str, data: RdmaStage, good: Sequence[RdmaPort], required: _Req
     files, by_tool = len(data.get("uverbs") or []), data.get("source") == "ibv_devinfo"
     if required.count > len(good) - len(unread):
         what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
-        observed = f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
+        observed = f"{len(good)} devices, but the {what} of {len(unread)} ports is not readable"
         return unknown(node, observed, required.expected)
     if files < required.count and not by_tool and any(p.get("usable") is None for p in good):
-        return unknown(
-            node, f"{len(good)} devices, {files} uverbs files, and not told whose they are", required.expected
-        )
+        return unknown(node, f"{len(good)} devices, {files} uverbs files of unknown devices", required.expected)
     return passed(node, f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s", required.expected)
 
 
@@ -215,7 +213,7 @@ def _good_names(ports: Iterable[RdmaPort], required: _Required) -> set[str]:
 
 
 def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
-    """Return the first thing that is wrong with a port of the right link layer; what was not read is not wrong."""
+    """Return the first fault of a port of the right link layer; values that were not read are not faults."""
     state, rate, least = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
     infiniband = port.get("link_layer") == "InfiniBand"
     if state == "INIT" and infiniband:
@@ -228,7 +226,7 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
 
 
 def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
-    """Name what would show a fault of a port and is not told."""
+    """Name missing values that would show a fault of a port."""
     fields = ["name", "state", "link_layer", "gid"]
     fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
     fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
@@ -300,7 +298,7 @@ SHOWN_NICS = 8
 
 
 def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
-    """Name each NIC whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
+    """Name each NIC whose port is not active or runs below the profile's rate: the slowest limits all of them."""
     texts = [
         text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
     ]

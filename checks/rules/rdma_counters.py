@@ -1,4 +1,4 @@
-"""RDMA counter rules: what moved on a link during the collectives stands in for the switches' counters.
+"""RDMA counter rules: growth during the collectives replaces the switches' counters.
 
 Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
 """
@@ -20,11 +20,11 @@ from .rdma import considered
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),
     "link_error_recovery": (0, "the link had to be trained again"),
-    "local_link_integrity_errors": (0, "the physical errors exceeded what the port puts up with"),
+    "local_link_integrity_errors": (0, "physical errors exceeded the port's threshold"),
     "excessive_buffer_overrun_errors": (0, "a buffer overran, which flow control forbids"),
     "port_rcv_errors": (10, "packets arrived broken"),
-    "symbol_error": (10, "symbols arrived broken beyond what the error correction mends"),
-    "port_xmit_discards": (100, "packets were thrown away: the other end was congested or down"),
+    "symbol_error": (10, "symbol errors exceeded the error correction"),
+    "port_xmit_discards": (100, "packets were discarded: the other end was congested or down"),
     "local_ack_timeout_err": (0, "packets were lost: no acknowledgement came in time"),
     "req_transport_retries_exceeded": (0, "a connection gave up"),
     "rnr_nak_retry_err": (0, "the receiver was never ready"),
@@ -34,17 +34,17 @@ LIMITS: dict[str, tuple[int, str]] = {
 """Counter -> how much it may grow during the run, and what it means.
 
 Zero where one increment is a failure: the link, buffer and retry counters (NVIDIA NVSentinel, NIC health monitor,
-fatal counters); a packet whose acknowledgement never came costs a connection up to four seconds (NCCL_IB_TIMEOUT). Ten
+fatal counters); an unacknowledged packet costs a connection up to four seconds (NCCL_IB_TIMEOUT). Ten
 for symbol errors as in the error_thresholds file of infiniband-diags (SymbolErrorCounter=10), ten for packets that
 arrive broken, and a hundred for what congestion alone can cause. What is normal under load is not listed: CNPs,
 adaptive retransmission, arrival out of order under adaptive routing (docs.nvidia.com, "RDMA counters")."""
 TRAFFIC = ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")
 MUCH = 1_000_000
-"""Words or bytes: with less than this on a NIC there was no collective to speak of."""
+"""Words or bytes: with less than this on a NIC it carried no collective."""
 
 
 def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
-    """Add up what each port's counters grew by in collectives and training steps: "mlx5_0:1" -> counter -> growth."""
+    """Sum up the growth of each port's counters in collectives and training steps: "mlx5_0:1" -> counter -> growth."""
     total: dict[str, dict[str, int]] = {}
     evidence = trial.evidence.get(rank)
     for name in evidence.stages if evidence else ():
@@ -90,16 +90,16 @@ def _named(node: str, key: str) -> str:
 
 
 def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
-    """Say of which port or collective the counters are not known; '' where all are."""
+    """Name the ports and collectives without known counters; '' if there are none."""
     silent = [str(p.get("name")) for p in ports if not p.get("counters") and p.get("usable") is not False]
     if silent or not ports:
-        return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's NICs are not told"
+        return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's NICs are unknown"
     evidence = trial.evidence.get(rank)
     names = [name.removeprefix(COLLECTIVE) for name in (evidence.stages if evidence else ()) if COLLECTIVE in name]
     ended = {name: result for name in names if (result := ran(trial, rank, name)) and result.get("exit") == 0}
     lost = [n for n, result in ended.items() if not result.get("rdma_counters") and result.get("scope") != "node"]
     lost += [n for n, result in ended.items() if result.get("rdma_counters") is None and n not in lost]
-    return f"what the NICs counted during {', '.join(lost)} is not told" if lost else ""
+    return f"the NICs' counters during {', '.join(lost)} are unknown" if lost else ""
 
 
 def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def _carried(moved: dict[str, int]) -> int:
 
 
 def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
-    """Name the ACTIVE ports that carried nothing while others on their node did; '' where there is none."""
+    """Name the ACTIVE ports without traffic while other ports of their node had some; '' if there are none."""
     idle: list[str] = []
     for rank in range(spec.nodes):
         moved = growth(trial, rank)

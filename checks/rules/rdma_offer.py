@@ -1,4 +1,4 @@
-"""RDMA offer rules: the devices and networks that the pods ask for exist in the cluster. From API objects only.
+"""RDMA offer rules: the devices and networks that the pods request exist in the cluster. From API objects only.
 
 Rule: every node of the pool must offer them, not just enough for one trial: the next job lands on the others.
 """
@@ -32,9 +32,9 @@ def offer_findings(
     plugins: Mapping[str, Sequence[PodUse]],
     devices: int | None = None,
 ) -> Iterator[Finding]:
-    """Judge on each node each resource that a pod of the trial asks for beside its GPUs.
+    """Judge on each node each resource that a pod of the trial requests next to its GPUs.
 
-    ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
+    ``plugins``: the device plugin's pods by node. One that is not ready explains missing devices of its node.
     ``devices``: how many RDMA devices the profile gives a node; None where it does not say.
     """
     for node in nodes:
@@ -43,7 +43,7 @@ def offer_findings(
 
 
 def _most(resource: str, count: int, devices: int, offered: int) -> int:
-    """Return how many of a resource a node of the profile's kind has; 0 where the profile does not tell.
+    """Return a resource's number on a node of the profile's kind; 0 if the profile does not define it.
 
     It does where a pod takes all devices of its fabric. Virtual functions and shared devices are offered a whole number
     of times each; an EFA device is given to one pod (https://github.com/aws/eks-charts, aws-efa-k8s-device-plugin).
@@ -55,7 +55,7 @@ def _most(resource: str, count: int, devices: int, offered: int) -> int:
 
 def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence[PodUse]], devices: int) -> Finding:
     offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
-    expected = f"at least {count} {resource} (what a pod asks for)"
+    expected = f"at least {count} {resource} (the request of a pod)"
     if 0 < (most := _most(resource, count, devices, offered)) < offered:
         expected = f"{most} {resource}, as the profile says (fabric.devices, pod.resources)"
         return unknown(node.name, f"{offered} {resource} allocatable", expected, fault="nodes.other-kind")
@@ -71,7 +71,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
     elif here:
         observed += f"; its device plugin {here[0].namespace}/{here[0].name} is ready"
     elif plugins:
-        observed += "; no RDMA device plugin runs on this node, though it does on others"
+        observed += "; no RDMA device plugin runs on this node, unlike on other nodes"
     return failed(node.name, observed, expected, fault)
 
 
@@ -104,7 +104,7 @@ def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, 
 
 
 def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the networks that a pod's annotation names on Google's clusters, by interface; its own is none of them."""
+    """Return the networks of a pod's annotation on Google's clusters, by interface, without the default network."""
     try:
         given = json.loads(annotations.get(GKE) or "[]")
     except ValueError:
@@ -118,7 +118,7 @@ def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def named_networks(annotations: Mapping[str, str], namespace: str) -> set[tuple[str, str]]:
-    """Return what must be defined, as (namespace, name); Google's networks have no namespace."""
+    """Return the required definitions as (namespace, name); Google's networks have no namespace."""
     own = {(space, name) for space, name, _ in selections(annotations, namespace)}
     return own | {("", name) for name in gke_networks(annotations).values()}
 
@@ -132,7 +132,7 @@ def definition_findings(
         yield compared(
             f"network/{name}",
             there,
-            "there" if there else "there is none of this name",
+            "there" if there else "no object has this name",
             "a Network (networking.gke.io)",
             "rdma.nad-missing",
         )
@@ -143,7 +143,7 @@ def definition_findings(
             f" with an MTU of {least_mtu} or more (profile {profile.name}, network.secondary_mtu)" if least_mtu else ""
         )
         if item is None:
-            yield failed(subject, "there is none of this name", expected, "rdma.nad-missing")
+            yield failed(subject, "no object has this name", expected, "rdma.nad-missing")
             continue
         said = definition_mtu(item)
         ok = not (said and least_mtu) or said >= least_mtu

@@ -1,4 +1,4 @@
-"""A log against a profile: its floors for each table, and what of the profile the log does not show.
+"""Compares a log with a profile: its floors for each table, and requirements that the log does not show.
 
 Named rows are compared, never an average. A log of other GPUs, another number of them a host, or another fabric is not
 judged by a profile's floors. What was not judged is no go, though nothing is at fault: floors that met no row, rails
@@ -21,9 +21,9 @@ from .levels import said_of
 
 
 def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
-    """Compare each job with a profile, and make every go inconclusive that rests on what was not judged.
+    """Compare each job with a profile, and make every go inconclusive if a requirement was not judged.
 
-    ``not_judged`` of every job lists what of the profile was not applied, whatever the verdict.
+    ``not_judged`` of every job lists the profile's requirements that were not applied, for any verdict.
     """
     applied: set[int] = set()
     compared = [(job, _other_gpus(job, profile), [*_differences(job, profile)]) for job in jobs]
@@ -32,7 +32,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
             compare(job, NOTHING_SAID, lambda *_: ())
         else:
             compare(job, said_of(profile), lambda _, table, hardware: _rows(table, hardware, profile, applied))
-    across = any(_crosses(job) for job, *_ in compared)  # what a host runs on its own need not show the network
+    across = any(_crosses(job) for job, *_ in compared)  # a host's run alone need not show the network
     for job, other, differing in compared:
         floors = [] if other else [*_floors(job, profile, applied)]
         layout = [] if across and job["nodes"] == 1 else [*_layout(job, profile)]
@@ -44,7 +44,7 @@ def judge_by(jobs: Iterable[JobDocument], profile: Profile) -> None:
 
 
 def _other_gpus(job: JobDocument, profile: Profile) -> list[str]:
-    """Return which is which, where a log is of other GPUs than the profile: then nothing of it is the profile's."""
+    """Name both models if a log is of other GPUs than the profile: then the profile does not apply."""
     models = of_other_kind(models_of(job), profile.gpu.product)
     theirs = " or ".join(profile.gpu.product)
     what = f"the log is of {', '.join(models[:3])}, and profile {profile.name} of {theirs}, so none of its floors apply"
@@ -52,7 +52,7 @@ def _other_gpus(job: JobDocument, profile: Profile) -> list[str]:
 
 
 def _differences(job: JobDocument, profile: Profile) -> Iterator[str]:
-    """Yield in what else a log's hardware is not the profile's, each as which is which."""
+    """Yield further differences between a log's hardware and the profile's, each with both values."""
     named = f"profile {profile.name} is of"
     ranks, nodes, per_node = job["ranks"] or 0, job["nodes"] or 0, profile.gpu.per_node
     if per_node and nodes and ranks % nodes == 0 and ranks // nodes not in (0, per_node):

@@ -24,13 +24,13 @@ LONG_DENIED_S = 5.0
 
 
 SILENT_SERVER = ("timeout", "unreachable")
-"""What the probe says of a name whose server did not answer, or could not be sent to."""
+"""The probe's errors for a name whose server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
 """How a connection ends that no packet comes back for; one that is refused was answered."""
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What launch scripts of both conventions read (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
+"""Read by launch scripts of both conventions (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
 
 
 def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
@@ -55,8 +55,8 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 
 
 def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge what each rank got for the name of each rank, its own included: rank 0 connects to its own name too."""
-    names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
+    """Judge each rank's resolved address of every rank, including its own: rank 0 connects to its own name too."""
+    names = replace(spec, attempt=trial.attempts).peers  # each attempt has its own names
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("dns")
         if data is None:
@@ -72,7 +72,7 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:
-    """Name the ranks that know this one's address and get no answer from it; '' where there are none, or one does.
+    """Name the ranks that know this one's address and get no answer from it; '' if there are none, or one gets one.
 
     A server that is silent for such a rank is behind the same network: DNS is only the first to need it.
     """
@@ -93,7 +93,7 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
         return unknown(subject, "this name was not looked up", expected)
     addresses = [str(a) for a in record.get("addresses") or []]
     if record.get("addresses") is None and not record.get("error"):
-        return unknown(subject, "what it resolved to is not told", expected)
+        return unknown(subject, "the resolved address is unknown", expected)
     if not addresses:
         why = record.get("error") or record.get("first_error") or "no address"
         return failed(subject, f"{why} after {record.get('attempts')} attempts", expected, "dns.unresolved")
@@ -102,7 +102,7 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
         observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
     right = leads_to(addresses, pod_ip, record.get("pod_ip_matches"))
     if right is None:
-        observed += "; the address of that pod is not told"
+        observed += "; the address of that pod is unknown"
         return unknown(subject, observed, expected)
     if not right:
         return failed(subject, observed, expected, "dns.wrong-address")
@@ -117,9 +117,9 @@ def _denied_by_cache(first: object, seconds: object) -> str:
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:
-    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong.
+    """Return whether the addresses are the peer's, by its own report or the probe's; a second of a kind is wrong.
 
-    None where neither tells.
+    None if neither reports one.
     """
     if not pod_ip:
         return probe_says
@@ -160,7 +160,7 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
             return unknown(subject, observed, expected)
         return failed(subject, observed, expected, "port.blocked")
     if heard is not None and heard.get("inbound"):
-        return passed(subject, "heard by the other side", expected)
+        return passed(subject, "received by the other side", expected)
     return unknown(subject, missing_stage(trial, source, "port"), expected)
 
 

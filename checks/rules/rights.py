@@ -1,7 +1,7 @@
-"""The rights that a run needs, and those that training needs, asked right by right.
+"""The permissions of a run and of training, reviewed one by one.
 
-Derived from what the code sends: the launcher (create a suspended Job, then its ConfigMap and Service, resume it, watch
-it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
+Derived from the requests of the code: the launcher (create a suspended Job, then its ConfigMap and Service, resume it,
+watch it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Right:
 
 
 OWN = "{namespace}"
-"""Stands for the name of the namespace of the run."""
+"""Placeholder for the namespace of the run."""
 
 
 def rights(verbs: str, resource: str, group: str = "", subresource: str = "", scope: str = "namespace") -> list[Right]:
@@ -62,19 +62,19 @@ RUN: tuple[Right, ...] = (
 """Without one of these the trial cannot run, or could not be cleaned up."""
 _CHANGE_JOBS = Right("patch", "jobs", "batch")
 LEASE, STATE, RESULTS = "seatrial-cron", "seatrial-state", "seatrial-results"
-"""The objects in which scheduled runs take turns, remember, and tell."""
+"""The objects of scheduled runs: lease, history and results."""
 CRON: tuple[Right, ...] = (
     *rights("create", "leases", "coordination.k8s.io"),
     *(Right(verb, "leases", "coordination.k8s.io", name=LEASE) for verb in ("get", "patch")),
     *(Right("patch", "configmaps", name=name) for name in (STATE, RESULTS)),
     *rights("create", "events"),
 )
-"""What a scheduled run needs besides; it creates the two ConfigMaps and reads them by the trial's own rights."""
+"""Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them by the trial's own rights."""
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
-"""What a kubelet's own configuration takes; as it opens the rest of its API too, nothing here grants it."""
+"""Reads a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
 HANG: tuple[Right, ...] = (
     *rights("get list", "pods"),
     *rights("get", "pods", subresource="log"),
@@ -98,7 +98,7 @@ TRAINING: tuple[Right, ...] = (
 """Without one of these the usual tools cannot submit, watch or cancel a training job in this namespace."""
 
 KINDS: Mapping[str, tuple[Right, ...]] = {
-    # What submitting, watching and cancelling such a job takes; the plurals are those of the CRDs.
+    # Permissions to submit, watch and cancel such a job; the plurals are those of the CRDs.
     "mpijob": tuple(rights("create get list watch patch delete", "mpijobs", "kubeflow.org")),
     "pytorchjob": tuple(rights("create get list watch patch delete", "pytorchjobs", "kubeflow.org")),
     "trainjob": tuple(rights("create get list watch patch delete", "trainjobs", "trainer.kubeflow.org")),
@@ -139,7 +139,7 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
     "volcano-queues": (Right("get", "queues", "scheduling.volcano.sh", scope="cluster"),),
     "runtimes": (Right("get", "clustertrainingruntimes", "trainer.kubeflow.org", scope="cluster"),),
 }
-"""What a check may declare that it asks the API for. The questions before a run and `seatrial rbac` read this table."""
+"""API resources that a check may declare. The permission checks before a run and `seatrial rbac` read this table."""
 
 EXCESSIVE: tuple[Right, ...] = (
     # With one of these a tenant is none: it reads other tenants' credentials, or changes the machines of all.
@@ -148,11 +148,11 @@ EXCESSIVE: tuple[Right, ...] = (
     *rights("patch delete", "nodes", scope="cluster"),
     *rights("create", "clusterrolebindings", "rbac.authorization.k8s.io", scope="cluster"),
 )
-"""What a tenant must not be allowed to do."""
+"""Permissions that a tenant must not have."""
 
 
 def beyond_namespace(needs: Iterable[str]) -> str:
-    """Name what among these needs no Role in one namespace can grant: 'list nodes, list pods'; '' if nothing."""
+    """Name the needs among these that no namespaced Role can grant: 'list nodes, list pods'; '' if nothing."""
     cluster_rights = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
     return ", ".join(dict.fromkeys(right.subject("") for right in cluster_rights))
 
@@ -162,13 +162,13 @@ def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bo
     needed = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
     if spec is not None and {"run", "training"} & set(needs):
         needed += launching(spec)
-        # Training tools submit, watch and cancel Jobs whatever launches the trial; only the trial's own is changed.
+        # Training tools submit, watch and cancel Jobs with any launcher of the trial; only the trial's own is changed.
         needed = [right for right in needed if right != _CHANGE_JOBS or spec.launcher == "indexed"]
     return tuple(dict.fromkeys(right for right in needed if not (tenant and right.scope == "cluster")))
 
 
 def unused(spec: TrialSpec, profile: Profile) -> set[str]:
-    """Which needs this trial does not have: nothing is claimed, or the profile does not ask for it."""
+    """Which needs this trial does not have: nothing is claimed, or the profile does not request it."""
     kinds = set() if spec.claims else {"deviceclasses", "resourceslices"}
     kinds |= set() if MULTUS in spec.annotations else {"networks"}
     kinds |= set() if GKE in spec.annotations else {"gke-networks"}
@@ -182,7 +182,7 @@ def unused(spec: TrialSpec, profile: Profile) -> set[str]:
 
 
 def launching(spec: TrialSpec) -> list[Right]:
-    """Return what the kind of job, the queue and the device claims of this trial take on top of RUN."""
+    """Return the permissions of this trial's kind of job, queue and device claims, in addition to RUN."""
     kinds = [spec.launcher, spec.queue.kind if spec.queue else "", "claims" if spec.claims else ""]
     return [right for kind in kinds for right in KINDS.get(kind, ())]
 
@@ -202,8 +202,8 @@ def ask(kube: Kube, rights: Iterable[Right]) -> list[tuple[Right, Allowed]]:
         return list(zip(rights, pool.map(one, rights), strict=True))
 
 
-ADVICE = "Grant it (seatrial rbac --cluster), or judge what a tenant sees (--tenant)."
-"""What to do about a right that only makes more visible."""
+ADVICE = "Grant it (seatrial rbac --cluster), or run as a tenant (--tenant)."
+"""Advice about a permission that only makes more visible."""
 
 
 def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:
@@ -235,7 +235,7 @@ def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[
 
 
 class Answers:
-    """What was asked and answered in this run: no question is asked twice."""
+    """The access reviews of this run: none is sent twice."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube

@@ -1,4 +1,4 @@
-"""Runtime rules: inside a scheduled pod, the GPUs it was given and no others, and the memory that NCCL needs.
+"""Runtime rules: inside a scheduled pod, exactly the allocated GPUs, and the memory that NCCL needs.
 
 Judged from the probe's evidence; the health of single GPUs is gpu_health's.
 """
@@ -32,7 +32,7 @@ OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fal
 
 
 def managed(profile: Profile, env: Mapping[str, str]) -> str:
-    """Say who says that the provider answers for driver and toolkit: the user or the profile; '' where nobody does."""
+    """Name the source that makes driver and toolkit the provider's: the user or the profile; '' if neither does."""
     said = f"profile {profile.name}: runtime.managed" if profile.runtime.managed else ""
     said = f"{SKIP_VARIABLE}=1" if env.get(SKIP_VARIABLE) == "1" else said
     return f"{said}, driver and toolkit are the provider's" if said else ""
@@ -52,7 +52,7 @@ def skip_if_unseen(why: str, trial: TrialResult, evidence: Evidence) -> None:
 
 
 def without_driver(profile: Profile) -> Profile:
-    """Return the profile without what it asks of the driver."""
+    """Return the profile without its requirements on the driver."""
     return replace(profile, runtime=replace(profile.runtime, driver_min=None))
 
 
@@ -75,9 +75,9 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
 
 
 def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
-    """Name what nvidia-smi always tells of a GPU and this rank does not, of what is judged."""
+    """Name the judged values that nvidia-smi always reports and this rank lacks."""
     if profile.gpu.product and not tell(trial, ["name"]):
-        return "the GPUs' model is not told"
+        return "the GPUs' model is unknown"
     return left_out(trial, rank, ("name", "mig") if profile.gpu.product else ("mig",))
 
 
@@ -92,7 +92,7 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
 
 
 def _uuids(data: RuntimeStage) -> list[str]:
-    """Return what tells the GPUs of a pod apart; those that do not say are left out."""
+    """Return the identities of a pod's GPUs; GPUs without one are left out."""
     return [str(gpu["uuid"]) for gpu in data.get("gpus") or [] if gpu.get("uuid")]
 
 
@@ -106,9 +106,9 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     lost = bool(OFF_THE_BUS.search(str(why)))
     listed = bool(gpus and smi.get("listed")) and not lost
     if smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error")):
-        ok, observed = None, f"what became of {tool} is not told"
+        ok, observed = None, f"the result of {tool} is unknown"
     elif data.get("gpus") is None:
-        ok, observed = None, "which GPUs there are is not told"
+        ok, observed = None, "the GPUs of the pod are unknown"
     elif not smi.get("found") or (smi.get("exit") != 0 and not listed):
         fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
     elif not gpus and smi.get("error"):
@@ -131,7 +131,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     elif driver_min:
         newer = version_at_least(driver, driver_min)
         fault, ok = ("" if newer else "runtime.driver-old"), newer
-    if listed:  # what is there is known; that the whole picture cannot be had is no good sign
+    if listed:  # the objects are known; that the whole list cannot be read is a bad sign
         observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
         ok = None if ok and smi.get("exit") != 0 else ok
     return compared(subject, ok, observed, expected, fault)
@@ -152,7 +152,7 @@ def version_at_least(version: str, minimum: str) -> bool | None:
 
 
 def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
-    """Judge the container toolkit: what a pod sees of it, else what the operator installs; nothing is 'not seen'."""
+    """Judge the container toolkit: the pod's version, else the operator's; without either 'not seen'."""
     for rank in range(spec.nodes):
         toolkit = str((stages(trial, rank).get("runtime") or {}).get("toolkit") or "")
         if toolkit or not installed:
@@ -180,7 +180,7 @@ def drift_findings(trial: TrialResult, spec: TrialSpec, *, driver: bool = True) 
 
 
 def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
-    """Return what should be the same everywhere; several values of one node's GPUs are joined."""
+    """Return the values that must be uniform; several values of one node's GPUs are joined."""
     facts = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")} if driver else {}
     gpus = (data or {}).get("gpus") or []
     for name, values in (
@@ -193,7 +193,7 @@ def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
 
 
 def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge shared memory against what the pod asked for, and lockable memory against the profile."""
+    """Compare shared memory with the pod's request, and the memlock limit with the profile."""
     for rank in range(spec.nodes):
         subject, data = place(trial, rank), stages(trial, rank).get("start")
         if data is None:
@@ -205,7 +205,7 @@ def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Ite
 
 
 def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Say what the pod's cgroup allows: nothing judges it, and much is explained by it."""
+    """Describe the pod's cgroup limits: they are not judged, but explain many faults."""
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("start") or {}
         cpu, memory = data.get("cpu_max"), data.get("memory_max")
@@ -224,7 +224,7 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     if not ok and most is not None and 0 < most <= size * 1.01:
         observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
     return compared(
-        subject, ok, observed, f"{asked / 2**30:.2f} GiB, as the pod asks for (profile, pod.shm)", "runtime.shm-small"
+        subject, ok, observed, f"{asked / 2**30:.2f} GiB, the pod's request (profile, pod.shm)", "runtime.shm-small"
     )
 
 
@@ -240,6 +240,6 @@ def _memlock(subject: str, data: StartStage, least: int) -> Finding:
 
 
 def can_lock(cap_eff: object) -> bool:
-    """Say whether the effective capabilities (hex, as in /proc/self/status) hold IPC_LOCK."""
+    """Return whether the effective capabilities (hex, as in /proc/self/status) hold IPC_LOCK."""
     text = str(cap_eff or "")
     return bool(re.fullmatch(r"[0-9a-fA-F]+", text)) and bool(int(text, 16) >> CAP_IPC_LOCK & 1)

@@ -1,4 +1,4 @@
-"""Rules of the GPU stack: what brings GPUs into pods runs on every GPU node and agrees with itself.
+"""Rules of the GPU stack: the software that provides GPUs to pods runs on every GPU node and is consistent.
 
 Rule: "one is Running" says nothing. Each node is judged by the pods that run there, in the order in which they wait for
 each other: the first that is not ready is the cause, the rest are its consequences. A part that has no pod on a node is
@@ -49,7 +49,7 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html)."""
 AT_REST = ("", "upgrade-done")
 QUEUED = "upgrade-required"
-"""The driver of the node is not the one asked for, and nothing is done there yet: the first step is to cordon it
+"""The driver of the node is not the one requested, and nothing is done there yet: the first step is to cordon it
 (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go)."""
 DRIVER_STATE = "state-driver"
 """What the operator calls its driver DaemonSets where it lists which of its states are not ready. They are not while
@@ -93,13 +93,13 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             why = pod.trouble or pod.phase or "no reason told"
             observed = f"{part}: {pod.namespace}/{pod.name} is not ready ({why})"
         else:
-            observed = f"{part}: no pod on this node, though there is one on others"
+            observed = f"{part}: no pod on this node, unlike on other nodes"
         return Finding(
             subject=node.name,
             ok=ok,
             observed=f"{observed}; {told}" if told else observed,
             expected=f"a ready pod of {part}",
-            fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has a check of its own
+            fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has its own check
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
     observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")
@@ -107,7 +107,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
 
 
 def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
-    """Say whether a part without a pod is not missing: the operator is told so, or the node offers all GPUs without it.
+    """Return why a part without a pod is not missing: the operator's setting, or the node offers all GPUs without it.
 
     A kubelet withdraws the GPUs (allocatable) at once when their plugin is gone, so that what is offered is served.
     """
@@ -118,7 +118,7 @@ def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
 
 
 def policy_findings(policies: Sequence[Policy], queued: Sequence[str] = ()) -> Iterator[Finding]:
-    """Judge what the operator says of its ClusterPolicies; one that it ignores does not count where another is ready.
+    """Judge the state of the operator's ClusterPolicies; an ignored one does not count if another is ready.
 
     ``queued``: nodes that wait for a driver upgrade. While there are some, drivers alone are not ready, and that is it.
     """
@@ -150,12 +150,12 @@ def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 
 def waiting(nodes: Iterable[Node]) -> list[str]:
-    """Return the nodes whose drivers wait to be replaced."""
+    """Return the nodes with a pending driver upgrade."""
     return [node.name for node in nodes if node.labels.get(UPGRADE) == QUEUED]
 
 
 def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
-    """Compare what feature discovery counted with what the kubelet has; nodes without labels are not compared."""
+    """Compare feature discovery's count with the kubelet's; nodes without labels are not compared."""
     for node in pool.whole:
         count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
         capacity = node.capacity.get(resource, 0)
@@ -183,7 +183,7 @@ def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Fin
 def handed_out(
     pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing]
 ) -> tuple[ClaimSpec, ...]:
-    """Return what a pod of the trial claims of its GPUs: its claims, or those that Kubernetes makes of its resource.
+    """Return the GPU claims of a trial's pod: its own, or those that Kubernetes creates for its resource.
 
     Asked only where no node of the pool counts the resource; where DeviceClasses are not seen, it is as if none stood
     for it.
@@ -199,7 +199,7 @@ def handed_out(
 
 
 def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listing]) -> list[Finding]:
-    """Say of each node that its GPUs are published to be claimed, where none counts them as the profile's resource.
+    """Report for each node that its GPUs are published for claims, if none counts them as the profile's resource.
 
     Nothing is wrong with such a cluster: it is of another kind than the profile. Empty where that is not so.
     """

@@ -84,7 +84,7 @@ def _use(path: StoragePath) -> str:
     return "writing" if path.write else "reading"
 
 
-# -- what the pods see -------------------------------------------------------------------------------------------------
+# -- the pods' view ----------------------------------------------------------------------------------------------------
 
 
 def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _tried(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
 
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
-    """Say whether a path was begun and not finished, or never begun."""
+    """Return whether a path was begun and not finished, or never begun."""
     if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
     tried = write and path["exists"] and not path.get("error")
@@ -140,9 +140,9 @@ def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str
     elif error or (write and seen_path.get("readonly")):
         ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{as_seen}; {error}"
     elif write and not (seen_path.get("rename_ok") and seen_path.get("read_back_ok")):
-        ok, fault, observed = False, "storage.corrupt", f"{as_seen}; what was read back is not what was written"
+        ok, fault, observed = False, "storage.corrupt", f"{as_seen}; the data read back differs from the data written"
     elif asked_path.not_empty and seen_path.get("entries") is None and not seen_path.get("read_mb_s"):
-        ok, observed = None, f"{as_seen}; whether there is anything in it is not told"
+        ok, observed = None, f"{as_seen}; it is unknown whether it is empty"
     elif asked_path.not_empty and seen_path.get("entries") == 0:
         ok, fault, observed = False, "storage.not-visible", f"{as_seen}; there is nothing in it"
     elif asked_path.files:
@@ -159,7 +159,7 @@ def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, 
         shown = _some(seen_path.get("files_bad_named") or [], bad)
         return False, f"{bad} of {asked} files cannot be read: {shown}"
     if tried and (seen_path.get("files_bad") is None or seen_path.get("files_empty") is None):
-        return None, f"which of {tried} files can be read is not told"
+        return None, f"it is unknown which of {tried} files can be read"
     if tried < asked:
         return None, f"{tried} of {asked} files were tried before the time was up"
     if empty := seen_path.get("files_empty"):
@@ -173,12 +173,12 @@ def _some(names: list[str], count: int) -> str:
 
 
 def _needed(path: StoragePath) -> int:
-    """Return how many bytes must be free: what the profile says, else what is written for the trial."""
+    """Return the bytes that must be free: the profile's, else those that the trial writes."""
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
 def _observed(path: TriedPath) -> str:
-    parts = [str(path.get("fs") or "file system not told")]
+    parts = [str(path.get("fs") or "file system unknown")]
     if (free := path.get("free_bytes")) is not None:
         parts.append(f"{format_gib(free)} free")
     for rate, text in ((path.get("write_mb_s"), "written"), (path.get("read_mb_s"), "read")):
@@ -193,7 +193,7 @@ def format_gib(count: int) -> str:
 
 
 def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
-    """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
+    """Judge each node's view of the next node's files, for shared paths of the profile."""
     for rank in range(spec.nodes):
         peer, tried = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
         for path in storage.paths:
@@ -209,9 +209,9 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     rename = "and its rename" if renamed else "its rename was not tried"
     fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
     if not visible and path.get("peer_seconds") is not None:
-        fault, observed = "storage.corrupt", f"the files of {peer} are seen, with other or less content than it wrote"
+        fault, observed = "storage.corrupt", f"the files of {peer} are visible, but differ from its writes"
     elif not visible:
-        fault, observed = "storage.not-shared", f"nothing of what {peer} wrote under the same path"
+        fault, observed = "storage.not-shared", f"no file that {peer} wrote under the same path"
     elif renamed is False:
         fault, observed = "storage.stale-rename", f"the old content of a file that {peer} replaced 10 s ago"
     ok = False if fault else (True if renamed else None)
@@ -249,7 +249,7 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection)
             observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
             yield failed(subject, observed, "every rank's file", fault)
         elif burst.get("error") or not burst.get("bytes") or burst.get("mb_s") is None:
-            empty = "nothing was written: no room" if burst.get("bytes") == 0 else "how much in which time is not told"
+            empty = "nothing was written: no room" if burst.get("bytes") == 0 else "bytes and duration are unknown"
             observed = f"{burst.get('path')}: {burst.get('error') or empty}"
             yield unknown(subject, observed, expected)
         else:
@@ -298,11 +298,11 @@ def _credential(subject: str, where: str, credential: CredentialFacts | None) ->
     if credential is None:
         return unknown(subject, "not tried", expected)
     if credential.get("present") is None:
-        why = "not told: ranks that ssh starts do not have the container's environment (training's neither)"
+        why = "unknown: ranks that ssh starts do not have the container's environment (training's neither)"
         return unknown(subject, why, expected)
     if credential["present"]:
         return passed(subject, "set (its value was not read)", expected)
-    return failed(subject, f"not set: {where} is not there, or empty", expected, "storage.credential-missing")
+    return failed(subject, f"not set: {where} does not exist, or is empty", expected, "storage.credential-missing")
 
 
 def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Finding:
@@ -325,7 +325,7 @@ def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     observed = f"HTTP {status} from {bucket.get('endpoint') or 'amazonaws.com'}, {signed}"
     reached = bucket.get("reachable")
     if reached is None or (reached and None in (status, bucket.get("can_sign"))):
-        return unknown(subject, "what became of it is not told", expected)
+        return unknown(subject, "its result is unknown", expected)
     if not reached:
         fault, observed = "storage.s3-unreachable", str(bucket.get("error") or "no answer")
     elif status == 404:

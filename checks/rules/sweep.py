@@ -20,14 +20,14 @@ from .swept import Swept
 
 MOST_TEXT = 600
 APART = {
-    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels say what they are",
-    "sweep.plane": "each rail is as fast as the others",
+    "sweep.groups": "the groups of a fleet are as fast with each other as inside, or labels explain them",
+    "sweep.plane": "all rails are equally fast",
     "sweep.noise": "tests of a kind differ by less than a fault does",
 }
 
 
 def ran_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge whether the sweep came to its end and tested every node that it was given."""
+    """Judge whether the sweep ended and tested every node that it was given."""
     whole = not swept.problem
     rounds = f"{swept.rounds} round{'' if swept.rounds == 1 else 's'}"
     if swept.earlier:
@@ -39,12 +39,12 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         subject=swept.at or swept.job,
         ok=True if whole else False if swept.infra else None,
         observed=observed,
-        expected="the plan comes to its end",
+        expected="the plan is completed",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
     for node in dict.fromkeys((*swept.asked, *swept.left, *swept.misplaced)):
         if node in swept.misplaced:
-            expected = "results are of nodes on which a pod of the sweep runs, as the API server tells"
+            expected = "every result is from a node that runs a pod of the sweep, as the API server reports"
             yield unknown(node, swept.misplaced[node], expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
@@ -63,13 +63,13 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _open(swept: Swept) -> list[str]:
-    """Return why the fleet is no go, besides what is said of single nodes and elements."""
+    """Return why the fleet is not go, apart from findings about single nodes and elements."""
     group_reasons = {each.why for each in swept.blame.apart}  # link_findings says it
     return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in group_reasons]
 
 
 def node_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge the fleet as a whole, where it fails and nobody is at fault, then every node that was tested."""
+    """Judge the whole fleet, if it fails without a named fault, then every tested node."""
     if not swept.blame.findings and swept.blame.verdict == NO_GO:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
         yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
@@ -87,7 +87,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
+    """Judge the paths between nodes: uplinks of leaves, and the paths of single pairs."""
     accusations = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in accusations:
         yield accused(swept, each)
@@ -112,9 +112,9 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
 
 
 def _paths(swept: Swept) -> Finding:
-    """Count the pairs: one passes by a pass of its own, and is decided where what is accused explains its failures.
+    """Count the pairs: a pair passes by its own pass, and is decided if a named fault explains its failures.
 
-    A value between the thresholds neither clears a pair nor accuses it: it is counted, and no pass.
+    A value between the thresholds neither passes nor fails a pair: it is counted, but not as a pass.
     """
     nodes = {each.names[0] for each in swept.blame.findings if each.kind in ("node", "rail")}
     leaves = {name for each in swept.blame.findings if each.kind == "uplink" for name in each.names}
@@ -130,15 +130,15 @@ def _paths(swept: Swept) -> Finding:
             counted["passed" if PASS in grades else "unclear" if UNCLEAR in grades else "nothing"] += 1
     parts = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
     for name, text in (
-        ("explained", "failed or did not end, by what is named at fault"),
+        ("explained", "failed or did not end because of a named fault"),
         ("failed", "failed and are not decided"),
-        ("unclear", "are too slow to clear and too fast to accuse"),
+        ("unclear", "are too slow to clear and too fast to fail"),
         ("nothing", "measured nothing"),
     ):
         if counted[name]:
             parts.append(f"{counted[name]} {text}")
     open_ = counted["failed"] or counted["nothing"] or not (counted["passed"] or counted["explained"])
-    return proven("paths", not open_, "; ".join(parts), "each passes, or what is named at fault explains it")
+    return proven("paths", not open_, "; ".join(parts), "each passes, or a named fault explains it")
 
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
 
 
 def _not_whole(swept: Swept, end: SweepTest) -> str:
-    """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
+    """Name missing results of the job over all nodes; '' if it is complete."""
     nodes = {str(node) for node in end.get("nodes") or ()}
     reported = {str(node) for node in end.get("reported", nodes) or ()}
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
@@ -194,13 +194,13 @@ def _rows(end: SweepTest) -> dict[int, float]:
 
 
 def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
-    """Hold a job for which there is no floor against what pairs reach: far below them is no fault yet, and no pass."""
+    """Compare a job without a floor with the pairs: far below them is not yet a fault, but not a pass."""
     levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
     level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
     accuses = swept.section["rules"]["accuses"]
     parts, limits = [f"{value:g} GB/s; no floor for so many nodes"], []
     if level:
-        parts.append(f"{value / level:.2f} of what pairs reach")
+        parts.append(f"{value / level:.2f} of the pairs' bandwidth")
         limits.append(accuses * level)
     if floor:
         parts.append(f"the floor of pairs is {floor:g}")

@@ -1,4 +1,4 @@
-"""Reads what a sweep's coordinator told: its rounds are facts, its own opinion is not read.
+"""Reads the log of a sweep's coordinator: its rounds are facts, its own verdict is not read.
 
 The pure rules of jobs/pod/sweep judge them; what is missing is never a pass. Who a node is, its own pod says; on whose
 word a node is proven or blamed must have run where the API server says that it did.
@@ -31,7 +31,7 @@ ENDED = "its pod ran, and the sweep ended before its turn"
 def read_sweep(
     trial: TrialResult, asked: Sweep, rules: Rules, left: Mapping[str, str], earlier: Earlier | None = None
 ) -> Swept:
-    """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
+    """Judge the rounds that the coordinator's log holds, and those of the sweep that it continues with."""
     stages = trial.evidence[0].stages if 0 in trial.evidence else {}
     fleets: list[SweepFleet] = numbered(stages, "fleet")
     rows: list[SweepRound] = numbered(stages, "round")
@@ -74,7 +74,7 @@ def read_sweep(
 
 
 def _unmet(trial: TrialResult) -> dict[str, str]:
-    """Return by node what kept the agent of its pod from the coordinator, by that pod's own word."""
+    """Return by node why its agent did not reach the coordinator, as its pod reports."""
     why: dict[str, str] = {}
     for node, ranks in trial.placed.items():
         for rank in ranks & trial.evidence.keys():
@@ -94,12 +94,12 @@ def numbered(stages: Mapping[str, Any], kind: str) -> list[Any]:
 def _fleet(
     absent: Mapping[str, str], asked: Sweep, latest: SweepFleet, left: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> Fleet:
-    """Return all nodes that were asked for, came, were left alone or were named; and why some are gone.
+    """Return all nodes that were requested, came, were left alone or were named; and why some are gone.
 
     ``absent`` says it of those whose agent did not come.
     """
     listed = [str(node) for node in latest.get("nodes") or ()]
-    came = latest.get("ranks", listed)  # who is listed and has no rank was not met
+    came = latest.get("ranks", listed)  # a listed node without a rank did not connect
     nodes = tuple(dict.fromkeys((*asked.nodes, *listed, *left, *elsewhere)))
     gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
     gone |= {node: why for node, why in absent.items() if node not in came}
@@ -124,7 +124,7 @@ def _tests(rows: Iterable[SweepRound]) -> Iterator[SweepTest]:
 
 
 def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
-    """Return by test what its nodes said of it."""
+    """Return by test its nodes' reports."""
     return {
         tuple(test["nodes"]): tuple(f"{node}: {text}" for node, text in why.items())
         for test in _tests(rows)
@@ -133,7 +133,7 @@ def _said(rows: Iterable[SweepRound]) -> dict[Nodes, tuple[str, ...]]:
 
 
 def _hardware(rows: Iterable[SweepRound]) -> dict[str, SweptHardware]:
-    """Return by node its GPUs and NICs, as it told them when it was tested alone."""
+    """Return by node its GPUs and NICs, as reported by its test alone."""
     alone = (test for test in _tests(rows) if len(test["nodes"]) == 1)
     return {test["nodes"][0]: hardware for test in alone if (hardware := test.get("hardware"))}
 
@@ -176,7 +176,7 @@ def _section(
 
 
 def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
-    """Return each node's training steps alone: the last that it told of."""
+    """Return each node's training steps alone: the last report."""
     trainings: list[SweepTraining] = numbered(stages, "training")
     return {node: steps for steps in trainings if (node := str(steps.get("node"))) not in elsewhere}
 
@@ -208,12 +208,12 @@ def number_of(value: Any) -> float | None:
 
 
 def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
-    """Say why the sweep did not come to its end; empty where the coordinator told it whole."""
+    """Explain why the sweep did not complete; empty if the coordinator's log is complete."""
     evidence = trial.evidence.get(0)
     if trial.analysis is not None:
         return trial.analysis.observed
     if evidence is None or not stages:
-        return f"the coordinator told nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
+        return f"the coordinator reported nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
     if evidence.missing:
         return f"{len(evidence.missing)} lines of the coordinator's log are missing"
     if evidence.problem:

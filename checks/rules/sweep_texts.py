@@ -1,4 +1,4 @@
-"""What a sweep found, in words: who is at fault, which NIC a rail is, which port counters grew, whom to cordon."""
+"""Texts of a sweep's findings: the element at fault, a rail's NIC, grown port counters, nodes to cordon."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .findings import failed
 from .swept import Swept
 
 FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
-EXPECTED = "what the other nodes reach, and the profile's floor"
+EXPECTED = "the level of the other nodes, and the profile's floor"
 SHOWN = 8
 MOST_TEXT = 600
 
 
 def accused(swept: Swept, each: Accusation) -> Finding:
-    """Write one accusation as a person reads it: who, which rail by its device's name, why, and how the rest did."""
+    """Write one finding as text: the element, its rail by device name, the reason, and the rest's level."""
     subject, node = " - ".join(each.names), each.names[0]
     hardware: SweptHardware = swept.hardware.get(node, {})
     if each.kind == "uplink":
@@ -44,7 +44,7 @@ def accused(swept: Swept, each: Accusation) -> Finding:
 
 
 def seen_again(swept: Swept) -> Iterator[str]:
-    """Say how an uplink at fault is seen again: by two nodes of its leaf and two others, none at fault."""
+    """Describe how to reproduce an uplink's fault: with two nodes of its leaf and two of another, none at fault."""
     for each in swept.blame.findings:
         mates = [node for node in swept.proven if swept.leaves.get(node) in each.names[:1]]
         partners = [node for node in swept.proven if swept.leaves.get(node, each.names[0]) not in each.names[:1]]
@@ -76,7 +76,7 @@ def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[
 
 
 def card_of(hardware: SweptHardware, name: str) -> str:
-    """Return who a rail's device is, so that a person finds it: serial number or GUID, PCI address; '' for nothing."""
+    """Return the identity of a rail's device: serial number or GUID, PCI address; '' if unknown."""
     card = (hardware.get("cards") or {}).get(name) or {}
     labels = (("serial", card.get("serial")), ("GUID", card.get("guid")), ("PCI", card.get("pci")))
     shown = ", ".join(f"{word} {safe(value, 60)}" for word, value in labels if value)
@@ -92,7 +92,7 @@ def slowed_of(hardware: SweptHardware) -> list[str]:
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
             labels = (("serial", gpu.get("serial")), ("UUID", gpu.get("uuid")))
             who = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
-            texts.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
+            texts.append(f"GPU {gpu.get('index', '?')}{who} was throttled by {reasons}{clock}")
     return texts[:SHOWN]
 
 
@@ -104,12 +104,12 @@ def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
 
 
 def notes(swept: Swept) -> Iterator[str]:
-    """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
+    """List proven nodes, flaky tests, nodes left out, and nodes to cordon."""
     blame = swept.blame
     yield f"proven: {names_of(swept.proven)}"
     yield from blame.notes
     for pair in blame.flaky:
-        yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
+        yield f"flaky, not counted as a fault: {' - '.join(pair)} failed and then passed"
     for node in swept.tested:
         for text in slowed_of(swept.hardware.get(node, {})):
             yield f"{node}: {text}"
@@ -123,7 +123,7 @@ def notes(swept: Swept) -> Iterator[str]:
         anew = names_of(swept.earlier.anew)
         yield f"tested anew, since their machines have started again after {swept.earlier}: {anew}"
     if cordon := dict.fromkeys(f["names"][0] for f in swept.section["findings"] if f["kind"] in ("node", "rail")):
-        yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
+        yield f"to keep other workloads off the nodes at fault: kubectl cordon {' '.join(cordon)}"
 
 
 def names_of(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Judges what each node's own training steps show in a sweep: whether they end, what they compute, who is slow.
+"""Judges each node's own training steps in a sweep: completion, correctness, speed.
 
 The rules are those of a trial's training (rules/training.py), over nodes that train at the same time, each for itself.
 """
@@ -25,7 +25,7 @@ MOST_TEXT = 400
 
 
 def members(swept: Swept) -> list[Member]:
-    """Return every rank that told of its steps, in the order of the nodes."""
+    """Return every rank that reported its steps, in the order of the nodes."""
     swept_members = []
     for node in swept.tested:
         data = swept.training.get(node, {})
@@ -49,7 +49,7 @@ def with_training(swept: Swept, spec: TrialSpec, asked: TrainingSection) -> Swep
 
 
 def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether each node's steps came to their end, multiplied rightly and learned: one finding for each node."""
+    """Judge whether each node's steps completed, with correct products and a decreasing loss; one finding a node."""
     all_members = members(swept)
     wrong: dict[str, list[Finding]] = {}
     owners = {member.name: member.node for member in all_members}
@@ -62,7 +62,7 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
     for node in swept.tested:
         data = swept.training.get(node)
         if data is None:
-            yield unknown(node, "it told nothing of training steps", "the steps of its GPUs")
+            yield unknown(node, "it reported no training steps", "the steps of its GPUs")
         elif data.get("skipped"):
             yield unknown(node, f"the steps were not begun: {data['skipped']}")
         else:
@@ -71,15 +71,15 @@ def trained_findings(swept: Swept, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _losses(node: str, all_members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the losses of a node's ranks by themselves: they share gradients with each other, and with nobody else."""
+    """Judge the losses of a node's ranks separately: they share gradients only with each other."""
     for finding in training.losses(_of(all_members, node)):
         yield replace(finding, subject=node) if finding.subject == training.JOB else finding
 
 
 def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
-    """Name GPUs and nodes that are slower than the others of their kind, and nodes below the floor.
+    """Name GPUs and nodes that are slower than their kind, and nodes below the floor.
 
-    What follows from a slow GPU (its node's steps, its node's rate) is not said besides.
+    Consequences of a slow GPU (its node's steps and rate) are not reported.
     """
     all_members = members(swept)
     paces = {node: pace for node in swept.tested if (pace := training_pace.pace(_of(all_members, node))) is not None}
@@ -92,7 +92,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
     for node in swept.tested:
         pace = paces.get(node)
         if pace is None:
-            yield unknown(node, "no rank told of its steps", EXPECTED)
+            yield unknown(node, "no rank reported its steps", EXPECTED)
             continue
         slow = [finding for finding in by_node.get(node, ()) if finding.ok is False]
         rate = training_pace.rate(pace, asked, node) if asked.tflops is not None else None
@@ -118,7 +118,7 @@ def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[lis
 
 
 def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> dict[str, Finding]:
-    """Return the nodes far behind the fastest of their kind: where most are slow, no comparison says who is."""
+    """Return the nodes far behind the fastest of their kind: if most are slow, a comparison finds none."""
     behind = {}
     for nodes in _kinds(all_members, paces):
         first = min(nodes, key=lambda node: paces[node].step)
@@ -133,7 +133,7 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
 
 
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
-    """Name nodes whose steps with all of their own GPUs are longer than those of the other nodes of their kind."""
+    """Name nodes whose steps with all of their own GPUs are longer than those of their kind."""
     for nodes in _kinds(all_members, paces):
         for node, stands in stragglers.standings({node: paces[node].series for node in nodes}).items():
             if stands.slow:
@@ -145,7 +145,7 @@ def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Ite
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
-    """Say what the nodes reach alone, who is slowest by its own compute, and what was run."""
+    """Describe the nodes' rates alone, the slowest GPU by its own compute, and the program."""
     all_members = members(swept)
     timed = {member.name: statistics.median(member.compute) for member in all_members if member.compute}
     paces = [pace for node in swept.tested if (pace := training_pace.pace(_of(all_members, node))) is not None]
@@ -158,7 +158,7 @@ def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
             f"{statistics.median(timed.values()):.1f} ms"
         )
         if asked.tflops is None:
-            yield "the profile has no floor (training.tflops): that all are slow alike would not be seen"
+            yield "the profile has no floor (training.tflops): a uniformly slow fleet would not be detected"
     yield from training_pace.notes(all_members, paces[0] if paces else None)
 
 

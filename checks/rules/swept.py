@@ -26,7 +26,7 @@ def without(done: Done, nodes: Collection[str]) -> Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """A sweep that another one goes on with, and what its record says of where and when it was."""
+    """A sweep that another one continues, with place and time from its record."""
 
     run_id: str
     started: datetime
@@ -40,7 +40,7 @@ class Earlier:
     profile_digest: str
     training: bool = False  # whether its nodes trained alone, too
     chained: bool = False  # it went on with another sweep itself
-    anew: tuple[str, ...] = ()  # nodes whose machine has started again since: what they showed does not count
+    anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
     def __str__(self) -> str:
         return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
@@ -62,7 +62,7 @@ class Swept:
     problem: str = ""  # why the sweep did not come to its end
     failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
-    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and NICs
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
@@ -93,7 +93,7 @@ class Swept:
 
     @property
     def proven(self) -> tuple[str, ...]:
-        """The nodes that passed all that was asked of them; `blame` knows of the rounds alone."""
+        """The nodes that passed all tests; `blame` covers the rounds only."""
         return tuple(self.section["proven"])
 
 
@@ -128,6 +128,6 @@ def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _why(node: str, findings: Sequence[Finding]) -> str:
-    """Say what was seen of a node and of its GPUs."""
+    """Describe a node and its GPUs."""
     observed_of = [(each.subject.removeprefix(node).strip(), each.observed) for each in findings]
     return safe("; ".join(f"{gpu}: {observed}" if gpu else observed for gpu, observed in observed_of), MOST_TEXT)

@@ -1,8 +1,8 @@
-"""Topology rules: GPUs and NICs near each other, alike on all nodes, alignable by the kubelet as a pod asks.
+"""Topology rules: GPUs and NICs close to each other, uniform on all nodes, alignable by the kubelet for a pod.
 
-Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
+Rule: a node's own report is compared with the profile and with the other nodes; what cannot be read is not a
 fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
-kubelet's own configuration is asked for only where the profile demands a policy and the account may (nodes/proxy).
+kubelet's own configuration is requested only where the profile demands a policy and the account may (nodes/proxy).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _offered(zone: Unstructured) -> dict[str, int]:
 
 
 def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection) -> list[str]:
-    """Return the nodes of which no object tells what the profile demands."""
+    """Return the nodes without an object that reports the profile's requirement."""
     asked = [key for key in ("policy", "scope") if getattr(demand, key)]
     return [node for node in nodes if node not in zones or not all(getattr(zones[node], key) for key in asked)]
 
@@ -92,20 +92,20 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
 def asked_for(
     nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
 ) -> tuple[dict[str, Zones], dict[str, str]]:
-    """Return the zones, kubelets asked for what no object tells, and why it is still not known: node -> why.
+    """Return the zones, kubelets requested what no object tells, and why it is still not known: node -> why.
 
     ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
     """
     untold = undecided(nodes, zones, demand)
     told = ask(untold) if untold else {}
     if told is None:
-        objects = hidden or "no NodeResourceTopology object tells"
+        objects = hidden or "no NodeResourceTopology object reports it"
         return {**zones}, dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
     return with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
 
 
 def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager]) -> dict[str, Zones]:
-    """Return the zones, with what kubelets said of themselves."""
+    """Return the zones, with the kubelets' own configuration."""
     known = {
         node: Zones(node, each.policy, zones[node].offers if node in zones else (), each.scope)
         for node, each in told.items()
@@ -117,7 +117,7 @@ def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager
 def demand_findings(
     nodes: Iterable[str], zones: Mapping[str, Zones], profile: Profile, why: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Hold each kubelet's policy and scope against the profile's; ``why``: node -> why it is not known."""
+    """Compare each kubelet's policy and scope with the profile's; ``why``: node -> why it is not known."""
     asked = {key: value for key in ("policy", "scope") if (value := getattr(profile.topology, key))}
     expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
     for node in nodes:
@@ -136,7 +136,7 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
     for node in nodes:
         known = zones.get(node)
         if known is None or not known.policy:
-            yield unknown(node, "no NodeResourceTopology tells this node's policy")
+            yield unknown(node, "no NodeResourceTopology reports this node's policy")
             continue
         why = refused(known, spec.extended)
         shape = ", ".join(f"{count} {name}" for name, count in spec.extended.items())
@@ -150,7 +150,7 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
 
 
 def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
-    """Say why the Topology Manager could never admit a container with these devices; '' where it could.
+    """Explain why the Topology Manager could never admit a container with these devices; '' where it could.
 
     A device's best hint is the smallest set of NUMA nodes that has enough of it. `restricted` wants one set that is
     best for all devices; `single-numa-node` wants that set to be one node (Kubernetes, Topology Manager policies).
@@ -159,7 +159,7 @@ def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
         return ""
     best: dict[str, set[frozenset[int]]] = {}
     for name, count in devices.items():
-        if count and any(name in offer for offer in node_zones.offers):  # what no zone lists has no place and no hint
+        if count and any(name in offer for offer in node_zones.offers):  # a device in no zone has no place and no hint
             best[name] = smallest(node_zones.offers, name, count)
     for name, sets in best.items():
         spread = " + ".join(str(offer.get(name, 0)) for offer in node_zones.offers)
@@ -196,7 +196,7 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
         nearest = _nearest(data, trial, rank, profile) if data else {}
         if not nearest:
             why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
-            why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs beside cards"
+            why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs with NICs"
             yield unknown(node, str(why), expected)
             continue
         if lost := _unseen(data or {}, len(nearest), spec.gpus_per_node):
@@ -219,14 +219,14 @@ def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
         return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"
     if gpus < gpus_of_pod:
-        return f"the ways of {gpus} GPUs are told, and the pod has {gpus_of_pod}"
+        return f"the links of {gpus} GPUs are reported, but the pod has {gpus_of_pod}"
     ways = Counter(p.get("gpu") for p in paths)
     fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
-    return f"not the ways to all NICs are told of GPU {', '.join(fewer)}" if fewer else ""
+    return f"the links to some NICs are missing for GPU {', '.join(fewer)}" if fewer else ""
 
 
 def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
-    """Return each GPU's nearest NIC of the fabric, and the way to it; which NICs NCCL is told to use is its own."""
+    """Return each GPU's nearest NIC of the fabric, and its distance; NCCL's choice of NICs is a separate setting."""
     ports = rdma_ports(trial, rank)
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
@@ -243,7 +243,7 @@ def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profil
 
 
 def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and NIC."""
+    """Compare the nodes GPU by GPU: NUMA node and links to every other GPU and NIC."""
     rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
     whole = {rank: each for rank, each in rows.items() if len(each) >= spec.gpus_per_node}
     most = majority(tuple(each) for each in whole.values())
@@ -261,7 +261,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             )
             continue
         if len(own) < spec.gpus_per_node:
-            observed = f"{len(own)} GPUs are told, and the pod has {spec.gpus_per_node}"
+            observed = f"{len(own)} GPUs are reported, but the pod has {spec.gpus_per_node}"
             yield unknown(node, observed, "every GPU's place")
             continue
         unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
@@ -281,7 +281,7 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return of each node the first row that is not the same on all; what one node shows and another does not, too."""
+    """Return for each node the first row that differs between nodes, including rows that some nodes lack."""
     place_of = next((n for n, each in enumerate(zip_longest(*rows.values())) if len(set(each)) > 1), 0)
     return {node: each[place_of] if place_of < len(each) else f"only {len(each)} GPUs" for node, each in rows.items()}
 
@@ -296,7 +296,7 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     switches = {rank: (stages(trial, rank).get(STAGE) or {}).get("acs") for rank in range(spec.nodes)}
     for rank, bridges in switches.items() if any(switches.values()) else ():
         if not bridges or any(b.get("enabled") is None for b in bridges):
-            observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"
+            observed = "ACS is unknown for some bridges" if bridges else "ACS is not reported, unlike on other nodes"
             yield unknown(place(trial, rank), observed)
             continue
         on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]

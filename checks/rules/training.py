@@ -1,4 +1,4 @@
-"""Training rules: what the steps of all ranks show of single GPUs and nodes."""
+"""Training rules: single GPUs and nodes are judged by the steps of all ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDS = 3
 FALLING = "finite at every step, and falling"
 JOB = "the training job"
 SHOWN = 8
-"""Ranks that a finding names besides its own."""
+"""Ranks that a finding names in addition to its own."""
 COMPARED = 3
 """GPUs of one kind from which on the majority's product is the right one."""
 
@@ -53,7 +53,7 @@ class Member:
 
     @property
     def compute(self) -> list[float]:
-        """Milliseconds of the steps without any other rank."""
+        """Milliseconds of the steps alone."""
         return training_evidence.times(self.reported.get("compute_ms"))
 
     @property
@@ -63,7 +63,7 @@ class Member:
 
 
 def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
-    """Return every rank that told something, in the order of the nodes."""
+    """Return every rank with a report, in the order of the nodes."""
     all_members = []
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("training") or {}
@@ -137,9 +137,9 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
 
 
 def products(members: Sequence[Member]) -> Iterator[Finding]:
-    """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind.
+    """Judge the products of matrices: bitwise identical in every repeat, and on all GPUs of a kind.
 
-    Where GPUs of a kind differ and no majority says who is right, or one GPU has no product that others of its kind
+    If GPUs of a kind differ without a majority, or one GPU has no product that others of its kind
     have, nobody is accused and nobody passes.
     """
     digests = _digests(members)
@@ -147,7 +147,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     for member in members:
         own_products = member.reported.get("products") or []
         made = [each for each in own_products if each.get("made")]
-        expected = "the same bits at every product, and as on the other GPUs of its kind"
+        expected = "bitwise identical products, equal to those of the other GPUs of its kind"
         if not made:
             why = "; ".join(str(each.get("why")) for each in own_products) or "none was made"
             yield unknown(member.name, f"no product: {why}", expected)
@@ -164,7 +164,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         if bad:
             observed = f"products of the same matrices differ: {', '.join(bad)}"
         elif other:
-            observed = f"every product is alike, and other than on most GPUs of its kind, in {', '.join(other)}"
+            observed = f"all products are equal, but differ from most GPUs of its kind in {', '.join(other)}"
         else:
             observed = f"{said}: all alike"
         doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
@@ -174,7 +174,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
-    """Say what keeps one product from a pass though it accuses nobody, '' for nothing."""
+    """Explain why one product does not pass without a fault; '' if it passes."""
     key, kind = _alike(member, product), product.get("kind")
     if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
@@ -183,7 +183,7 @@ def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], 
     if not product.get("digest"):
         return f"no digest in {kind}"
     if len(digests[key]) > 1 and key not in usual:
-        return f"the {digests[key].total()} GPUs of its kind do not agree in {kind}, and no majority says who is right"
+        return f"the {digests[key].total()} GPUs of its kind disagree in {kind}, without a majority"
     gpus_of_name = sum(made.total() for other, made in digests.items() if other[0] == key[0] and kind in other)
     if digests[key].total() == 1 < gpus_of_name:
         return f"no other GPU of its name made the same product in {kind}: {', '.join(str(part) for part in key)}"
@@ -191,16 +191,16 @@ def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], 
 
 
 def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
-    """Say in which formats others of its name multiplied, and it did not."""
+    """Name the formats that other GPUs of its name have and this one lacks."""
     namesakes = [m for m in members if m.reported.get("name") == member.reported.get("name")]
     theirs = {str(p.get("kind")) for m in namesakes for p in m.reported.get("products") or [] if p.get("made")}
     own = {str(p.get("kind")): p for p in member.reported.get("products") or []}
     lacking = [kind for kind in sorted(theirs) if not (kind in own and own[kind].get("made"))]
-    return [f"none in {k}, which others of its kind have: {own[k].get('why') if k in own else '-'}" for k in lacking]
+    return [f"none in {k}, unlike other GPUs of its kind: {own[k].get('why') if k in own else '-'}" for k in lacking]
 
 
 def _alike(member: Member, product: Any) -> Alike:
-    """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
+    """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
         *(rank.get("name"), rank.get("multiprocessors"), rank.get("torch"), rank.get("library")),
@@ -209,7 +209,7 @@ def _alike(member: Member, product: Any) -> Alike:
 
 
 def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
-    """Return how many GPUs of a kind computed what, those left out whose own products differ."""
+    """Return the number of GPUs of a kind by product, without those whose own products differ."""
     digests: dict[Alike, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
@@ -219,7 +219,7 @@ def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
 
 
 def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
-    """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
+    """Return the product of more than half of the GPUs of a kind, if there are enough of them."""
     found_most = {key: (counts.most_common(1)[0], counts.total()) for key, counts in digests.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
 
@@ -227,7 +227,7 @@ def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named whose
+    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those are named whose
     steps without the others show it; where nobody's do, those that had it first.
     """
     alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
@@ -264,7 +264,7 @@ def losses(members: Sequence[Member]) -> Iterator[Finding]:
 
 
 def falls(losses: Sequence[float] | None) -> bool | None:
-    """Say whether losses are lower at the end; None where too few were told."""
+    """Return whether losses are lower at the end; None where too few were reported."""
     if losses is None or len(losses) < 2 * ENDS:
         return None
     return statistics.fmean(losses[-ENDS:]) < statistics.fmean(losses[:ENDS])
@@ -281,14 +281,14 @@ def _falling(member: Member) -> Finding:
 
 def _path(losses_told: Sequence[float]) -> str:
     if len(losses_told) < 2 * ENDS:
-        return f"{len(losses_told)} losses were told"
+        return f"{len(losses_told)} losses were reported"
     return f"from {statistics.fmean(losses_told[:ENDS]):.3f} to {statistics.fmean(losses_told[-ENDS:]):.3f}"
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
-    """Name nodes and GPUs whose own compute time is longer than that of the others of their kind.
+    """Name nodes and GPUs whose own compute time is longer than their kind's.
 
-    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named besides.
+    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
     for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
         alike = [m for m in members if str(m.reported.get("name")) == kind]
@@ -308,7 +308,7 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
             stands = stood.get(member.name)
             if stands is None:
                 observed = (
-                    "no other rank of its kind to compare it with" if member.compute else "no times of steps were told"
+                    "no other rank of its kind to compare it with" if member.compute else "no step times were reported"
                 )
                 yield unknown(member.name, observed)
                 continue
@@ -325,12 +325,12 @@ def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: 
     if stands.slow:
         return failed(subject, observed, expected, fault)
     if not stands.conclusive:
-        observed += f"; the times waver too much to exclude that it is slower by {stragglers.TELLS:.0%}"
+        observed += f"; the times vary too much to exclude that it is slower by {stragglers.TELLS:.0%}"
     return proven(subject, stands.conclusive, observed, expected)
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
-    """Say at which clock and power the GPU ran, and the others did."""
+    """Describe clock and power of this GPU and of the rest."""
     own = member.sample
     known = [
         s for m in compared_with if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None
@@ -346,5 +346,5 @@ def _clocks(member: Member, compared_with: Sequence[Member]) -> str:
 
 
 def on_cpus(members: Sequence[Member]) -> bool:
-    """Whether no rank had a GPU: then how long steps take says nothing of a cluster for training."""
+    """Whether no rank had a GPU: then how long steps take does not describe a cluster for training."""
     return bool(members) and all(m.reported.get("device") != "cuda" for m in members)

@@ -1,4 +1,4 @@
-"""Whether what the ranks told of their training steps can be believed, before anything of it is judged.
+"""Validates the ranks' reports of their training steps before they are judged.
 
 It must be that of one job: each rank once, all at the same work. Figures that cannot all be true prove nothing, and
 accuse nobody. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
@@ -22,19 +22,19 @@ from .findings import proven
 
 DEVICES = ("cuda", "cpu")
 SHARED = "ddp"
-"""The way of sharing that is judged; the other (FSDP2) is shown beside it."""
+"""The parallelism that is judged; the other (FSDP2) is only shown."""
 TIMED = nodetraining.MOST_TIMES // 2
-"""Times of steps that are told at least, of as many steps or more: a sweep's line leaves out less than half of 40."""
+"""The least number of reported step times, of as many steps or more: a sweep's line leaves out less than half of 40."""
 
 
 def shared(rank: TrainingRank) -> TrainingMode:
-    """Return a rank's steps with all others that are judged; empty where they never ended."""
+    """Return a rank's judged steps with all ranks; empty if they never ended."""
     none: TrainingMode = {}
     return next((mode for mode in rank.get("modes") or [] if mode.get("mode") == SHARED), none)
 
 
 def times(milliseconds: list[float] | None) -> list[float]:
-    """Return what a clock can have told: none of these times where one of them is no time."""
+    """Return the times, or none of them if one is not a valid time."""
     return milliseconds if milliseconds and min(milliseconds) > 0 else []
 
 
@@ -44,10 +44,10 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
-        who = "one says" if present - expected else "nobody says"
+        who = "one reports to be" if present - expected else "none reports to be"
         return (
-            f"{len(reported)} ranks told of steps, and not ranks {first} to {first + own - 1} of {world}, each once: "
-            f"{who} that it is rank {rank}, number {local} here, of {ranks}"
+            f"{len(reported)} ranks reported steps, not ranks {first} to {first + own - 1} of {world}, each once: "
+            f"{who} rank {rank}, number {local} here, of {ranks}"
         )
     buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
     if twice := [bus for bus, count in buses.items() if count > 1]:
@@ -58,12 +58,12 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
     for each in reported:
         counts = [len(times(series)) for series in (shared(each).get("step_ms"), each.get("compute_ms"))]
         if min(counts) < min(shared(each).get("steps") or 0, TIMED):
-            return f"rank {each.get('rank')} tells the times of {counts[0]} steps, and of {counts[1]} alone"
+            return f"rank {each.get('rank')} reports the times of {counts[0]} steps, and of {counts[1]} alone"
     return differing(reported)
 
 
 def differing(ranks: Iterable[TrainingRank]) -> str:
-    """Say in what ranks of one job did other work than each other, or no work that can be counted; '' for nothing."""
+    """Describe differences in the work of one job's ranks, or unusable counts; '' if there are none."""
     ranks = list(ranks)
     for key in ("shape", "flops", "seed"):
         values = {_plain(each.get(key)) for each in ranks}
@@ -74,7 +74,7 @@ def differing(ranks: Iterable[TrainingRank]) -> str:
         try:
             counted = model.flops(model.Shape(**{size: sizes[size] for size in model.Shape._fields}))
         except (KeyError, TypeError):
-            return "its ranks do not tell the sizes of their model"
+            return "its ranks do not report the sizes of their model"
         if counted != each.get("flops") or counted <= 0:
             return f"its ranks count {each.get('flops')} operations a step, and their model takes {counted:g}"
     return ""
@@ -95,9 +95,9 @@ WHOLE_SECONDS = 1.0
 
 
 def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
-    """Say that a pod did not run for as long as its ranks say that they trained, '' where it may have.
+    """Report that a pod ran for less time than its ranks claim to have trained; '' if it did not.
 
-    The times are the kubelet's; where it told none, the ranks' and the probe's own stand alone.
+    The times are the kubelet's; without them, only the ranks' and the probe's own count.
     """
     for pod in trial.pods:
         began, ended = time_of(pod.began), time_of(pod.ended)
@@ -109,7 +109,7 @@ def too_short(trial: TrialResult, rank: int, soak_s: int) -> str:
 
 
 def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterator[Finding]:
-    """Judge whether each GPU's clock or heat was read all through the soak; nobody is accused where it was not.
+    """Judge whether each GPU's clock or temperature was read during the whole soak; a gap is not a fault.
 
     ``samples``: by GPU, as findings name it; None where none was taken.
     """

@@ -32,7 +32,7 @@ WAVES = (5, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The steps of the whole job: milliseconds, and what of them is communication that compute does not hide."""
+    """The steps of the whole job: milliseconds, and their share of exposed communication."""
 
     step: float
     compute: float
@@ -54,7 +54,7 @@ class Pace:
 
 
 def pace(members: Sequence[Member]) -> Pace | None:
-    """Return the job's pace; None where no rank told of any step, or not of what its steps compute.
+    """Return the job's pace; None if no rank reported a step, or the sizes of its steps.
 
     All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
     """
@@ -79,7 +79,7 @@ def pace(members: Sequence[Member]) -> Pace | None:
 
 
 def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()) -> Finding:
-    """Judge TFLOP/s of each GPU against the profile's floor, which is there; ``other``: GPUs that it is not for."""
+    """Compare TFLOP/s of each GPU with the profile's floor, which exists; ``other``: GPUs that it does not cover."""
     observed = f"{pace.tflops:.1f} TFLOP/s a GPU ({pace.step:.1f} ms a step)"
     expected = f"{asked.tflops:g} TFLOP/s or more"
     if other:
@@ -92,7 +92,7 @@ def rate(pace: Pace, asked: TrainingSection, job: str, other: Sequence[str] = ()
 
 
 def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
-    """Judge what of a step is communication that compute does not hide."""
+    """Judge the exposed communication of a step."""
     explained = max(HIDDEN * pace.bare, UNSEEN * pace.step)
     expected = f"at most {explained:.1f} ms: the gradients alone take {pace.bare:.1f} ms"
     limit = explained
@@ -104,13 +104,13 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
         f"{pace.compute:.1f} ms"
     )
     ok: bool | None = pace.exposed <= limit
-    if pace.bare <= 0 and limit == explained:  # what the gradients take alone is what there is to hide
-        ok, observed = None, f"{observed}; how long the gradients take alone is not told"
+    if pace.bare <= 0 and limit == explained:  # the gradients' time alone is the communication to overlap
+        ok, observed = None, f"{observed}; the time of the gradients alone is unknown"
     return compared(job, ok, observed, expected, "training.exposed-communication")
 
 
 def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
-    """Judge whether steps come in waves, and say whose own compute does."""
+    """Find periodic slow steps, and the ranks whose own compute causes them."""
     slow, share = _slow_steps(pace.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
     used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
@@ -142,7 +142,7 @@ def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:
 
 
 def notes(members: Sequence[Member], pace: Pace | None) -> Iterator[str]:
-    """Say what was run and what is shown without a judgement."""
+    """Describe the program and the facts that are not judged."""
     if not members:
         return
     first = members[0].reported
@@ -183,7 +183,7 @@ def heat(members: Sequence[Member]) -> Iterator[str]:
 
 
 def section(members: Sequence[Member], pace: Pace | None, asked: TrainingSection) -> RecordedTraining:
-    """Return what the record keeps: the job's pace beside its floor, its last steps, and each rank's medians."""
+    """Return the record's section: the job's pace next to its floor, its last steps, and each rank's medians."""
     ranks = [_rank(m) for m in members]
     if pace is None:
         return {"ranks": ranks}

@@ -20,7 +20,7 @@ from ..profiles.trial import COMMAND
 from .collectives import analysed, by_node, logged, subject_of, unshown
 from .findings import compared, failed, passed, proven, unknown
 
-NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
+NO_PROFILE = "no profile: the requirements of this cluster's fabric are unknown (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
 GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
 JUDGED = frozenset(
@@ -40,7 +40,7 @@ JUDGED = frozenset(
         "nccl.log-truncated",
     }
 )
-"""Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
+"""Faults with a dedicated check; nccl.other judges all other faults of the analyzer."""
 
 
 def _fault_findings(
@@ -50,9 +50,9 @@ def _fault_findings(
     finding: Callable[[JobDocument, FoundFault], tuple[str, str]],
     otherwise: Callable[[str, JobDocument], Iterable[Finding]],
 ) -> Iterator[Finding]:
-    """Hand on those faults of the jobs, what several collectives meet once; ``otherwise`` speaks of a job without one.
+    """Report these faults of the jobs, each once for several collectives; ``otherwise`` mentions a job without one.
 
-    ``finding`` returns what was observed and expected.
+    ``finding`` returns observation and expectation.
     """
     seen_faults: set[tuple[str, str]] = set()
     for name, job in analysed(jobs).items():
@@ -69,9 +69,9 @@ def _fault_findings(
 def transport_findings(
     trial: TrialResult, jobs: Mapping[str, JobDocument | None], profile: Profile
 ) -> Iterator[Finding]:
-    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
+    """Judge the transport of every host pair, the analyzer's faults first, so that one cause is one finding.
 
-    Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
+    Without a profile the trial requested no RDMA device: that all ranks then use sockets accuses nobody.
     """
     if COMMAND in analysed(jobs) and (why := unshown(trial, jobs[COMMAND])):
         yield unknown(subject_of(COMMAND), why, "channels between nodes", fault="nccl.nothing-shown")
@@ -104,7 +104,7 @@ def _carried(job: JobDocument) -> str:
 
 
 def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
-    """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
+    """Describe each pair's transport, and parts of the job without channel lines: a banner alone proves no use."""
     pairs = job["pairs"]
     ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and what is missing follows
     fault = "" if ended else "nccl.log-truncated" if job["truncated"] else "nccl.no-evidence"
@@ -131,10 +131,10 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
 
 
 def _cut(job: JobDocument) -> str:
-    """Say how NCCL's log was cut although the collective came to its end, or ''.
+    """Explain how NCCL's log was truncated although the collective ended; '' if it was not.
 
     What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
-    is cut says nothing of that: nccl.completed speaks of it.
+    is cut does not describe that: nccl.completed mentions it.
     """
     if not job["truncated"] or not all(t["complete"] for t in job["tables"]):
         return ""
@@ -143,7 +143,7 @@ def _cut(job: JobDocument) -> str:
 
 
 def _unseen(job: JobDocument, fault: str) -> str:
-    """Say what the log lacks, in the analyzer's words where it has some, and what to set for the next one."""
+    """Describe missing parts of the log, by the analyzer's text if any, and the setting for the next one."""
     kind = job["inter_node_transport"]
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
@@ -167,7 +167,7 @@ def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], 
 
 
 def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
-    """Judge GPUDirect RDMA of every host pair; not shown is not told."""
+    """Judge GPUDirect RDMA of every host pair; not shown is not reported."""
 
     def bad(_: JobDocument, entry: FoundFault) -> tuple[str, str]:
         state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
@@ -187,7 +187,7 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
 
 
 def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
-    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
+    """Count the rails that each host used in any collective, by channel lines: a banner only lists found devices."""
     hosts: dict[str, list[Host]] = {}
     filters: set[str] = set()
     for job in analysed(jobs).values():
@@ -216,12 +216,12 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], ex
 
 
 def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> Iterator[Finding]:
-    """Compare NCCL's ranks and nodes with what the trial started."""
+    """Compare NCCL's ranks and nodes with the trial's."""
     ranks = spec.nodes * spec.gpus_per_node
     for name, job in analysed(jobs).items():
         size = (job["ranks"], job["nodes"])
         ok = None if None in size else size == (ranks, spec.nodes)
-        if name == COMMAND and not ok:  # how many it starts is its own business; the others were not tried
+        if name == COMMAND and not ok:  # it decides its number of ranks; the remaining GPUs were not tried
             ok = None
         yield compared(
             subject_of(name),
@@ -233,7 +233,7 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
 
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
-    """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
+    """Report every further fatal or degrading fault of the analyzer; without one, each log is clean."""
     documents = analysed(jobs).values()
     further = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
     return _fault_findings(

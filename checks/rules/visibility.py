@@ -1,4 +1,4 @@
-"""Ends a check early where what it judges cannot be seen: rights hide it, or an autoscaler has yet to bring it."""
+"""Ends a check early if its subject cannot be read for lack of permission, or an autoscaler has yet to create it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .rights import ADVICE
 
 
 def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
-    """End the check as unknown where our rights did not show us the nodes or pods, and say what to do about it."""
+    """End the check as unknown if the account may not list the nodes or pods, with the remedy."""
     if what in cluster.not_seen:
         evidence.unknown(f"{why or f'the {what} are not seen'}: {cluster.not_seen[what]}. {ADVICE}")
 
 
 def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: LaunchSection) -> None:
-    """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
+    """End the check as waived if an autoscaler creates the missing nodes when pods request them."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(
-            f"{nodes} of {spec.nodes} nodes are there; the others come on demand (profile, "
-            "launch.nodes_on_demand), and the trial asks for them",
+            f"{nodes} of {spec.nodes} nodes exist; the others are created on demand (profile, "
+            "launch.nodes_on_demand) by the trial",
             waived=True,
         )
 
@@ -30,5 +30,5 @@ def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Laun
 def require_listed(evidence: Evidence, listing: Listing, what: str) -> Listing:
     """Return the listing; end the check as unknown where our rights did not show it to us."""
     if listing.hidden:
-        evidence.unknown(f"{what} are not seen: {listing.hidden}. {ADVICE}")
+        evidence.unknown(f"{what} cannot be read: {listing.hidden}. {ADVICE}")
     return listing

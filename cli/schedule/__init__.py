@@ -1,1 +1,1 @@
-"""Scheduled runs: cron, what is remembered of each node."""
+"""Scheduled runs: cron, and the history of each node."""

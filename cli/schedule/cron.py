@@ -1,7 +1,7 @@
 """``seatrial cron``: one scheduled run; preflight always, a trial only on GPUs that are idle and due.
 
 One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
-Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a process of its own, whatever ends it.
+Job it runs in and in metrics. The trial itself is ``seatrial accept`` in its own process, whatever ends it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.spec.new_run_id makes, and nothing that a user would call a folder."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
-a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. What is remembered
-lives in the ConfigMap seatrial-state, the results in seatrial-results and in DIR. All further options are those of
+a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. The history
+is in the ConfigMap seatrial-state, the results in seatrial-results and in DIR. All further options are those of
 seatrial accept."""
 EPILOG = """\
-Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
-something failed for the first time that only counts when it fails again."""
+Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also if another scheduled run is in progress, or if
+a check failed for the first time, which counts only when it fails again."""
 
 EXAMPLES = (
     "seatrial cron --profile h100-ib --every 168 --out /results",
@@ -64,12 +64,12 @@ EXAMPLES = (
 
 
 def parser() -> Parser:
-    """The options of ``seatrial cron``; what is not among them goes to accept."""
+    """The options of ``seatrial cron``; further ones go to accept."""
     made = Parser(
         prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, fromfile_prefix_chars="@"
     )  # @FILE: one option a line
     made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
-    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
+    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="the requirements on this cluster")
     made.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
     made.add_argument(
         "--every", metavar="HOURS", type=float, default=168.0, help="test a node again after (default: 168)"
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
-    """Raise ValueError, one line, for what cannot work: better now than after a trial."""
+    """Raise ValueError, one line, for invalid options: before a trial starts."""
     if not 0 <= options.every < math.inf:
         raise ValueError(f"--every {options.every}: hours, from 0")
     if options.nodes == ALL:
@@ -158,7 +158,7 @@ class ScheduledRun:
         if self.lease.lost.is_set():
             self._say("the lease was lost: the run is ended, for another one may be going")
             self._tell("inconclusive", failed=True)
-            return INCONCLUSIVE  # another run may be going: what is remembered is that one's now
+            return INCONCLUSIVE  # another run may be in progress: the history is that run's now
         try:
             record = read_json(self._folder)
         except RecordError as error:
@@ -171,7 +171,7 @@ class ScheduledRun:
         verdict, final = node_history.conclude(before, after, record)
         if verdict == "go" != record["verdict"]:
             shown = ", ".join(node_history.shown_before(before, record))
-            others = "what failed says only that others use the GPUs: it does not count"
+            others = "the only failure is that all GPUs are in use: it does not count"
             self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
@@ -190,13 +190,13 @@ class ScheduledRun:
     # ------------------------------------------------------------------------------------------------- the run
 
     def _clear_up(self) -> None:
-        """Delete what killed runs left: it holds GPUs, and the nodes would not be chosen."""
+        """Delete leftovers of killed runs: they hold GPUs, so that their nodes would not be chosen."""
         swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
         self.messages += [f"deleted {name}, which a killed run left" for name in swept.deleted]
         self.messages += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:
-        """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
+        """Return the history. A damaged one is replaced by an empty one."""
         try:
             data = parsed(stored, STATE, "state.json")
         except StateStoreError as error:
@@ -207,9 +207,9 @@ class ScheduledRun:
         return NodeHistory.read(data)
 
     def _choose(self, state: NodeHistory) -> tuple[node_history.Choice, NodeHistory]:
-        """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
+        """Choose idle nodes; a tenant, who cannot list nodes, chooses by time alone.
 
-        Nodes that are no longer there are forgotten: they must not be called bad for ever.
+        Deleted nodes are removed from the history: they must not be called bad for ever.
         """
         spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
         tenant = self.profile.tenant or "--tenant" in self.further
@@ -217,7 +217,7 @@ class ScheduledRun:
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
             if self.options.sweep:
-                why = "the nodes are not seen: which of them are idle and due for a sweep nobody knows"
+                why = "the nodes cannot be listed: idle and due nodes are unknown"
                 return node_history.Choice((), why), state
             return node_history.choose_unseen(state, now=time.time(), every_s=due_s), state
         idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
@@ -233,7 +233,7 @@ class ScheduledRun:
         return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
 
     def _child(self, choice: node_history.Choice) -> int:
-        """Run preflight or the whole trial in a process of its own; it ends with this one, or with the Lease."""
+        """Run preflight or the whole trial in its own process; it ends with this one, or with the Lease."""
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
         if choice.nodes and choice.nodes != (node_history.ANY,):
@@ -260,7 +260,7 @@ class ScheduledRun:
     # ---------------------------------------------------------------------------------------------- what it leaves
 
     def _saved(self, name: str, data: dict[str, str], **known: Any) -> bool:
-        """Write a ConfigMap; where that fails the verdict is told all the same."""
+        """Write a ConfigMap; where that fails the verdict is reported all the same."""
         try:
             save(self.kube, name, data, **known)
         except (ClusterError, StateStoreError) as error:
@@ -269,11 +269,13 @@ class ScheduledRun:
         return True
 
     def _leave(self, record: Record, state: NodeHistory, verdict: str) -> None:
-        """Write results and metrics, forget the oldest runs, push where that is asked for."""
+        """Write results and metrics, forget the oldest runs, push where that is requested."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
         summary = record.copy()
-        summary["verdict"] = Verdict(verdict)  # an alert must not fire for what counts only when it fails again
+        summary["verdict"] = Verdict(
+            verdict
+        )  # an alert must not fire for a first failure, which counts only when it is repeated
         history = state.series(time.time())
         metrics = exposition(summary, last_success=state.last_success or None, bad=state.judged, history=history)
         try:
@@ -324,7 +326,7 @@ class ScheduledRun:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _mark(self, before: NodeHistory, after: NodeHistory, taken: Sequence[str]) -> None:
-        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are asked for."""
+        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are requested."""
         for name in {*taken, *after.nodes}:
             bad = after.judged.get(name)
             turned = bad != before.judged.get(name)
@@ -350,7 +352,7 @@ class ScheduledRun:
         try:
             event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
         except Forbidden:
-            print("seatrial cron: no right to create events: the verdict is told here only", file=sys.stderr)
+            print("seatrial cron: no permission to create events: the verdict is printed here only", file=sys.stderr)
         except ClusterError as error:
             print(f"seatrial cron: the event could not be recorded: {error}", file=sys.stderr)
 
@@ -360,7 +362,7 @@ class ScheduledRun:
 
 
 def _accused(record: Record) -> list[str]:
-    """Name what was found wrong, and where, in a few words: an Event says it without the report."""
+    """Summarise faults and places in a few words, for an Event."""
     findings = (f for check in record["checks"] for f in check["findings"] if f["ok"] is not True and f["fault"])
     texts = {f"{f['fault']} ({f['subject']})": None for f in findings}
     return list(texts)[:_FEW]

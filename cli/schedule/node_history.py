@@ -1,6 +1,6 @@
-"""What scheduled runs remember of each node: which nodes are tested now, and which are bad.
+"""The history of each node in scheduled runs: it decides the nodes to test and the bad nodes.
 
-A node is called bad after two strikes in a row: a single bad run may be a moment. A strike needs a finding that names
+A node is bad after two strikes in a row: a single bad run may be transient. A strike needs a finding that names
 the node, or a failed pair whose other half is known to be good; where neither is so, both are suspects, and the next
 run pairs a suspect with a node that has passed. A healthy peer is never blamed.
 """
@@ -23,7 +23,7 @@ from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, W
 LEAST = 2
 """Nodes of a sweep: one alone proves no link."""
 STARVED_S = 28 * 86400.0
-"""A node that nothing has tested for so long is told, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
+"""A node that nothing has tested for so long is reported, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
 OLDEST_SHARE = 0.5
@@ -33,7 +33,7 @@ OLDEST_SHARE = 0.5
 def next_nodes(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
     """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
-    Suspects come first, each with a node that has passed beside it, then who was not tested longest, for whom half of
+    Suspects come first, each with a node that has passed next to it, then who was not tested longest, for whom half of
     the places are kept; of fewer than four places, all are for those of the two that wait longer. What is over of an
     odd number gets a partner that has passed. Their pairs are new ones in each run: its id is the planner's seed.
     """
@@ -83,7 +83,7 @@ class Choice:
 
 
 def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
-    """Choose ``need`` of the idle nodes: a suspect beside good ones first, then those that were not tested longest."""
+    """Choose ``need`` of the idle nodes: a suspect next to good ones first, then those that were not tested longest."""
     if len(idle) < need:
         return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
     known = {name: state.nodes.get(name, Watched()) for name in idle}
@@ -103,7 +103,7 @@ def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, ev
 
 
 def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
-    """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
+    """Choose by time alone, for a tenant who cannot list nodes: failures are repeated at the next run."""
     last = _last_trial(state)
     if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
         return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")
@@ -111,7 +111,7 @@ def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
 
 
 def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
-    """Return what is known after a run. An inconclusive run says nothing about any node."""
+    """Return the history after a run. An inconclusive run changes no node."""
     taken = coverage_of(record).tried
     nodes = dict(state.nodes)
     verdict = record["verdict"]
@@ -139,9 +139,9 @@ def _passed(before: Watched, now: float) -> Watched:
 
 
 def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
-    """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it.
+    """Apply a sweep to its nodes: it names bad nodes itself, so partners are never suspects.
 
-    A node that only the sweep which it goes on with has tested was tested then, and is counted once.
+    A node that only the sweep which it continues with has tested was tested then, and is counted once.
     """
     fresh, then = _rounds_of(sweep, now)
     findings = [each for each in sweep.get("findings", []) if each["names"]]
@@ -170,7 +170,7 @@ def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Wa
 
 
 def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float]:
-    """Return the nodes that a sweep tested itself (None: all), and when the one that it goes on with had ended."""
+    """Return the nodes that a sweep tested itself (None: all), and when the one that it continues with had ended."""
     earlier = sweep.get("resumed")
     if not isinstance(earlier, dict):
         return None, now
@@ -186,7 +186,7 @@ def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float
 def _judged(
     name: str, state: NodeHistory, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
 ) -> Watched:
-    """What a failed run means for one of its nodes."""
+    """Apply a failed run to one of its nodes."""
     known = state.nodes.get(name, Watched())
     before = replace(known, tested=now, seen=known.seen or now, weeks=known.counted(now, failed=False))
     unproven = [node for node in taken if not state.nodes.get(node, Watched()).good]
@@ -211,25 +211,25 @@ def _faults(record: Record) -> list[tuple[str, str]]:
 
 
 def _failed(record: Record) -> list[RecordedCheck]:
-    """The checks that failed for more than that others use the GPUs."""
+    """The checks that failed for reasons other than GPUs in use."""
     return [check for check in record["checks"] if check["outcome"] == "failed" and not _is_busy(check)]
 
 
 def _is_busy(check: RecordedCheck) -> bool:
-    """Whether a check did not pass, and says no more than that others use the GPUs, or what else keeps nodes away."""
+    """Return whether a check failed only because GPUs are in use, or nodes are otherwise unavailable."""
     bad = [f for f in check["findings"] if f["ok"] is False] or [f for f in check["findings"] if f["fault"]]
     return check["outcome"] in ("failed", "error") and bool(bad) and all(map(_at_work, bad))
 
 
 def _at_work(finding: RecordedFinding) -> bool:
-    """Whether a finding says that GPUs are in use; a tenant, who sees no nodes, has the scheduler's word for it."""
+    """Return whether a finding reports GPUs in use; for a tenant, by the scheduler's message."""
     short = re.findall(r"Insufficient ([\w./-]+\w)", finding["observed"])
     waits = finding["fault"] == "job.unschedulable" and bool(short)
     return finding["fault"] in IN_USE or (waits and all(name.endswith("/gpu") for name in short))
 
 
 def faults_naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The faults whose subject is this node or something on it, and no pair that it is half of."""
+    """The faults whose subject is this node or a part of it, but not a pair with it."""
     alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
     return tuple(dict.fromkeys(fault for fault, subject in findings if alone.match(subject)))[:MOST_FAULTS]
 
@@ -268,17 +268,17 @@ def spoken(seconds: float) -> str:
 
 
 def conclude(before: NodeHistory, after: NodeHistory, record: Record) -> tuple[str, int]:
-    """Return verdict and exit code of a scheduled run: what failed in a trial for the first time is tried again.
+    """Return verdict and exit code of a scheduled run: a first failure in a trial is repeated.
 
-    What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
-    trial that the run before had, too. That others use the GPUs does not count; nor does `shown_before`.
+    Failures seen through the API do not flap and count at once; so does a node that is now called bad, and a fault of
+    the trial that the run before had, too. That others use the GPUs does not count; nor does `shown_before`.
     """
     verdict = _concluded(before, after, record)
     return str(verdict), EXIT_CODES[verdict]
 
 
 def shown_before(before: NodeHistory, record: Record) -> list[str]:
-    """Return what is required and a tenant cannot see, in a run without a trial: the last one passed, and showed it."""
+    """Return required checks that a tenant cannot run without a trial, but that the last trial passed."""
     if any(check.get("stage") != "preflight" for check in record["checks"]) or _last_trial(before).verdict != "go":
         return []
     return [check["id"] for check in record["checks"] if check["proven_by"] and check["id"] in record["required"]]

@@ -1,4 +1,4 @@
-"""What scheduled runs remember, as it is kept in a ConfigMap: of each node its trials, of each run its measurements."""
+"""The history of scheduled runs in a ConfigMap: each node's trials, each run's measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEEK_S, MOST_WEEKS = 7 * 86400.0, 8
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of one node; times in seconds since 1970, 0 for never."""
+    """The history of one node; times in seconds since 1970, 0 for never."""
 
     tested: float = 0.0
     passed: float = 0.0
@@ -52,7 +52,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """One run in short: when it ended, how, and what it measured (GB/s, by group and size)."""
+    """The summary of one run: end, verdict and measurements (GB/s, by group and size)."""
 
     run_id: str
     ended: float
@@ -71,7 +71,7 @@ class NodeHistory:
 
     @classmethod
     def read(cls, data: Mapping[str, object]) -> NodeHistory:
-        """Read what ``to_dict`` wrote; what cannot be read is forgotten, not guessed."""
+        """Read the output of ``to_dict``; unreadable parts are dropped."""
         entries, runs = data.get("nodes"), data.get("past")
         nodes = {
             str(name): _watched(entry)
@@ -128,7 +128,7 @@ def bounded(state: NodeHistory, largest: int = 800_000) -> str:
 
 
 def number(value: object) -> float:
-    """A finite number, else 0: what was written into the ConfigMap by hand must not end a run."""
+    """Return a finite number, else 0: manual edits of the ConfigMap must not end a run."""
     return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0
 
 

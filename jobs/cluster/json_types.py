@@ -1,4 +1,4 @@
-"""Holds decoded JSON that others wrote against a type: what a pod prints, the API server answers, a record's file has.
+"""Validates foreign decoded JSON against a type: a pod's output, the API server's answers, a record's file.
 
 A type is a TypedDict, ``list[T]``, ``dict[str, T]``, ``T | None``, a Literal, a StrEnum, a plain type, or a kind of
 values (``Annotated[int, Kind(...)]``). Where no class is worth its lines, an object is written as ``{"key": T}`` (a key
@@ -26,7 +26,7 @@ from typing import (
 from .redact import safe
 
 LARGEST = 2**64
-"""Counters of ports have 64 bits; nothing that is told is larger."""
+"""Counters of ports have 64 bits; nothing that is reported is larger."""
 
 Check = Callable[[Any], str]
 """Says where a value differs from its type and how: "peers[0].index is the text 'x', not a count"; '' where it fits."""
@@ -34,19 +34,19 @@ Check = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Values that belong together, and what they are called."""
+    """Values that belong together, and their name."""
 
     name: str
     holds: Callable[[Any], bool]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a finite number of a size that things have."""
+    """Return whether a value is a finite number of a size that things have."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def is_whole(value: object) -> bool:
-    """Tell whether a value is such a number, and an integer."""
+    """Return whether a value is such a number, and an integer."""
     return isinstance(value, int) and is_number(value)
 
 
@@ -64,7 +64,7 @@ _SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", 
 
 
 def checker(hint: Any) -> Check:  # noqa: PLR0911 -- one for each form of a type
-    """Return what holds a value against a type."""
+    """Return a validator of a type."""
     form, inner = get_origin(hint), get_args(hint)
     if form is Annotated:
         return checker(hint.__metadata__[0])
@@ -140,7 +140,7 @@ def _entries(kind: type[list[Any] | dict[str, Any]], of: Any, place: Callable[[A
 
 
 def at(key: str, problem: str) -> str:
-    """Put the name of the place before what is wrong there."""
+    """Put the name of the place before the error."""
     return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
 
 

@@ -1,6 +1,6 @@
-"""How a node shows what runs found on it: a label, a condition, a taint that is taken away; all off by default.
+"""Marks of results on nodes: a label, a condition, a taint that is removed; all off by default.
 
-A selector of a workload asks for the label; node-problem-detector's users watch conditions, whose True is bad news.
+A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def label(kube: Kube, node: str, bad: bool | None) -> None:
 
 
 def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), turned: bool) -> None:
-    """Set our condition of a node, and no other one; ``turned`` says that it was another one. Raises ClusterError."""
+    """Set only our condition of a node; ``turned`` reports that it had another status. Raises ClusterError."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     status, reason = _STATUS[bad]
     entry: Unstructured = {
@@ -42,16 +42,16 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
 
 
 def read(kube: Kube, node: str) -> Unstructured:
-    """Return a node as the API server has it, {} where there is none. Raises ClusterError.
+    """Return a node from the API server, {} if it does not exist. Raises ClusterError.
 
-    It is listed: that right every run has, and to get one node none.
+    It is listed: that permission every run has, and to get one node none.
     """
     nodes, _ = kube.list(path("nodes"), fieldSelector=f"metadata.name={node}")
     return next((each for each in nodes if as_map(each.get("metadata")).get("name") == node), {})
 
 
 def untaint(kube: Kube, node: str, key: str) -> None:
-    """Take a taint from a node, whatever its effect; one that is not there is fine. Raises ClusterError."""
+    """Remove a taint from a node, with any effect; a missing one is fine. Raises ClusterError."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         taints = as_list(as_map(raw.get("spec")).get("taints"))

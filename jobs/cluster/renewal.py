@@ -1,4 +1,4 @@
-"""The lease of a run: an annotation on what it launched, which its runner renews while it lives.
+"""The lease of a run: an annotation on its launched object, which its runner renews while it is alive.
 
 The annotation is a record as client-go's leader election keeps it, and is judged as there (tools/leaderelection):
 clocks of two machines are never compared; a lease that does not change for its duration on the observer's own clock has
@@ -29,13 +29,13 @@ ANNOTATION = "seatrial/lease"
 SECONDS = 40.0
 """How long a lease holds without renewal: as long as a kubelet's (nodeLeaseDurationSeconds)."""
 _RENEWALS = 8  # within that time: seven may be lost to an API server in trouble
-_PATIENCE = 20  # answers that may fail before nobody can tell
+_PATIENCE = 20  # errors before the state counts as unknown
 _LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as it was read; `text` changes with each renewal. One that was `released` nobody holds, on purpose."""
+    """A lease as read; `text` changes with each renewal. A `released` one has no holder intentionally."""
 
     text: str
     seconds: float
@@ -44,8 +44,8 @@ class Held:
     released: bool = False
 
     def __str__(self) -> str:
-        """Who holds it, and when it was renewed last by that one's clock."""
-        return f"held by {self.holder or 'nobody who says so'}, renewed last at {self.renewed or 'an unknown time'}"
+        """The holder, and the last renewal by the holder's clock."""
+        return f"held by {self.holder or 'an unknown holder'}, renewed last at {self.renewed or 'an unknown time'}"
 
 
 def record(seconds: float, *, released: bool = False) -> dict[str, str]:
@@ -57,7 +57,7 @@ def record(seconds: float, *, released: bool = False) -> dict[str, str]:
 
 
 def held(item: Unstructured) -> Held | None:
-    """Read the lease of a launched object; None where it has none, as what was applied by hand."""
+    """Read the lease of a launched object; None without one, like manually applied objects."""
     text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
     if not isinstance(text, str):
         return None
@@ -88,7 +88,7 @@ class Renewal:
         self._ended.set()
 
     def release(self) -> None:
-        """Leave the object to whoever attaches to it: it lives on and nobody renews. Raises ClusterError."""
+        """Leave the object for `job attach`: it stays, and its lease is not renewed. Raises ClusterError."""
         self.stop()
         self._thread.join()  # a renewal under way would take it back
         self._kube.patch(self._path, {"metadata": {"annotations": record(self._seconds, released=True)}})
@@ -104,7 +104,7 @@ class Renewal:
 
 
 class Watched(Exception):  # noqa: N818  (a state of the lease, not an error)
-    """Somebody else watches the object; the message says who."""
+    """Another process watches the object; the message names it."""
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
         item = kube.get(url_path)
         now = held(item)
         if now is None or not (now.released or (ran_out and now.text == lease.text)):
-            raise Watched(f"somebody watches it: {now or 'by no lease'}")
+            raise Watched(f"it is being watched: {now or 'by no lease'}")
     seconds = lease.seconds if lease else SECONDS
     _take(kube, url_path, item, seconds)
     renewal = Renewal(kube, url_path, seconds)
@@ -133,20 +133,20 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
 
 
 def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None:
-    """Write our name into a lease as it was read: of two who do, one is told that the object has changed."""
+    """Write our name into a lease as it was read: of two writers, one gets a conflict."""
     known = held(item)
     mine = record(seconds)
     while True:
         version = str(as_map(item.get("metadata")).get("resourceVersion") or "")
         try:
             kube.patch(url_path, {"metadata": {"annotations": mine, "resourceVersion": version}})
-        except Conflict:  # its status may have changed, which is nobody's hand
+        except Conflict:  # its status may have changed, which is not a manual edit
             item = kube.get(url_path)
             now = held(item)
             if now is not None and now.text == mine[ANNOTATION]:
                 return  # ours, whose answer was lost
             if now != known:
-                raise Watched(f"somebody else took it at this moment: {now or 'by no lease'}") from None
+                raise Watched(f"another process took it at this moment: {now or 'by no lease'}") from None
         else:
             return
 

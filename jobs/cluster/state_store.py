@@ -1,4 +1,4 @@
-"""The state of scheduled runs: one ConfigMap to remember, one for others to read, and Events.
+"""The state of scheduled runs: one ConfigMap for the history, one with results, and Events.
 
 A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): what is kept is bounded here.
 """
@@ -23,11 +23,11 @@ LABELS = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/component": "
 
 
 class StateStoreError(Exception):
-    """What was kept cannot be read, or is too large to keep; one line."""
+    """The stored state cannot be read, or is too large to store; one line."""
 
 
 def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
-    """Return a ConfigMap's data and its resourceVersion; nothing and "" where there is none."""
+    """Return a ConfigMap's data and its resourceVersion; {} and "" if it does not exist."""
     try:
         raw = kube.get(path("configmaps", name, namespace=kube.namespace))
     except NotFound:
@@ -37,7 +37,7 @@ def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
 
 
 def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
-    """Return the JSON object under one key of a ConfigMap; nothing where it is not there. Raises StateStoreError."""
+    """Return the JSON object under one key of a ConfigMap; nothing where it is missing. Raises StateStoreError."""
     if key not in data:
         return {}
     try:
@@ -52,9 +52,9 @@ def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, object]:
 def save(
     kube: Kube, name: str, data: Mapping[str, str], *, version: str = "", was: Mapping[str, str] | None = None
 ) -> None:
-    """Write a ConfigMap whole, with ``version`` only if nobody changed it since. Raises StateStoreError, ClusterError.
+    """Write a whole ConfigMap, with ``version`` only if it has not changed since. Raises StateStoreError, ClusterError.
 
-    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not stand in the way.
+    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not are in the way.
     """
     size = sum(len(key) + len(value.encode()) for key, value in data.items())
     if size > LARGEST:

@@ -28,7 +28,7 @@ def as_texts(value: object) -> list[str]:
 
 
 def statuses_of(status: Unstructured) -> list[Unstructured]:
-    """Return what a pod's status says of its containers, of init containers first."""
+    """Return a pod's container statuses, init containers first."""
     return [*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))]
 
 
@@ -53,7 +53,7 @@ def node_of(pod: Unstructured) -> str:
 
 
 def phase_of(pod: Unstructured) -> str:
-    """Return a pod's phase, '' where none is told."""
+    """Return a pod's phase, '' where none is reported."""
     return str(as_map(pod.get("status")).get("phase") or "")
 
 
@@ -70,7 +70,7 @@ _LONGEST = 64
 
 
 def quantity(text: object) -> Decimal | None:
-    """Read a quantity in its base unit (bytes, cores, pieces); None where it is none."""
+    """Read a quantity in its base unit (bytes, cores, pieces); None if it is invalid."""
     written = str(text)
     return _quantity(written) if len(written) <= _LONGEST else None
 

@@ -1,4 +1,4 @@
-"""What happened around a job in its time, on one axis: events, conditions of its nodes, words in its logs.
+"""The timeline around a job: events, conditions of its nodes, messages in its logs.
 
 Rule: a cause comes before its effect, and touches a node or pod of the job. Of what does, the hardest is the likely
 cause (an eviction, a broken GPU, a lost node, then storage and links), the failing pod's own node before others; the
@@ -19,9 +19,9 @@ from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_
 from ..faults.xid import xids
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
-"""Reasons only: the scheduler's messages say of every pod that waits why preemption does not help it."""
+"""Reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""
 TAKEN_BACK = "Cancelling deletion of Pod"
-"""What the taint manager says, under the reason of an eviction, of a taint that went in time."""
+"""The taint manager's message, with the reason of an eviction, for a taint that was removed in time."""
 KINDS = (
     (
         "gpu",
@@ -46,7 +46,7 @@ KINDS = (
         r"|(?:Deleting|Removing)Node|ScaleDown\b|SpotInterruption",
     ),
 )
-"""What an event, a condition or a line is about, hardest first but for the node: by the reasons of the kubelet, the
+"""The subject of an event, a condition or a line, most severe first except the node: by the reasons of the kubelet, the
 controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
 Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
@@ -78,7 +78,7 @@ class Moment:
 
 
 def kind_of(reason: str, text: str = "") -> str:
-    """Name what an event, a condition or a line (a text without a reason) is about, '' for none of the kinds."""
+    """Name the kind of an event, a condition or a line (a text without a reason), '' for an unknown one."""
     if EVICTION.search(reason):
         return "eviction"
     return next((kind for kind, pattern in _COMPILED if pattern.search(reason) or pattern.search(text)), "")
@@ -106,13 +106,13 @@ def _said(event: Event) -> str:
 
 
 def from_node(node: Unstructured) -> Iterator[Moment]:
-    """Yield the changes of a node's conditions: what is wrong since when, and what was until then."""
+    """Yield the changes of a node's conditions: bad ones with their start, and those that ended."""
     name = safe(name_of(node), 253)
     for kind, condition in by_type(as_map(node.get("status"))).items():
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
         bad = is_unhealthy(kind, state)
         if not bad and kind != "Ready":
-            continue  # good for who knows how long: what it was before is not told
+            continue  # good for who knows how long: what it was before is not reported
         about = f"{kind}={state}"
         said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
         text = f"{about} ({said})" if said else about
@@ -138,7 +138,7 @@ def from_pod(pod: Unstructured) -> Iterator[Moment]:
     disrupted = conditions.get("DisruptionTarget") or {}
     if untold and status.get("phase") == "Failed":  # an evicted pod may tell of no container
         at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
-        text = f"the pod failed: {status.get('reason') or 'no reason is told'}"
+        text = f"the pod failed: {status.get('reason') or 'no reason is reported'}"
         yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))
     if disrupted.get("status") == "True":
         text = f"{disrupted.get('reason') or 'DisruptionTarget'}: {disrupted.get('message') or ''}".strip(": ")
@@ -147,7 +147,7 @@ def from_pod(pod: Unstructured) -> Iterator[Moment]:
 
 
 def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
-    """Yield lines of a pod's log (each behind its RFC 3339 time) that tell of storage, a GPU or a link."""
+    """Yield lines of a pod's log (each after its RFC 3339 time) about storage, a GPU or a link."""
     name, node = _place(pod)
     for line in lines:
         at, _, text = line.partition(" ")
@@ -157,7 +157,7 @@ def from_lines(pod: Unstructured, lines: Iterable[str]) -> Iterator[Moment]:
 
 
 def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Moment]:
-    """Return what happened in the job's time, in order, each with its part in the failure."""
+    """Return the events during the job, in order, each with its part in the failure."""
     timed = {replace(moment, at=_utc(at)) for moment in moments if (at := time_of(moment.at)) is not None}
     moments_in_order = sorted(timed, key=lambda moment: (_seconds(moment), moment.text))
     began = min(
@@ -177,7 +177,7 @@ def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Mome
 
 
 def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
-    """Say what a moment may have to do with the failure: it must come before, and within the time of a timeout."""
+    """Classify an event's time: a cause must precede the failure, and within the time of a timeout."""
     if moment is failure:
         return replace(moment, role="failure", why="the first that failed")
     before = _seconds(failure) - _seconds(moment)
@@ -195,13 +195,13 @@ def _of_program(moment: Moment) -> bool:
 
 
 def only_of_programs(text: str) -> bool:
-    """Tell whether a text names Xids, and only such as a program usually brings about itself."""
+    """Return whether a text names Xids, and only such as a program usually brings about itself."""
     numbers = {int(number) for number in XID.findall(text)}
     return bool(numbers) and all(number in xids() and xids()[number].program for number in numbers)
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
-    """Say why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
+    """Explain why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
     if moment.kind == "failure":
         return "after the first failure"
     begin = started.get(moment.pod)

@@ -1,4 +1,4 @@
-"""How long each kind of trouble may last before waiting for it is pointless, in seconds: one table, with its sources.
+"""The time limit of each kind of problem, in seconds, after which waiting is useless: one table, with its sources.
 
 A grace period is longer than whoever repairs it by itself takes to try again: what has come right by then was none.
 "Recordings" are those of a real Kubernetes 1.36 in tests/real/recordings.

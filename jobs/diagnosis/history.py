@@ -1,4 +1,4 @@
-"""What earlier looks at a job saw, when a pod was asked to go, and whether it had ended by itself before.
+"""The history of a job in earlier polls: when a pod's deletion was requested, and whether it had ended before.
 
 An object says how things are, and not always in which order they came.
 """
@@ -17,7 +17,7 @@ _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
 def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
-    """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
+    """Return whether the pod's deletion was requested before it ended, and is the only cause of failures in it.
 
     The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
     what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
@@ -58,12 +58,12 @@ def sidecar_names(spec: Unstructured) -> set[str]:
 
 
 def asked_at(when: str, seconds: object) -> str:
-    """When the deletion was asked for: deletionTimestamp lies the grace period later."""
+    """When the deletion was requested: deletionTimestamp lies the grace period later."""
     return later(when, -seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
 
 
 def later(when: str, seconds: int) -> str:
-    """That many seconds later, as Kubernetes writes it; what is no time is returned as it is."""
+    """That many seconds later, as Kubernetes writes it; an invalid time is returned unchanged."""
     try:
         moment = datetime.datetime.fromisoformat(when)
     except ValueError:
@@ -76,7 +76,7 @@ _MOST = 5000
 
 @dataclass(slots=True)
 class History:
-    """Remembers across looks; empty where there was only one.
+    """The state across polls; empty after only one.
 
     `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
     `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
@@ -121,7 +121,7 @@ class History:
         self.departed = dict(list(gone.items())[:_MOST])
 
     def snapshot(self) -> tuple[object, ...]:
-        """All that a diagnosis reads of it, as a copy: what is equal later has not changed meanwhile."""
+        """A copy of the fields that a diagnosis reads: if they are equal later, nothing has changed."""
         before = set(self.deleted_first), set(self.ended_first), set(self.followed)
         return self.resumed, self.ran, self.resized, *before, list(self.departed.values()), self.finished
 
@@ -137,7 +137,7 @@ def at_a_time(spec: Unstructured) -> int:
 
 
 def _resized(first: Unstructured, job: Unstructured) -> str:
-    """Say what others changed of a Job so that it wants another number of pods; '' where all ranks have succeeded."""
+    """Describe external changes of a Job's number of pods; '' if all ranks have succeeded."""
     spec, status = as_map(job.get("spec")), as_map(job.get("status"))
     if at_a_time(spec) == at_a_time(first):
         return ""
@@ -155,7 +155,7 @@ def changes(before: Unstructured, now: Unstructured, *fields: str) -> str:
 
 
 def ended(pod: Unstructured) -> bool:
-    """Tell whether the pod has ended, or a container of it that is not restarted."""
+    """Return whether the pod has ended, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     if status.get("phase") in ("Succeeded", "Failed"):
         return True
@@ -164,7 +164,7 @@ def ended(pod: Unstructured) -> bool:
 
 
 def failed(pod: Unstructured) -> bool:
-    """Tell whether the pod has failed, or a container of it that is not restarted."""
+    """Return whether the pod has failed, or a container of it that is not restarted."""
     status = as_map(pod.get("status"))
     ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
     return status.get("phase") == "Failed" or any(end and end.get("exitCode") != 0 for end in ends)

@@ -1,4 +1,4 @@
-"""The objects that belong to one job, and where it stands as a whole.
+"""The objects of one job, and its state as a whole.
 
 Pods are the job's by their owner's uid (by label where they have none), events by uid too: an earlier job of the same
 name must not be mistaken for this one.
@@ -45,11 +45,11 @@ class JobObjects:
         self.history = history or History()
         self.given_up: frozenset[str] = frozenset()
         self.raw = as_map(job)
-        # What is read of its pods alone is told in these words already (launchers/foreign.py, unread).
+        # What is read of its pods alone is reported in these words already (launchers/foreign.py, unread).
         retold = self.raw.get("apiVersion") == "batch/v1"
         self.job = (self.raw if retold else kind.as_job(self.raw)) if self.raw else {}
         self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
-        # The truth: the condition Suspended is written after the pods have been made, or taken away (job controller).
+        # The truth: the condition Suspended is written after the pods have been made, or removed (job controller).
         self.suspended = self.spec.get("suspend") is True
         self.all_events = _standing(read_events(events))
         self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events, kind.kind)
@@ -58,7 +58,7 @@ class JobObjects:
         own = about(self.all_events, kind.kind, self.name, self.uid)
         self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
         self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
-        # One that wants no pod at all comes to no end, whoever has asked for that, and when.
+        # One that wants no pod at all comes to no end, whoever has requested that, and when.
         none = bool(self.job) and not (at_a_time(self.spec) or self.suspended or "Complete" in self.conditions)
         self.resized = self.history.resized or ("parallelism is 0" if none else "")
         self.pods = sorted(
@@ -73,7 +73,7 @@ class JobObjects:
         self.ending_since = self._ending_since()
 
     def _ending_since(self) -> str:
-        """From when on the controller may delete pods because the Job fails; empty where it does not.
+        """The time from which the controller may delete pods because the Job fails; empty if it does not fail.
 
         It deletes the others as soon as it sees what fails the Job and writes FailureTarget afterwards; both may fall
         into one second (recordings).
@@ -95,19 +95,19 @@ class JobObjects:
         return ""
 
     def _own_end(self, pod: Unstructured) -> str:
-        """When a pod failed by itself; empty where it did not, or others had asked it to go before."""
+        """The time at which a pod failed by itself; empty if it did not, or its deletion was requested before."""
         meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
         if status.get("phase") != "Failed" or was_taken(pod, self.taken(pod)):
             return ""
         return last_end(status) or str(status.get("startTime") or meta.get("creationTimestamp") or "")
 
     def taken(self, pod: Unstructured) -> bool | None:
-        """Whether earlier looks saw the pod on its way out before it ended; None where they do not tell."""
+        """Return whether earlier polls saw the pod terminating before it ended; None if unknown."""
         uid = str(as_map(pod.get("metadata")).get("uid") or "")
         return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
 
     def mine(self, pod: Unstructured) -> bool:
-        """Tell whether a pod is this job's."""
+        """Return whether a pod is this job's."""
         owners = as_list(as_map(pod.get("metadata")).get("ownerReferences"))
         if self.uid and any(owner.get("uid") == self.uid for owner in owners):
             return True
@@ -116,12 +116,12 @@ class JobObjects:
         return self.kind.belongs(pod, self.name)
 
     def index(self, pod: Unstructured) -> int:
-        """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
+        """The pod's rank; after all ranks for a pod that only starts them; MOST_REPLICAS if unknown."""
         index_of_pod = self.kind.index(pod)
         return self.desired_pods() - 1 if index_of_pod >= MOST_REPLICAS and self.kind.multiplexed else index_of_pod
 
     def tried_again(self, pod: Unstructured) -> bool:
-        """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
+        """Return whether a launcher pod failed and its controller starts another: no rank had begun then."""
         if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
             return False
         if name_of(pod) in self.given_up:
@@ -175,7 +175,7 @@ class JobObjects:
         return min(max(count, 0), MOST_REPLICAS)
 
     def vanished(self) -> list[str]:
-        """Pods that were created and are gone, though nobody of the cluster's own removed them."""
+        """Pods that were created and deleted, but not by a component of the cluster."""
         here = {name_of(pod) for pod in self.pods}
         return [name for name in self.created if self.job and name not in here and name not in self.removed]
 
@@ -192,7 +192,7 @@ def _only_job(events: Sequence[Event], kind: str) -> str:
 
 
 def _standing(events: list[Event]) -> list[Event]:
-    """Leave out what was taken back: the taint manager says both under one reason (pkg/controller/tainteviction)."""
+    """Leave out canceled evictions: the taint manager reports both with one reason (pkg/controller/tainteviction)."""
     back = {(e.name, e.uid) for e in events if e.reason == "TaintManagerEviction" and e.message.startswith(_CANCELLED)}
     return [e for e in events if e.reason != "TaintManagerEviction" or (e.name, e.uid) not in back]
 

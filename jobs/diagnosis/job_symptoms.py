@@ -1,4 +1,4 @@
-"""What is wrong with the pods of one job, and what keeps its controller from creating them."""
+"""Symptoms of the pods of one job, and obstacles to their creation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JobSymptoms(JobObjects):
     gang = False
 
     def symptoms(self) -> dict[str, PodSymptom]:
-        """What is wrong with each pod, by the pod's name; pods that are gone are judged by their events."""
+        """Each pod's symptom, by the pod's name; deleted pods are judged by their events."""
         by_pod: dict[str, PodSymptom] = {}
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
@@ -51,7 +51,7 @@ class JobSymptoms(JobObjects):
         return by_pod
 
     def _served(self, pod: Unstructured) -> bool:
-        """Tell whether a pod only served those that tell, and they have come to a good end: its operator removes it."""
+        """Return whether a pod only served ranks that have succeeded: its operator removes it."""
         return "Complete" in self.conditions and not self.kind.tells(pod)
 
     def _around(self, pod: Unstructured) -> Surroundings:
@@ -69,7 +69,7 @@ class JobSymptoms(JobObjects):
                 bool(self.meta.get("deletionTimestamp"))
                 or not self.job
                 or self.suspended
-                or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
+                or bool(self.kind.operator and self.finished())  # an operator then removes what still runs
             )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
@@ -107,7 +107,7 @@ class JobSymptoms(JobObjects):
         return replace(symptom, subject=symptom.node or symptom.pod)
 
     def refusal(self) -> tuple[PodSymptom, Event] | None:
-        """What keeps the controller from creating pods, unless it has created them all since."""
+        """Obstacles to the controller's creation of pods, unless it has created them all since."""
         said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.desired_pods() and not self.finished()):
             return None
@@ -136,7 +136,7 @@ class JobSymptoms(JobObjects):
 
     @staticmethod
     def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
-        """Tell whether a refusal is one: what a server says that is just starting, or not there, is none."""
+        """Return whether this is a refusal: errors of a starting, or unreachable, server are not."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":
             return fault != "job.start-timeout"

@@ -21,7 +21,7 @@ _SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode"
 
 
 def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Return what keeps a Pending pod from starting: the scheduler, an init container, a volume; None where nothing."""
+    """Return why a Pending pod does not start: the scheduler, an init container, a volume; None without a reason."""
     scheduled = by_type(status).get("PodScheduled") or {}
     failed = latest(around.events, "FailedScheduling")
     if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated":
@@ -36,7 +36,7 @@ def pending(pod: Unstructured, spec: Unstructured, status: Unstructured, around:
 
 
 def is_young(pod: Unstructured) -> bool:
-    """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
+    """Return whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
     try:
         made = datetime.datetime.fromisoformat(str(as_map(pod.get("metadata")).get("creationTimestamp")))
     except ValueError:
@@ -45,7 +45,7 @@ def is_young(pod: Unstructured) -> bool:
 
 
 def _unattended(spec: Unstructured) -> PodSymptom:
-    """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
+    """A scheduler reports for every pod its node or an error: none has handled this one."""
     name = safe(spec.get("schedulerName") or "default-scheduler", 100)
     return PodSymptom(
         fault="job.no-scheduler",

@@ -1,4 +1,4 @@
-"""Whose the fault is where a user has asked: a trial asks for what its cluster has to give, a user's job may not.
+"""Attribution of failures of a user's job: unlike a trial's, its request may exceed the cluster.
 
 A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
 """
@@ -25,9 +25,7 @@ def of_user(
     if cause.fault not in ("job.unschedulable", "gang.partial", "gang.unschedulable") or pod is None:
         return cause
     if not nodes:
-        own = (
-            f"its own ranks hold {held} GPUs; whether all nodes together have room for it, only who may list them sees"
-        )
+        own = f"its own ranks hold {held} GPUs; an account that may list nodes can tell whether they have room for it"
         return replace(cause, suggestion=own) if held and "Insufficient" in cause.issue.message else cause
     if text := unmatched(pod, nodes):
         return replace(cause, err_class=ERR_PROGRAM, suggestion=text)
@@ -36,7 +34,7 @@ def of_user(
 
 
 def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured], wanted: int, held: int) -> PodSymptom:
-    """Tell a job that is larger than the nodes from one that waits for others, and both from devices that are lost."""
+    """Distinguish a job larger than the nodes, one that waits for GPUs in use, and lost devices."""
     offered, built = rooms(pod, nodes), rooms(pod, nodes, "capacity")
     if offered is None or built is None or built >= wanted > offered:
         return cause
@@ -47,8 +45,8 @@ def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured]
     return replace(
         cause,
         err_class=ERR_PROGRAM,
-        suggestion=f"it asks for {wanted} x {size}, and all nodes together hold {built} such pods: it never fits",
-        remedy="ask for fewer pods, or for less in each"
+        suggestion=f"it requests {wanted} x {size}, but all nodes together hold {built} such pods: it never fits",
+        remedy="request fewer pods, or less in each"
         + ("; cancel this one, whose ranks hold GPUs for it meanwhile" if held else ""),
         hopeless=True,
     )

@@ -1,6 +1,6 @@
 """The symptom of one pod, if it has any: its own, not its peers'.
 
-A pod tells it in several places (conditions, status.reason, container states, events), of which some may be missing.
+A pod reports it in several places (conditions, status.reason, container states, events), of which some may be missing.
 They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.
 """
 
@@ -53,7 +53,7 @@ def examine(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
 
 
 def _evicted(events: Sequence[Event]) -> PodSymptom | None:
-    """Judge a pod that ended well when its kubelet evicted it: only its events tell."""
+    """Judge a pod that succeeded when its kubelet evicted it: only its events show it."""
     event = latest(events, "Evicted", "Preempted", "Preempting")
     if event is None:
         return None
@@ -68,7 +68,7 @@ def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
 
 
 def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
-    """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for.
+    """Explain why a running pod is not ready (a failing probe), or why scheduling is suspended.
 
     A pod whose containers have ended is not ready either, before its phase says so: that is no issue.
     """
@@ -91,12 +91,12 @@ def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
 
 
 def _is_done(container: Unstructured) -> bool:
-    """Tell whether a container has ended well."""
+    """Return whether a container has ended well."""
     return as_map(as_map(container.get("state")).get("terminated")).get("exitCode") == 0
 
 
 def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:
-    """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
+    """Return whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
 
     Neither a node's taints nor events tell it: both outlive the trouble (the taints by seconds, the events by an hour).
     """
@@ -145,7 +145,7 @@ def _not_admitted(issue: Issue) -> PodSymptom | None:
 
 
 def _exceeds_own_limit(message: str) -> bool:
-    """Tell what is the pod's own doing, although the kubelet calls it an eviction (pkg/kubelet/eviction/helpers.go)."""
+    """Find failures of the pod itself that the kubelet calls an eviction (pkg/kubelet/eviction/helpers.go)."""
     return read_text("eviction", message) is not None
 
 
@@ -159,7 +159,7 @@ def _own_limit(status: Unstructured) -> PodSymptom:
 
 
 def _ending(spec: Unstructured, status: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Judge a pod one of whose containers has failed for good; the pod itself says so a second later."""
+    """Judge a pod with a finally failed container; the pod's status follows a second later."""
     if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
         return None
     sidecars = sidecar_names(spec)
@@ -191,7 +191,7 @@ def _ended(spec: Unstructured, status: Unstructured, around: Surroundings) -> Po
 
 
 def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, around: Surroundings) -> PodSymptom:
-    """Tell a node that ran out of memory from a container that used up its own limit.
+    """Distinguish a node that ran out of memory from a container that exceeded its own limit.
 
     The kubelet reports SystemOOM for a kill that no container's limit brought about (pkg/kubelet/oom, "/"). A container
     without a memory limit has none to use up. SIGKILL with such a report is that kill.
@@ -204,7 +204,7 @@ def _node_oom(symptom: PodSymptom, entry: Unstructured, spec: Unstructured, arou
         limited = "memory" in as_map(as_map(own.get("resources")).get("limits"))
         if killing is None and limited:
             return symptom
-        said = killing.message if killing else "it has no memory limit of its own: the node ran out"
+        said = killing.message if killing else "it has no memory limit: the node ran out"
         issue = Issue(symptom.issue.reason, f"{symptom.issue.message}; {said}")
         return replace(symptom, issue=issue, err_class=ERR_INFRA).advised(node_full)
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
@@ -231,7 +231,7 @@ def _restarted(symptom: PodSymptom, status: Unstructured, around: Surroundings) 
 
 
 def _deleted(meta: Unstructured, around: Surroundings) -> PodSymptom | None:
-    """Judge a pod on its way out: unless its Job's end explains it, somebody deleted it."""
+    """Judge a terminating pod: unless its Job's end explains it, it was deleted externally."""
     deletion = str(meta.get("deletionTimestamp") or "")
     if not deletion or around.job_ending or around.deleted_by_controller:
         return None
@@ -258,7 +258,7 @@ def _node(issue: Issue, when: str) -> PodSymptom:
 
 
 def from_events(events: Sequence[Event]) -> PodSymptom | None:
-    """Judge a pod that is gone by what was said about it; None if it was started and nothing else is known."""
+    """Judge a deleted pod by its events; None if it was started and nothing else is known."""
     dead = latest(events, "NodeNotReady")
     evicted = latest(events, "TaintManagerEviction", "Evicted", "Preempted", "Preempting")
     if dead is not None:

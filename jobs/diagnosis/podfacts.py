@@ -1,6 +1,6 @@
-"""What the cluster says of the trial's pods besides their failures: images, pull times, networks, delays.
+"""The cluster's facts about the trial's pods other than failures: images, pull times, networks, delays.
 
-Read from the pods and events that the watcher has seen anyway; nothing is asked for again.
+Read from the pods and events that the watcher has seen anyway; nothing is requested again.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def pod_facts(
 
 
 def _images(spec: Unstructured, entries: Iterable[Unstructured]) -> dict[str, tuple[str, str]]:
-    """Name each container's image as the pod does, with whatever was injected; the status has its digest.
+    """Name each container's image as in the pod, including injected ones; the status has its digest.
 
     The status names it in the runtime's words, which may be another tag of the same image, or the image's own id where
-    it was asked for by digest (containerd, internal/cri/server/container_status.go).
+    it was requested by digest (containerd, internal/cri/server/container_status.go).
     """
     asked = _asked(spec)
     return {

@@ -1,4 +1,4 @@
-"""Why the API server refused to create something: quota, limits, PodSecurity, a webhook, rights.
+"""Why the API server refused to create an object: quota, limits, PodSecurity, a webhook, permissions.
 
 One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
 FailedCreate events of a Job whose pods the controller may not create. The texts are those of Kubernetes 1.28 to 1.36
@@ -19,14 +19,14 @@ from ..faults.catalogue import read_text
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What refused: the fault, whose name it is about, and what to do where its text says more than the fault."""
+    """A refusal: the fault, its subject, and the remedy if its message is more specific than the fault."""
 
     fault: str
     subject: str
     suggestion: str = ""
     confirm: str = ""
     remedy: str = ""
-    in_use: bool = False  # of a quota that is large enough and used by other pods: nothing is at fault
+    in_use: bool = False  # for a quota that is large enough but in use by other pods: not a fault
 
 
 # Kinds of which a trial makes one, as a quota counts them.
@@ -36,7 +36,7 @@ _UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset 
 
 
 def is_policys(message: str) -> bool:
-    """Tell whether a webhook or a policy speaks, whatever HTTP status it chose: 400, 403 and 422 are in use.
+    """Return whether a webhook or a policy reports, whatever HTTP status it chose: 400, 403 and 422 are in use.
 
     A ValidatingAdmissionPolicy answers 422 where it names no reason (API reference, Validation.reason).
     """
@@ -47,7 +47,7 @@ _QUOTA = re.compile(r"exceeded quota: [^,\s]+, requested: (\S+), used: \S+, limi
 
 
 def _in_use(message: str, pods: int) -> bool:
-    """Tell whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
+    """Return whether a quota that refused one of so many equal pods would have room for all, were it not in use."""
     match = _QUOTA.search(message)
     if match is None:
         return False
@@ -66,7 +66,7 @@ def _amounts(text: str) -> Iterator[tuple[str, Decimal]]:
 
 
 def read_refusal(message: str, pods: int = 0) -> Refusal:
-    """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by.
+    """Find the rule that refused; an unknown refusal is admission.denied, with its message.
 
     ``pods``: how many such pods are wanted together, where that is known: a quota with room for all is only in use.
     """

@@ -1,4 +1,4 @@
-"""How the ranks of one job stand: which run, which do not and why, for how long, and which GPUs are held meanwhile.
+"""The state of the ranks of one job: running ones, others with reason and time, and the GPUs held for them.
 
 One answer for the whole job: ranks that wait for the same reason are one line. A rank that runs while another one
 waits computes nothing: it holds its GPUs for a rendezvous that does not come about.
@@ -17,7 +17,7 @@ from .state import JobState, Replica
 _ENDED = ("Succeeded", "Failed", "Gone")
 _SHOWN = 12
 _OWN = re.compile(r"\S*\d\S*")
-"""What differs from pod to pod in a message of one kind: names and numbers."""
+"""Parts of a message that differ from pod to pod: names and numbers."""
 _REASON = 300
 NO_GANG = (
     "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them "
@@ -28,7 +28,7 @@ NO_GANG = (
 def standing(
     state: JobState, replicas: Sequence[Replica], wanted: int, *, gang: str, now: datetime.datetime
 ) -> list[str]:
-    """Return the lines of a job of so many ranks; `gang` names what is to start all or none, empty where nothing is."""
+    """Return the lines of a job of so many ranks; `gang` names the gang scheduler, empty without one."""
     if not replicas:
         return []
     lines = list(_ranks(replicas, max(wanted, len(replicas)), now))
@@ -73,7 +73,7 @@ _ONE = {
     "are being deleted": "is being deleted",
     "are gone": "is gone",
 }
-"""In the order in which they are told."""
+"""In the order in which they are reported."""
 _OVER = ("failed", "ended well")
 _BY_PHASE = {
     "Succeeded": "ended well",

@@ -1,4 +1,4 @@
-"""The outcome of a trial job, in its users' words.
+"""The outcome of a trial job, in its users' terms.
 
 The states and the failure analysis are those of NVIDIA TAO's Kubernetes document (Pending, Running, Complete, Error,
 Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that
@@ -17,7 +17,7 @@ ERR_INFRA = "ERR_INFRA"
 
 
 class JobState(enum.StrEnum):
-    """Where a job stands; Complete, Error and Canceled are final."""
+    """The state of a job; Complete, Error and Canceled are final."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -47,7 +47,7 @@ class Issue:
 class Replica:
     """One rank of the job; `pod` is empty where none exists (yet).
 
-    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod asks for, which it holds while `held`.
+    `since`: from when on it is as it is (RFC 3339); `gpus`: those that its pod requests, which it holds while `held`.
     """
 
     index: int
@@ -64,12 +64,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureAnalysis:
-    """What is wrong with a job: one cause, never its consequences.
+    """The failure of a job: one cause, never its consequences.
 
-    `suggestion` says what it means here; `confirm` and `remedy` are the variant's, which come before the fault's.
-    `hopeless` tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the
-    job, which says nothing about the cluster; `inferred` that no pod has said it itself (yet). `pod` and `node`: where
-    it shows.
+    `suggestion` explains it here; `confirm` and `remedy` are the variant's, which come before the fault's. `hopeless`
+    tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the job, which
+    says nothing about the cluster; `inferred` that no pod has said it itself (yet). `pod` and `node`: where it shows.
     """
 
     fault: str
@@ -92,7 +91,7 @@ class FailureAnalysis:
 
 
 class Seen(NamedTuple):
-    """One look at a job: `standing` says how its ranks stand, in lines, `not_seen` what could not be read."""
+    """One poll of a job: `standing` is the state of its ranks, in lines, `not_seen` the unreadable parts."""
 
     state: JobState
     replicas: tuple[Replica, ...]
@@ -108,7 +107,7 @@ UNDISTURBED = "nobody preempts, drains, evicts or deletes the pods"
 def interrupted(
     subject: str, observed: str, *, expected: str = UNDISTURBED, suggestion: str = INTERRUPTED, grace_s: float = 0.0
 ) -> FailureAnalysis:
-    """Return the analysis of a job that others interrupted: nobody's fault, to be tried again."""
+    """Return the analysis of an externally interrupted job: without a class, to be retried."""
     return FailureAnalysis(
         fault="job.disrupted",
         subject=subject,
@@ -122,11 +121,11 @@ def interrupted(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.
+    """The cluster's facts about one pod of the trial: node, images, pull times.
 
     `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `created` and
     `scheduled`: when the pod was made and bound to its node; `began` and `ended`: from when to when its containers ran,
-    as the kubelet writes it; all RFC 3339, empty where not told.
+    as the kubelet writes it; all RFC 3339, empty where not reported.
     """
 
     index: int

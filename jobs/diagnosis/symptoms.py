@@ -1,4 +1,4 @@
-"""Symptoms of a container's state: which fault it is, whose, and whether it can still come right.
+"""Symptoms of a container's state: fault, class, and whether it can still recover.
 
 Reasons and texts are the kubelet's and the container runtime's own (kubernetes pkg/kubelet/images/types.go,
 pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is passed on with its own words.
@@ -60,7 +60,7 @@ class PodSymptom:
     hopeless: bool = True
     grace_s: float = 0.0
     disrupted: bool = False
-    inferred: bool = False  # concluded from what is missing: what comes a moment later may say it itself
+    inferred: bool = False  # concluded from a missing object: a later event may report it itself
     pod: str = ""
     node: str = ""
     failure: str = ""  # the class of what was said, of the catalogue
@@ -143,7 +143,7 @@ def start_error(issue: Issue) -> PodSymptom:
 
 
 def blame(said: Detail | None, otherwise: str | None = ERR_INFRA) -> str | None:
-    """Return whose failure it is, by the class of what was said."""
+    """Return the failure's class, by the class of its message."""
     return _BLAME.get(said.variant.failure) if said and said.variant else otherwise
 
 

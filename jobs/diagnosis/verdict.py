@@ -1,4 +1,4 @@
-"""The state of a trial job, rank by rank, and the one cause where it cannot go on.
+"""The state of a trial job, rank by rank, and the one cause where it cannot continue.
 
 Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster.
 One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes
@@ -49,7 +49,7 @@ _NODE_EVENTS = frozenset(
 )
 _DEADLINE = "activeDeadlineSeconds"
 CANCELED_BY = "seatrial/canceled-by"
-"""The annotation in which `cancel` says who asked for it, before it deletes the job."""
+"""The annotation in which `cancel` records its user, before it deletes the job."""
 
 
 def diagnose(
@@ -171,13 +171,13 @@ class _Judgement(JobSymptoms):
         return self._analysis(cause, candidates)
 
     def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:
-        """Order causes before consequences; what is of one second by the events, then as it was seen."""
+        """Order causes before consequences; within one second by the events, then by observation."""
         instants = [e.instant for e in about(self.all_events, "Pod", symptom.pod) if e.warning and e.instant]
         order = self.history.order(symptom.pod, symptom.fault)
         return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), order, symptom.pod
 
     def _causes(self, candidates: Sequence[PodSymptom]) -> Sequence[PodSymptom]:
-        """Of a failing Job: what has ended, not what still waited then."""
+        """For a failing Job: ended pods, not those that were still waiting."""
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
             return candidates
@@ -194,12 +194,12 @@ class _Judgement(JobSymptoms):
         return causes
 
     def _is_deleted(self, name: str) -> bool:
-        """Tell whether somebody has asked the pod to go, or it is gone."""
+        """Return whether the pod's deletion was requested, or it is deleted."""
         here = [as_map(pod.get("metadata")) for pod in self.pods]
         return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
     def _as_a_whole(self, symptom: PodSymptom, candidates: Sequence[PodSymptom]) -> PodSymptom:
-        """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?
+        """Return whether waiting may help an unschedulable gang: enough nodes could run a pod at all.
 
         Where its pods miss nothing but GPUs that others use, as far as can be seen, the cluster is not at fault.
         """
@@ -219,7 +219,7 @@ class _Judgement(JobSymptoms):
         return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=seen)
 
     def _torn(self, cause: PodSymptom) -> PodSymptom:
-        """Some pods of a gang found a node and others did not: what was to hold them together did not."""
+        """Only some pods of a gang were scheduled: gang scheduling did not work."""
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
         placed = sum(1 for pod in self.living() if node_of(pod))
@@ -229,7 +229,7 @@ class _Judgement(JobSymptoms):
         return replace(partial, confirm="", remedy="")  # the queue's, not that of the pods without a node
 
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
-        """What only the Job itself says."""
+        """Symptoms that only the Job itself shows."""
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
         if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
@@ -258,12 +258,12 @@ class _Judgement(JobSymptoms):
         return None if candidates else self._unexplained(issue)
 
     def _canceled(self) -> PodSymptom:
-        """Who deleted it: what cancels a job writes that into it; the run that made it knows that others did."""
+        """The user who deleted it: `cancel` records itself in the job; otherwise it was external."""
         when = str(self.meta.get("deletionTimestamp") or "")
         if not self.outside:
             return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
         by = safe(as_map(self.meta.get("annotations")).get(CANCELED_BY) or "", 300)
-        whom = f"canceled by {by}" if by else "deleted; by whom, only the API server's audit log tells"
+        whom = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
         return PodSymptom(
             fault="job.canceled",
             issue=Issue("Canceled", f"it was {whom}"),
@@ -277,12 +277,12 @@ class _Judgement(JobSymptoms):
         return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
-        """No controller has touched the object: the operator that should is not there."""
+        """No controller has touched the object: the operator that should is missing."""
         if not self.raw or self.pods or self.events or not self.kind.not_known_yet(self.raw):
             return None
         return PodSymptom(
             fault="operator.down",
-            issue=Issue("NoController", f"nobody has touched the {self.kind.kind}: no condition, no event, no pod"),
+            issue=Issue("NoController", f"no controller acted on the {self.kind.kind}: no condition, no event, no pod"),
             subject=self.kind.operator,
             expected=f"{self.kind.operator} starts the pods",
             rank=NOT_STARTED,
@@ -292,8 +292,8 @@ class _Judgement(JobSymptoms):
     def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
-            # A failed pod stays until its Job is deleted; what failed this Job was taken away by somebody.
-            gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
+            # A failed pod stays until its Job is deleted; what failed this Job was removed by somebody.
+            gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted externally")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(
             fault="job.failed",
@@ -336,7 +336,7 @@ class _Judgement(JobSymptoms):
         )
 
     def _taints(self, cause: PodSymptom) -> str:
-        """Name the taints of a node from which a pod was taken: they often tell who did, and why."""
+        """Name the taints of a node from which a pod was evicted: they often show the component and the reason."""
         pod = next((p for p in (*self.pods, *self.history.departed.values()) if name_of(p) == cause.pod), None)
         taints = untolerated(self.nodes.get(cause.node, {}), pod) if cause.disrupted and pod else []
         return f"; {cause.node} is tainted {', '.join(taints[:4])}" if taints else ""

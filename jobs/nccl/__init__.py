@@ -65,7 +65,7 @@ _HOMES = {
 
 @cache
 def __getattr__(name: str) -> Any:
-    """Import what is asked for (PEP 562): most commands read no log, and the reader takes a third of their start."""
+    """Import names on demand (PEP 562): most commands read no log, and the reader takes a third of their start."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place, _, part = _HOMES[name].partition(":")

@@ -61,10 +61,10 @@ def conclude(
     one_job: bool | Collection[str] = False,
     beside: Iterable[Collection[str]] = (),
 ) -> list[JobDocument]:
-    """Return the job documents of what was read, in the order of the streams.
+    """Return the job documents of a partial, in the order of the streams.
 
     ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie beside one job's dumps.
+    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie next to one job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
@@ -200,13 +200,13 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
-    """Return what else lines speak of, where the job ended badly; else, where nothing shows, a sign of trouble.
+    """Return what else lines mention, where the job ended badly; else, where nothing shows, a sign of trouble.
 
     Each with what its line tells beyond its kind.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        if judgement.causes:  # of which the first is told as a fault
+        if judgement.causes:  # of which the first is reported as a fault
             return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
         return _signs(judgement, unheaded or signs_beside(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
@@ -216,7 +216,7 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
 
 
 def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, Detail]]:
-    """Return signs of trouble, each with what its line tells by a form of its own."""
+    """Return signs of trouble, each with the values in its line."""
     notes = ((name, judgement.earliest(name)[0] or judgement.event("symptom " + name)) for name in names)
     return [(name, (note and formed(name, note.text)) or Detail()) for name, note in notes]
 
@@ -265,7 +265,7 @@ def _init(judgement: Judgement) -> Init:
 
 
 def _tables(judgement: Judgement) -> list[Table]:
-    """Return the tables, each with its algorithm: what NCCL_ALGO says, else what NCCL printed (subsystem TUNING)."""
+    """Return the tables, each with its algorithm: NCCL_ALGO, else NCCL's output (subsystem TUNING)."""
     forced, printed = judgement.job.env["NCCL_ALGO"], judgement.job.facts["algorithm"]
     documents = []
     for table in judgement.tables:
@@ -327,7 +327,7 @@ def _table(table: ReadTable, algorithm: str | None, rows: list[Row]) -> Table:
 
 
 def _pairs(judgement: Judgement) -> list[Pair]:
-    """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
+    """Return the matrix of hosts: the transport of each ordered pair, by sender and receiver."""
     pairs: list[Pair] = []
     for (src_node, dst_node), pair in sorted(judgement.view.pairs.items()):
         counts: dict[str, int] = {}
@@ -357,7 +357,7 @@ def _pairs(judgement: Judgement) -> list[Pair]:
 
 
 def _wires(judgement: Judgement) -> float | None:
-    """Return what the NICs of a host carry in GB/s, of the host with most; of sockets NCCL only guesses the rate."""
+    """Return the highest rate of a host's NICs in GB/s; NCCL only guesses the rate of sockets."""
     if judgement.view.transport not in RDMA - {"mnnvl"}:
         return None
     rates = [[float(text.split(" ")[1]) for text in proc.facts.get("wire", ())] for proc in judgement.job.procs]

@@ -25,7 +25,7 @@ TEXTS = (
 """How a column of messages is called: Docker and Fluent Bit, ECS and Datadog, Cloud Logging, logcli, Splunk, CloudWatch
 Logs Insights, OpenTelemetry, Azure Monitor, Ansible; in small letters."""
 LIMITS = frozenset((30, 100, 500, 1000, 5000, 10_000))
-"""Records of an answer that a store gives unless it is asked for more: logcli, Loki's query_range, Kibana
+"""Records of an answer that a store gives unless it is requested more: logcli, Loki's query_range, Kibana
 (discover:sampleSize), Grafana, Loki's max_entries_limit_per_query, CloudWatch Logs (``limit``) and Elasticsearch
 (index.max_result_window)."""
 NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not closed)"
@@ -64,7 +64,7 @@ def opened(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Return what an export carries, oldest line first, or raise."""
+    """Return the messages of an export, oldest line first, or raise."""
     chunks, head = _looked_at(chunks)
     form = _csv_of(head)
     if form is not None:
@@ -79,7 +79,7 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _is_carried(head: bytes) -> bool:
-    """Say whether what NCCL said stands in strings, so that the lines of the file are not those of the log."""
+    """Return whether what NCCL said is in strings, so that the lines of the file are not those of the log."""
     if not _SPEAKS.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
         return False
     if REPORT.search(head):
@@ -118,7 +118,7 @@ def _looked_at(chunks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 class _Csv(NamedTuple):
-    """How the fields of a CSV file are separated, and in which of them the text stands."""
+    """The separator of a CSV file's fields, and the field with the text."""
 
     separator: str
     names: tuple[str, ...]  # of its fields, in small letters
@@ -180,7 +180,7 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
 
 
 def _time(field: str) -> str:
-    """Return the time that a field begins with, as ISO 8601 has it; nothing where it is none."""
+    """Return the time at the start of a field, as ISO 8601; None if it is invalid."""
     stamp = _STAMP.match(field.encode("utf-8", "replace"))
     if stamp is not None:
         return stamp.group().decode()
@@ -207,7 +207,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
 
 # -- order -------------------------------------------------------------------------------------------------------------
 def _falls(head: bytes) -> bool:
-    """Say whether the times of the first lines fall and never rise, as a store answers the newest lines first."""
+    """Return whether the times of the first lines fall and never rise, as a store answers the newest lines first."""
     last, times, missing = b"\xff", 0, 0
     for line in head.split(b"\n")[:-1]:
         match = _STAMP.search(line[:_STAMPED_WITHIN])

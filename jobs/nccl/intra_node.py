@@ -1,4 +1,4 @@
-"""The paths between the GPUs of a node: how many channels take each, and which of them are none that was expected."""
+"""The paths between the GPUs of a node: the number of channels of each, and unexpected ones."""
 
 from __future__ import annotations
 

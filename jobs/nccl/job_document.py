@@ -1,6 +1,6 @@
 """The job document: what is said of one job. The types of what conclude() returns; every key is always there.
 
-None stands for what the log does not show.
+None represents what the log does not show.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Sweep(TypedDict):
 
 
 class WireUse(TypedDict):
-    """What a table's peak means on the wires: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
+    """What a table's peak means on the links: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
 
     algorithm: str
     node_gbps: float | None
@@ -132,7 +132,7 @@ class WireUse(TypedDict):
 
 
 class FloorRow(TypedDict):
-    """A row beside the profile's floor for it, in GB/s; ``ratio`` below 1 is too little."""
+    """A row next to the profile's floor for it, in GB/s; ``ratio`` below 1 is too little."""
 
     size_bytes: int
     busbw_gbps: float

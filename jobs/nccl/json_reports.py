@@ -81,7 +81,7 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _marked(data: bytes, start: int) -> int:
-    """Return the end of the first word behind a place by which a report is told; -1 where there is none."""
+    """Return the end of the first word behind a place by which a report is reported; -1 where there is none."""
     ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
     return min(ends, default=-1)
 
@@ -112,7 +112,7 @@ class _Lines:
 
 
 def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
-    """Yield the lines of a report's table, and what stands in front of it and between those of the report."""
+    """Yield the lines of a report's table, and what is in front of it and between those of the report."""
     first = lines.next()
     tag, opening = first[:column], first[column:]
     if matters(tag):  # no launcher's: another process wrote on the same line
@@ -266,7 +266,7 @@ def _of_rccl(records: list[Any], whole: bool) -> list[str]:
         rows = tests.setdefault(test, {})
         side = _SIDES[str(item.get("inPlace")) in ("1", "True", "true")]
         what = test, *(str(item.get(key)) for key in ("numCycle", "size", "type", "redop", "root"))
-        again[what, side] += 1  # what is run once more has a row of its own
+        again[what, side] += 1  # what is run once more has its own row
         row = rows.setdefault((*what, again[what, side]), {"item": item})
         row[side] = {
             "time": item.get("time"),
@@ -315,7 +315,7 @@ _NO_NUMBER = "unreadable"
 
 
 def _figure(value: Any, missing: str = "N/A") -> str:
-    """Return a number as it is printed: whole ones without a point; what is not there as N/A, else as no number."""
+    """Return a number as it is printed: whole ones without a point; what is missing as N/A, else as no number."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "N/A")):
         return missing
     try:

@@ -88,7 +88,7 @@ class _Worker:
         self.queued += 1
 
     def ready(self, seconds: float = 0) -> bool:
-        """Say whether the oldest span that it has is digested, within a time."""
+        """Return whether the oldest span that it has is digested, within a time."""
         return self.pipe.poll(seconds)
 
     def receive(self) -> Digest:
@@ -170,7 +170,7 @@ class _Crew:
             reader.take(digest, b"".join(blocks))
 
     def _ready(self) -> bool:
-        """Say whether the oldest span that was taken can be applied without waiting."""
+        """Return whether the oldest span that was taken can be applied without waiting."""
         what = self.taken[0][2]
         return not isinstance(what, _Worker) or what not in self.workers or what.ready()
 
@@ -200,7 +200,7 @@ class _Crew:
                 digest = what.receive()
             except (EOFError, OSError):
                 self.dismiss(what)
-        # In place of a worker that is gone: a digester of its own, for later spans may have been digested already.
+        # In place of a worker that is gone: its own digester, for later spans may have been digested already.
         reader.take(digest or _digested(Digester(), blocks), b"".join(blocks))
 
 

@@ -39,7 +39,7 @@ CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 
-# What lies beside logs and quotes errors without telling of one.
+# What lies next to logs and quotes errors without telling of one.
 _NO_LOG = (
     ".py",
     ".sh",
@@ -66,7 +66,7 @@ def open_sources(
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
-    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is told there, and is no exception; with
+    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is no exception; with
     ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
     """
     if not paths:
@@ -78,7 +78,7 @@ def open_sources(
 
 
 class _Endless:
-    """A stream without an end of its own: an interrupt is its end, and who waits is told that it goes on."""
+    """A stream without its own end: an interrupt is its end, and who waits is reported that it continues."""
 
     def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
         self._read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
@@ -141,7 +141,7 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    Beside such a log, and beside dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
+    Beside such a log, and next to dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
     file of its own, a launcher's words.
     """
     logs: dict[str, bool] = {}
@@ -166,7 +166,7 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
 
 
 def _tells_trouble(path: str, head: bytes) -> bool:
-    """Say whether the first or the last lines of a file tell of a failure."""
+    """Return whether the first or the last lines of a file tell of a failure."""
     lines = head.splitlines()
     with open(path, "rb") as file:
         if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
@@ -176,7 +176,7 @@ def _tells_trouble(path: str, head: bytes) -> bool:
 
 
 def _other_json(head: bytes) -> bool:
-    """Say whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
+    """Return whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
     return (
         _JSON.match(head) is not None  # '[rank0]: ' and '[1,0]<stdout>' begin lines of logs
         and b'"log":' not in head
@@ -203,7 +203,7 @@ def _head(path: str) -> bytes:
 
 
 def _why_no_log(head: bytes, name: str) -> str:
-    """Say of what is no text what it is; of what is packed in another way than gzip, how to unpack it."""
+    """Describe an input that is not text; for compression other than gzip, name the command that unpacks it."""
     for magic, what, command in PACKED:
         if head.startswith(magic):
             return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (

@@ -73,7 +73,7 @@ def _below(path: str, folder: str) -> bool:
 
 
 def _why_unread(path: str, name: str) -> str:
-    """Say why a file is not read; nothing where it is, or is of something else."""
+    """Explain why a file is not read; nothing where it is, or is of something else."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -137,7 +137,7 @@ def _of_zip(path: str) -> bytes | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Say whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
+    """Return whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return False
     sample = head[:65536]

@@ -1,4 +1,4 @@
-"""What an interruption leaves behind: whether a trial is tried again, and what the next attempt only met of it."""
+"""The aftermath of an interruption: whether a trial is retried, and consequences in the next attempt."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .result import TrialResult
 
 
 def interruption(result: TrialResult) -> FailureAnalysis | None:
-    """Return what interrupted a trial from outside, so that it is worth another attempt; None where nothing did."""
+    """Return the external interruption of a trial that justifies another attempt; None without one."""
     cause = result.analysis
     again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
     return cause if again else None
 
 
 def _raced(cause: FailureAnalysis) -> bool:
-    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+    """Return whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
 
     Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
     """
@@ -33,7 +33,7 @@ def _raced(cause: FailureAnalysis) -> bool:
 
 
 def namespace_gone(kube: Kube, namespace: str) -> str:
-    """Say that the namespace is being deleted, or was; '' where it exists, or that is not known."""
+    """Report that the namespace is being deleted, or was; '' where it exists, or that is not known."""
     try:
         state = namespace_state(kube, namespace)
     except ClusterError:
@@ -63,7 +63,7 @@ def not_again(first: TrialResult, why: str) -> TrialResult:
     return first if cause is None else replace(first, analysis=replace(cause, observed=safe(why, 1500)))
 
 
-# Reasons, or sources, of events about a pod that is taken away: of the scheduler, the kubelet, the taint manager,
+# Reasons, or sources, of events about a pod that is removed: of the scheduler, the kubelet, the taint manager,
 # autoscalers, the descheduler (kubernetes, kubernetes/autoscaler, kubernetes-sigs/karpenter and descheduler).
 _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 # kubernetes pkg/scheduler/framework/preemption: "Preempted by pod UID on node NAME".
@@ -71,7 +71,7 @@ _BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
 
 
 def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
-    """Return the result with who took the trial's pod, as far as events tell: they come after the pod has gone."""
+    """Return the result with the cause of the pod's deletion, from events that arrive after it."""
     cause = result.analysis
     replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
     if cause is None or not cause.disrupted or replica is None:
@@ -84,9 +84,9 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
     taking = [event for event in events if _TAKING.search(f"{event.reason} {event.source}")]
     told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
     if not told and ": Deleted: " in cause.observed:
-        told = ["no event says by whom, the API server's audit log may"]
+        told = ["no event names the user; the API server's audit log may"]
     text = "; ".join([cause.observed, *told])
-    for by in _BY_POD.finditer("".join(told)):  # it says all that the pod's condition does, and by whom
+    for by in _BY_POD.finditer("".join(told)):  # it has the information of the pod's condition, and the component
         named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
         before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
         text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
@@ -105,7 +105,7 @@ def _named(kube: Kube, uid: str, node: str, namespace: str) -> str:
 
 
 def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
-    """What a further attempt says: its own, unless it only met what the interruption left behind.
+    """The result of a further attempt: its own, unless it only met consequences of the interruption.
 
     A node that is missing now is a consequence only where the attempt before had one for every rank.
     """
@@ -123,7 +123,7 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
 
 
 def _had_nodes(result: TrialResult) -> bool:
-    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
+    """Return whether every rank was bound to a node, by its pod or its remaining events."""
     placed = {replica.pod for replica in result.replicas if replica.node}
     placed |= {match[1] for event in result.events if (match := re.match(r"Scheduled pod/([^\s:]+)", event))}
     return len(placed) >= max(len(result.replicas), 1)

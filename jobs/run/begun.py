@@ -1,7 +1,7 @@
-"""What a run leaves in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
+"""The run's state in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
 
-A JSON document, compressed, beside the program that the pods run; the ConfigMap is immutable and goes with the Job. It
-is foreign text when it is read again: bounded here, held against its types by whoever uses it.
+A JSON document, compressed, next to the program that the pods run; the ConfigMap is immutable and goes with the Job. It
+is foreign text when it is read again: bounded here, compared with its types by whoever uses it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_TEXT = 64 << 20  # a record over 5,000 nodes stays far below it
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a run left: its id, the attempt that is under way, its own document, and what its pods read (trial.json)."""
+    """The state of a run: its id, the current attempt, its own document, and its pods' input (trial.json)."""
 
     run_id: str
     attempt: int
@@ -47,15 +47,15 @@ def packed(document: Mapping[str, Any]) -> str:
 
 
 def read(kube: Kube, name: str) -> Begun:
-    """Read what the run of the job ``name`` left in our namespace. Raises JobError (one line), ClusterError."""
+    """Read the state of the run of the job ``name`` in our namespace. Raises JobError (one line), ClusterError."""
     try:
         raw = kube.get(path("configmaps", name, namespace=kube.namespace))
     except NotFound:
         jobs = JobLookup(kube)
         if jobs.find(name)[1] is not None:
             raise JobError(
-                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so nothing tells "
-                "how it is to be judged: only seatrial job status and logs can look at it"
+                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so it is unknown "
+                "how it is to be judged: only seatrial job status and logs can read it"
             ) from None
         raise JobError(jobs.absent(name)) from None
     labels = labels_of(raw)
@@ -66,18 +66,18 @@ def read(kube: Kube, name: str) -> Begun:
     text = as_map(raw.get("binaryData")).get(BEGUN)
     if not isinstance(text, str):
         raise JobError(
-            f"{name} tells nothing of the run that began it (a sweep, an applied manifest, or more than "
-            f"{MOST_BYTES:,} bytes): only seatrial job status and logs can look at it"
+            f"{name} has no record of the run that started it (a sweep, an applied manifest, or more than "
+            f"{MOST_BYTES:,} bytes): only seatrial job status and logs can read it"
         )
     try:
         trial = json.loads(as_map(raw.get("data")).get("trial.json") or "")
         return Begun(run_id, int(attempt[1] or 1), _unpacked(text), as_map(trial))
     except (ValueError, TypeError, RecursionError):
-        raise JobError(f"what the run of {name} left in its ConfigMap is damaged") from None
+        raise JobError(f"the state of the run of {name} in its ConfigMap is damaged") from None
 
 
 def _unpacked(text: str) -> dict[str, Any]:
-    """Raises ValueError for what no run has written."""
+    """Raises ValueError for content that no run has written."""
     try:
         unpacking = zlib.decompressobj()
         data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_TEXT)
@@ -92,7 +92,7 @@ def _unpacked(text: str) -> dict[str, Any]:
 
 
 def differences(begun: Begun, spec: TrialSpec) -> str:
-    """Say in what the trial that is under way is not this one; '' where it is."""
+    """Describe how the current trial differs from this one; '' if it does not."""
     asked = json.loads(json.dumps(trial_json(spec)))
     keys = [key for key in asked if asked[key] != begun.trial.get(key)]
     return ", ".join(f"{key}: {safe(begun.trial.get(key), 60)} there, {safe(asked[key], 60)} asked" for key in keys[:3])

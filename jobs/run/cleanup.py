@@ -1,4 +1,4 @@
-"""Deletes what a run created, what holds GPUs first, and confirms that it is gone.
+"""Deletes a run's objects, those with GPUs first, and confirms their deletion.
 
 Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
 and is deleted with its own uid, so that nothing foreign of the same name is ever touched. All is deleted before any of
@@ -30,9 +30,9 @@ from ..trial.spec import PREFIX
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
-STILL_GONE_S = 2.0  # what was waited for in vain is only asked about again
+STILL_GONE_S = 2.0  # what was waited for without success is only asked about again
 UNWIND_S = 120.0
-# What a run may have left, launched objects first: they take the rest with them.
+# Possible leftovers of a run, launched objects first: their deletion removes the rest.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
 CLAIMS = "resourceclaimtemplates"
 FURTHER = (
@@ -46,12 +46,12 @@ ALWAYS = frozenset(resource for resource, *_ in KINDS)
 
 
 Wait: TypeAlias = Callable[[], None]
-"""Returns once what was deleted is gone, or raises a ClusterError saying what is left."""
+"""Returns once the deleted objects are gone, or raises a ClusterError that lists the rest."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """Something that must be undone; ``undo`` deletes it, and returns what waits for its end, if that takes time."""
+    """An entry to undo; ``undo`` deletes it, and returns a function that waits for its end, if that takes time."""
 
     what: str
     undo: Callable[[], Wait | None]
@@ -60,33 +60,33 @@ class Entry:
 
 
 class Ledger:
-    """Remembers what must be undone: what holds GPUs first, the rest last in first out; threads may share it."""
+    """The list of entries to undo: those with GPUs first, the rest last in first out; threads may share it."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._lock = threading.Lock()
 
     def enter(self, what: str, undo: Callable[[], Wait | None], *, holds_gpus: bool = False) -> Entry:
-        """Note, before doing it, what is about to be done and how to undo it."""
+        """Record an action before it is performed, and how to undo it."""
         entry = Entry(what, undo, holds_gpus)
         with self._lock:
             self._entries.append(entry)
         return entry
 
     def strike(self, entry: Entry) -> None:
-        """Take an entry out again: it was undone, or never came to be."""
+        """Remove an entry: it was undone, or was never created."""
         with self._lock:
             entry.done = True
             self._entries = [other for other in self._entries if other is not entry]
 
     @property
     def open(self) -> tuple[str, ...]:
-        """What is still to be undone, the newest first."""
+        """The remaining entries, the newest first."""
         with self._lock:
             return tuple(entry.what for entry in reversed(self._entries))
 
     def unwind(self, deadline_s: float = UNWIND_S) -> list[str]:
-        """Undo everything; return what is left over, each with the reason. Never raises."""
+        """Undo everything; return the leftovers, each with the reason. Never raises."""
         left: list[str] = []
         while True:
             with self._lock:
@@ -99,7 +99,7 @@ class Ledger:
 
 
 def undone(entries: Sequence[Entry], deadline_s: float = UNWIND_S) -> Iterator[tuple[Entry, str]]:
-    """Undo what holds GPUs, then the rest in the order given, then wait; yield each with why it is left, or ''."""
+    """Undo entries with GPUs, then the rest in order, then wait; yield each with the reason why it is left, or ''."""
     end = time.monotonic() + deadline_s
     waiting: list[tuple[Entry, Wait]] = []
     for entry in sorted(entries, key=lambda each: not each.holds_gpus):
@@ -116,7 +116,7 @@ def undone(entries: Sequence[Entry], deadline_s: float = UNWIND_S) -> Iterator[t
 
 
 def _tried(step: Callable[[], Wait | None]) -> tuple[Wait | None, str]:
-    """Return what a step returns, and why it failed: one that is broken must not keep the others from running."""
+    """Return a step's result, and its error: a failing step must not stop the remaining ones."""
     try:
         return step(), ""
     except ClusterError as error:
@@ -137,7 +137,7 @@ def delete(
     version: str = "v1",
     stuck: Callable[[], str] = str,
 ) -> Wait | None:
-    """Delete one object; return what waits until it is gone, for so long from now, or None where it is gone.
+    """Delete one object; return a function that waits for its deletion with this time limit, or None if it is deleted.
 
     NotFound is fine, another uid under its name is not ours. `stuck` says why waiting cannot help; '' while it may.
     """
@@ -158,7 +158,7 @@ def delete(
 def _await_gone(
     kube: Kube, url_path: str, pods: str, uid: str, began: float, wait_s: float, stuck: Callable[[], str]
 ) -> None:
-    """Ask until it is gone, once at least: others may have been waited for in the meantime."""
+    """Poll until it is deleted, at least once: other waits may have used up the time."""
     pause, last, run = 0.05, "still there", ""
     while True:
         try:
@@ -188,7 +188,7 @@ def _held_by(meta: Unstructured) -> str:
 
 
 def _pods_left(kube: Kube, pods: str, run: str) -> str:
-    """Name the pods for which an object that goes after them (foregroundDeletion) waits, and what holds each."""
+    """Name the pods that block an object's foregroundDeletion, and each one's blocker."""
     try:
         items, _ = kube.list(pods, labelSelector=f"{LABEL_RUN}={run}")
     except ClusterError:
@@ -202,7 +202,7 @@ def _pods_left(kube: Kube, pods: str, run: str) -> str:
 
 
 class CleanedUp(NamedTuple):
-    """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason.
+    """The result of a clean-up: deleted objects (or those to delete), failures, and kept ones, each with the reason.
 
     ``unseen``: kinds that this account may not list and no leftover belongs to; ``users``: jobs that a user launched
     for their own sake.
@@ -225,7 +225,7 @@ def sweep(
     launched: Collection[str] = (),
     tell: Callable[[str], None] = lambda _: None,
 ) -> CleanedUp:
-    """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
+    """Delete leftovers of earlier runs in a namespace: only objects with our label and our name prefix.
 
     A user's own job is no run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
 
@@ -242,7 +242,7 @@ def sweep(
     )
     alive = {} if living else _alive(kube, namespace, leftovers, tell)
     unseen = set() if living else _unseen(kube, namespace, leftovers, LAUNCHERS & denied.keys(), answered)
-    alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
+    alive |= dict.fromkeys(unseen, "its launcher cannot be read")
     entries: list[Entry] = []
     left_alone: list[str] = []
     for (resource, group, version), item, run in leftovers:
@@ -271,17 +271,17 @@ def sweep(
 
 
 def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> CleanedUp:
-    """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
+    """Delete leftovers of killed runs in our namespace, with only the permissions of a run by this launcher."""
     return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
 
 
 def _is_users(item: Unstructured) -> bool:
-    """Tell whether an object belongs to a job that a user launched for its own sake."""
+    """Return whether an object belongs to a job that a user launched for its own sake."""
     return as_map(as_map(item.get("metadata")).get("labels")).get(APP) == USERS
 
 
 def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, str]:
-    """Return what launched a leftover and may not be listed ('mpijob/NAME'), with its resource.
+    """Return the launching object of a leftover that may not be listed ('mpijob/NAME'), with its resource.
 
     All else that a run creates belongs to what it launched, and is deleted with it.
     """
@@ -294,7 +294,7 @@ def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, 
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
-    """Say of which runs the runner lives, or may live, and why we think so."""
+    """List runs whose runner is, or may be, alive, with the reason."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
     for (resource, group, version), item, run in leftovers:
@@ -310,7 +310,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
         elif lease:
             leases.setdefault(run, {})[url_path] = lease
         elif _runs(resource, item):
-            unknown[run] = "it is still running, and no lease says for whom"
+            unknown[run] = "it is still running, without a lease"
     dead = run_out(kube, {url: lease for each in leases.values() for url, lease in each.items()}, tell)
     going_on = {run: each for run, each in leases.items() if each.keys() - dead}
     unknown = {run: why for run, why in unknown.items() if run not in leases}
@@ -320,7 +320,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
 def _unseen(
     kube: Kube, namespace: str, leftovers: _Leftovers, refused: Collection[str], answered: Collection[str]
 ) -> set[str]:
-    """The runs whose launched object was not found and may exist all the same: nobody can tell whether they live.
+    """Runs whose launched object was not found but may still exist: it is unknown whether they are alive.
 
     An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
     not know for a moment. What belongs to nothing, or to something that is gone, is left over.
@@ -343,7 +343,7 @@ def _owners(item: Unstructured) -> list[Unstructured]:
 
 
 def _may_exist(kube: Kube, namespace: str, owner: Unstructured, answered: Collection[str]) -> bool:
-    """Tell whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
+    """Return whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
     kind = next((kind for kind in LAUNCHED.values() if kind.kind == owner.get("kind")), None)
     if kind is None or kind.resource not in answered:
         return True
@@ -365,7 +365,7 @@ _Leftovers = list[tuple[tuple[str, str, str], Unstructured, str]]
 def _leftovers(
     kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
 ) -> tuple[_Leftovers, dict[str, ApiError], set[str]]:
-    """All of ours as (kind, object, run), what launches first; the refusals to list a kind, and the kinds listed.
+    """All our objects as (kind, object, run), launching ones first; the refusals to list a kind, and the kinds listed.
 
     What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
     is never seen without what tells that it lives.
@@ -380,7 +380,7 @@ def _leftovers(
             continue
         url_path = path(resource, namespace=namespace, group=group, version=version)
         try:
-            # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
+            # Most accounts have nothing to do with most of these kinds: they are requested only where that is granted.
             if where in FURTHER:
                 kube.require("list", resource, group=group, namespace=namespace)
             items, _ = kube.list(url_path, labelSelector=selector)
@@ -389,7 +389,7 @@ def _leftovers(
                 raise
             continue
         except Forbidden as error:
-            # Every cluster serves claim templates: whoever was never granted them has made none.
+            # Every cluster serves claim templates: an account without permission has created none.
             if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
                 denied[resource] = error
             continue
@@ -406,7 +406,7 @@ def _leftovers(
 
 
 def _runs(resource: str, item: Unstructured) -> bool:
-    """Tell whether a launched object of ours has not come to its end."""
+    """Return whether a launched object of ours has not ended."""
     kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
     ends = ("Complete", "Failed")

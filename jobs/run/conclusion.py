@@ -1,4 +1,4 @@
-"""The result of a trial that has run: each rank's evidence from its log and termination message, and what was seen.
+"""The result of a trial that has run: each rank's evidence from its log and termination message.
 
 A Service that gives the ranks their names and was deleted meanwhile is then the cause, and not the network.
 """
@@ -28,7 +28,7 @@ from .watcher import Watcher
 
 
 def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> TrialResult:
-    """Return the result of a trial whose ranks did not find each other with a deleted Service as its cause, if so."""
+    """Return the result of a trial with a failed rendezvous, with a deleted Service as its cause, if so."""
     if not _apart(result):
         return result
     services = dict.fromkeys(peer.partition(".")[2] or peer for peer in spec.peers)
@@ -36,7 +36,7 @@ def with_service_gone(kube: Kube, spec: TrialSpec, result: TrialResult) -> Trial
 
 
 def _apart(result: TrialResult) -> bool:
-    """Tell whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
+    """Return whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
     if result.analysis is not None and result.analysis.fault != "job.failed":
         return False
     for evidence in result.evidence.values():
@@ -49,9 +49,9 @@ def _apart(result: TrialResult) -> bool:
 
 
 def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> TrialResult | None:
-    """Ask whether a Service of ranks that did not find each other is gone, or not the one with which they began.
+    """Check after a failed rendezvous whether the Service was deleted or replaced.
 
-    That is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
+    This is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
     """
     try:
         service = kube.get(path("services", name, namespace=namespace))
@@ -67,7 +67,7 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         then = f"deleted by others and made anew at {made}"
     analysis = interrupted(
         f"service/{name}",
-        f"the headless Service {name}, which gives the ranks their names, was {then} while the trial ran; then ranks "
+        f"the headless Service {name}, which names the ranks, was {then} while the trial ran, so that ranks "
         "did not find each other",
         expected="nobody deletes the trial's objects",
     )
@@ -80,7 +80,7 @@ _MOST_EVENTS = 200
 def conclude(
     name: str, run: str, watcher: Watcher, outcome: WatchOutcome, began: float, warned: tuple[str, ...], kind: Kind
 ) -> TrialResult:
-    """Return what became of a job that was watched until `outcome`; `began` is a time.monotonic()."""
+    """Return the result of a job that was watched until `outcome`; `began` is a time.monotonic()."""
     logs = {pod: f.file for pod, f in watcher.followers.items() if f.file is not None and f.file.exists()}
     seconds = time.monotonic() - began
     warned += (outcome.lingering,) if outcome.lingering else ()
@@ -122,7 +122,7 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
             read = _of_one(run, replica, follower, outcome.pods, kind.container)
             evidence[replica.index if read.rank is None else read.rank] = read
     known = {replica.pod for replica in outcome.replicas}
-    for pod, follower in watcher.followers.items():  # what a pod told that is gone meanwhile
+    for pod, follower in watcher.followers.items():  # reports of a pod that is deleted meanwhile
         if pod not in known and isinstance(follower.reader, EvidenceReader):
             read = follower.reader.result()
             if read.rank is not None:
@@ -142,7 +142,7 @@ def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind
 def _of_one(
     run: str, replica: Replica, follower: Follower | None, pods: list[Unstructured], container: str
 ) -> RankEvidence:
-    """What the rank's log told, completed by its termination message (which survives a lost log)."""
+    """The rank's evidence from its log, completed by its termination message (which survives a lost log)."""
     reader = (
         follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
     )

@@ -20,7 +20,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
-    """Tell whether a container runs or has run: then there is a log."""
+    """Return whether a container runs or has run: then there is a log."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
             state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
@@ -48,13 +48,13 @@ def speaking(pod: Unstructured) -> str:
 
 
 def has_ended(pod: Unstructured, container: str) -> bool:
-    """Tell whether a container has run to its end."""
+    """Return whether a container has run to its end."""
     states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == container]
     return any("terminated" in state for state in states)
 
 
 def others_running(pod: Unstructured, container: str) -> list[str]:
-    """Return the names of the pod's other containers that run."""
+    """Return the names of the pod's further running containers."""
     return [
         str(entry.get("name"))
         for entry in _statuses(pod)
@@ -63,7 +63,7 @@ def others_running(pod: Unstructured, container: str) -> list[str]:
 
 
 def is_shaken(pod: Unstructured, container: str) -> bool:
-    """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
+    """Return whether a pod with a running container is not ready: the first sign of its lost node.
 
     The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
     """
@@ -75,7 +75,7 @@ def is_shaken(pod: Unstructured, container: str) -> bool:
 
 
 def termination_message(pod: Unstructured, container: str) -> str:
-    """Return the termination message of a container that has ended; '' where there is none."""
+    """Return the termination message of a terminated container; '' without one."""
     for entry in _statuses(pod):
         if entry.get("name") == container:
             return str(as_map(as_map(entry.get("state")).get("terminated")).get("message") or "")
@@ -87,7 +87,7 @@ def _statuses(pod: Unstructured) -> list[Unstructured]:
 
 
 def is_final(output: Iterable[str]) -> bool:
-    """Tell whether mpirun's words name a reason that another attempt will meet again."""
+    """Return whether mpirun's words name a reason that another attempt will meet again."""
     said = [each.variant for line in output if (each := read_text("mpirun", line)) and each.variant]
     return bool(said) and all(each.final for each in said)
 

@@ -1,6 +1,6 @@
 """Creates each object of a trial exactly once, or not at all.
 
-An interrupt, or an answer that is lost, leaves open whether something was created. So everything is entered in the
+After an interrupt, or a lost answer, it is unknown whether an object was created. So everything is entered in the
 ledger before it is sent, and what carries our run's label under our name is ours, whatever answer was lost. A dry run
 of all objects comes first: what the API server refuses is known before anything exists.
 """
@@ -30,7 +30,7 @@ from .cleanup import GONE_S, STILL_GONE_S, Entry, Ledger, Wait, delete, undone
 Answer = TypeVar("Answer")
 
 # A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
-# resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
+# resumed externally, Kueue deletes its pods again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
 # What an API server takes to be killed and started again (26 s in the recordings; a static pod's kubelet backs off
@@ -40,7 +40,7 @@ _ASK_AGAIN_S = 1.0
 # What holds a Job until its node is back, or the Node is deleted: no right of ours ends pods there.
 HELD = "its last pods are on a lost node"
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
-# A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
+# A webhook with side effects cannot be dry-run: then only the create itself shows its answer.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
 
@@ -64,7 +64,7 @@ class Creation:
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
     def create(self, objects: Manifests) -> None:
-        """Create what launches, suspended, then what it owns, then let it go (or leave that to its queue)."""
+        """Create the launching object, suspended, then its dependents, then resume it (or leave that to its queue)."""
         kind = objects.kind
         launched = self._tried(objects)
         job, self.warned = self._post(launched, held=True)
@@ -81,7 +81,7 @@ class Creation:
         outlasting(lambda: self._kube.patch(place, kind.resume()), time.monotonic() + RESTART_S, self._progress)
 
     def _tried(self, objects: Manifests) -> Owned:
-        """Dry-run all objects; return what launches, in the words that this cluster's operator knows."""
+        """Dry-run all objects; return the launching object, in the version of this cluster's operator."""
         kind = objects.kind
         launched = Owned(kind.resource, kind.group, kind.version, self._held(objects.job))
         try:
@@ -97,13 +97,13 @@ class Creation:
         return launched
 
     def _held(self, job: Unstructured) -> Unstructured:
-        """The same with the lease of this run, if it has one: whoever finds it can tell whether its runner lives."""
+        """The same with the lease of this run, if it has one: it shows whether the runner is alive."""
         meta = job["metadata"]
         lease = record(self._lease_s) if self._lease_s else {}
         return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | lease}} if lease else job
 
     def _dry_run_in_some_version(self, item: Owned) -> None:
-        """Remember in which version the cluster knows the object; what it knows in none is told of the newest."""
+        """Record the object's version in this cluster; errors of an unknown kind name the newest version."""
         try:
             self._dry_run(item)
         except NotFound:
@@ -168,7 +168,7 @@ class Creation:
         return answer.body, answer.warnings
 
     def _create_once(self, item: Owned) -> Response:
-        """Create an object exactly once, also where answers get lost: what carries our run's label is ours."""
+        """Create an object exactly once, even if answers are lost: an object with our run's label is ours."""
         tried = False
 
         def create() -> Response:
@@ -186,7 +186,7 @@ class Creation:
         return outlasting(create, end, self._progress)
 
     def _created(self, item: Owned, patience_s: float) -> str:
-        """The uid of what may have come to be; a request that was cut off may still be carried out for a while."""
+        """The uid of a possibly created object; an interrupted request may still be executed for a while."""
         end = time.monotonic() + patience_s
         while not (uid := uid_of(self._own(item) or {})) and time.monotonic() < end:
             time.sleep(0.2)
@@ -202,14 +202,14 @@ class Creation:
         return raw if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
 
     def detach(self) -> None:
-        """Leave all of it to the cluster, and to whoever attaches to it. Raises ClusterError; then it is still ours."""
+        """Leave all objects to the cluster, for `job attach`. Raises ClusterError; then they are still ours."""
         for renewal in self._renewals:
             renewal.release()
         for entry in self._entries:
             self._ledger.strike(entry)
 
     def give_up(self) -> None:
-        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
+        """Delete at once objects that would only hold GPUs; failures stay in the ledger, which retries and reports."""
         for entry, why in undone([entry for entry in reversed(self._entries) if not entry.done]):
             if why:
                 self._progress(f"{entry.what} not deleted yet: {why}")
@@ -218,7 +218,7 @@ class Creation:
 
 
 def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) -> str:
-    """Say that all that is left of a run's pods is on these lost nodes: no kubelet can end them."""
+    """Report that all that is left of a run's pods is on these lost nodes: no kubelet can end them."""
     if not lost:
         return ""
     try:
@@ -230,7 +230,7 @@ def held_by_lost(kube: Kube, namespace: str, run: str, lost: Collection[str]) ->
 
 
 def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str], None]) -> Answer:
-    """Send what may be repeated, three times; to a server that is away until `end` (monotonic, seconds).
+    """Send an idempotent request, three times; to an unreachable server until `end` (monotonic, seconds).
 
     A 500 is an answer of the server itself, for a webhook that does not answer, too: it is not away.
     """

@@ -4,7 +4,7 @@ The probe prints one JSON object a line (at most 8 KiB; larger data in numbered 
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
 is foreign text: bounded here, and redacted before anybody else sees it.
 
-What the probe prints is held against the types of its stages once, here, where it comes in: anybody who can write to a
+What the probe prints is compared with the types of its stages once, here, where it comes in: anybody who can write to a
 pod's output can print a line that looks like evidence. A stage whose fields have other types or bounds than the probe
 gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
 listed are nobody's to read.
@@ -29,7 +29,7 @@ BY_PREFIX = (COLLECTIVE, *NUMBERED)
 
 
 def misfit(stage: str, data: dict[str, object]) -> str:
-    """Return where a stage's data is not as the probe gives it, and how; '' where it is, or nobody reads the stage."""
+    """Describe where a stage's data differs from the probe's format; '' if it does not, or the stage is not read."""
     check = _checks().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage))
     if check and (problem := check(data)):
         return at(stage, problem)
@@ -42,7 +42,7 @@ def _checks() -> dict[str, Check]:
 
 
 def _unread(part: object, stage: str) -> str:
-    """Say why the log reader cannot read its own part back."""
+    """Explain why the log reader cannot read its own part back."""
     if part:
         from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
         from ..pod.nccl_reader.state.partial import Partial  # noqa: PLC0415
@@ -70,7 +70,7 @@ _TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|std
 
 @dataclass(frozen=True, slots=True)
 class RankEvidence:
-    """All that one rank told: `stages` maps a stage to its data, `missing` the line numbers that never arrived."""
+    """All evidence of one rank: `stages` maps a stage to its data, `missing` has the lost line numbers."""
 
     rank: int | None = None
     stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields stand below
@@ -83,7 +83,7 @@ class RankEvidence:
 
 
 def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
-    """Read one rank's evidence out of its log; lines of other runs and ordinary output are passed over."""
+    """Read one rank's evidence from its log; lines of other runs and ordinary output are skipped."""
     reader = EvidenceReader(run)
     for line in lines:
         reader.feed(line)
@@ -96,7 +96,7 @@ class EvidenceReader:
     def __init__(self, run: str) -> None:
         self._run = run
         self._rank: int | None = None
-        self._hashes: dict[int, int] = {}  # line number -> hash of what it said
+        self._hashes: dict[int, int] = {}  # line number -> hash of its text
         self._parts: dict[str, dict[int, str]] = {}
         self._part_counts: dict[str, int] = {}
         self._stages: dict[str, StageData] = {}
@@ -113,7 +113,7 @@ class EvidenceReader:
 
     @property
     def end(self) -> EndStage | None:
-        """The probe's last stage; `stopped` says what ended it before its time."""
+        """The probe's last stage; `stopped` is the reason of an early end."""
         return cast("EndStage | None", self._stages.get("end"))
 
     def feed(self, line: bytes | str) -> bool:
@@ -162,7 +162,7 @@ class EvidenceReader:
             self._take_summary(message)
 
     def result(self) -> RankEvidence:
-        """Conclude from what has arrived so far."""
+        """Conclude from the lines so far."""
         last = max(self._hashes, default=0)
         expected = max(last, self._announced)
         missing = tuple(number for number in range(1, expected + 1) if number not in self._hashes)
@@ -223,7 +223,7 @@ class EvidenceReader:
 
 
 class Streams:
-    """Tells apart the output of several processes that mpirun has put into one stream."""
+    """Separates the output of several processes in one stream of mpirun."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, ...], str] = {}
@@ -239,7 +239,7 @@ class Streams:
         ends = [tag.start() for tag in tags[1:]] + [len(line)]
         for tag, end in zip(tags, ends, strict=True):
             whole = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
-            if end == len(line):  # the line's end is this process's: all others will go on
+            if end == len(line):  # the line's end is this process's: all others will continue
                 yield whole
             elif len(whole) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
                 self._begun[tag.groups()] = whole

@@ -1,4 +1,4 @@
-"""What explains a job from outside of it: events and nodes, and why not one line of a pod that ran has arrived.
+"""External causes of a job's state: events and nodes, and the reason for a missing log.
 
 They are read now and then, and done without where they are refused. Silence has two causes with names. The API server
 fetches logs from the node's kubelet, and may not get through to it: then `kubectl logs` fails for everybody. And a
@@ -46,13 +46,13 @@ class Explanations:
         return list(self._events.values())
 
     def read_events(self, names: Sequence[str], *, now: bool) -> None:
-        """Add what events say of objects of these names, at most every two seconds unless it has to be `now`."""
+        """Add events of objects with these names, at most every two seconds unless `now`."""
         if not now and time.monotonic() - self._asked_events < _EVENTS_EVERY_S:
             return
         self._asked_events = time.monotonic()
         selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
         items: list[Any] = []
-        # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
+        # Events only explain: without them (no permission, an outage) the objects still show the failure.
         with contextlib.suppress(ClusterError):
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
@@ -81,7 +81,7 @@ class Explanations:
 
 
 def _small(node: Unstructured) -> Unstructured:
-    """What the diagnosis reads of a node."""
+    """The facts of a node that the diagnosis reads."""
     meta, spec, status = (as_map(node.get(key)) for key in ("metadata", "spec", "status"))
     return {
         "metadata": {"name": meta.get("name")},
@@ -90,14 +90,14 @@ def _small(node: Unstructured) -> Unstructured:
     }
 
 
-# What stands between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
+# Components between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
 # kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.
 _NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent available|x509:|tls:", re.IGNORECASE)
 _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late
 
 
 def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
-    """Name the pods whose container `name` runs, or ended well, though no runtime made it and nothing was heard."""
+    """Name the pods whose container `name` runs, or succeeded, without a runtime and without output."""
     mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
     mute = [pod for pod in mute if followers[name_of(pod)].problem or _phase(pod) == "Succeeded"]
     if not mute:
@@ -126,7 +126,7 @@ def unreachable(pods: Iterable[Unstructured], followers: Mapping[str, Follower])
         observed=f"pod {name_of(mute[0])} on {_node(mute[0])}{_more(mute)} has ended, and the API server cannot fetch "
         f"its log: {followers[name_of(mute[0])].problem}",
         expected="the API server reaches the kubelet of every node",
-        suggestion="kubectl logs and exec fail alike: nothing that the trial has measured can be read.",
+        suggestion="kubectl logs and exec fail, too: no measurement of the trial can be read.",
     )
 
 

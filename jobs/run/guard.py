@@ -1,4 +1,4 @@
-"""The capacity guard: whether a job fits the nodes that can be seen, asked before anything of it is created.
+"""The capacity guard: whether a job fits the visible nodes, checked before any object is created.
 
 A job that fits half starts half: its first ranks hold GPUs and wait for the last. Each node is judged by the one rule
 of jobs/trial/rooms.py. A queue waits until others have left: for its jobs what nodes offer counts, not what is free
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def no_room(kube: Kube, spec: JobSpec) -> FailureAnalysis | None:
-    """Say what is short; of what others hold once it has lasted: a job that has just ended still has its pods."""
+    """Describe a shortage; for GPUs in use only once it has lasted: a job that has just ended still has its pods."""
     end = time.monotonic() + SETTLES_S
     while (short := shortage(seen(kube), spec)) is not None and short.err_class is None and time.monotonic() < end:
         time.sleep(_AGAIN_S)
@@ -34,7 +34,7 @@ def no_room(kube: Kube, spec: JobSpec) -> FailureAnalysis | None:
 
 
 def seen(kube: Kube) -> Inventory:
-    """Read nodes and pods where that is granted; a tenant sees none, and only the scheduler knows what fits."""
+    """Read nodes and pods if permitted; a tenant sees none, and only the scheduler knows whether a job fits."""
     try:
         for resource in ("nodes", "pods"):
             kube.require("list", resource, namespace="")
@@ -46,7 +46,7 @@ def seen(kube: Kube) -> Inventory:
 
 
 def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
-    """Say what is short; None where the job fits, or nobody can tell."""
+    """Describe a shortage; None if the job fits, or it is unknown."""
     if "nodes" in cluster.not_seen:
         return None
     chosen = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
@@ -66,14 +66,14 @@ def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
     elif whole < spec.nodes:
         observed += f", with all {len(nodes)} nodes{f' that have {chosen}' if chosen else ''} taken together"
     if later >= spec.nodes:
-        return _analysis(observed, "Wait until others have left, ask for less, or submit it to a queue.", None)
+        return _analysis(observed, "Wait until other workloads end, request less, or submit it to a queue.", None)
     if whole >= spec.nodes:
-        return _analysis(observed, "Repair or open the nodes that are named, or ask for less.", ERR_INFRA)
-    return _analysis(observed, "Ask for fewer nodes, or for less of each: these nodes do not have it.", ERR_PROGRAM)
+        return _analysis(observed, "Repair or uncordon the named nodes, or request less.", ERR_INFRA)
+    return _analysis(observed, "Request fewer nodes, or less of each: these nodes do not have it.", ERR_PROGRAM)
 
 
 def _room(cluster: Inventory, node: Node, spec: JobSpec) -> Room:
-    """Judge a node by the one rule, after what nobody starts a pod on, and before its other devices."""
+    """Judge a node by the common rule, after unschedulable nodes, and before its other devices."""
     if not node.ready:
         return Room(node=node.name, free=0, observed=f"not Ready ({node.ready_reason})", fault="node.not-ready")
     room = room_on(cluster, node, spec)

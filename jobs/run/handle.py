@@ -1,4 +1,4 @@
-"""A user's own job, as who launched it or found it by its name holds it: its state, its ranks, its logs, its end."""
+"""The handle of a user's own job: its state, its ranks, its logs, its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refused(JobError):  # noqa: N818  (named for what it says)
     """The job was not created: it does not fit, or the cluster refuses it. The message is one line."""
 
     def __init__(self, analysis: FailureAnalysis) -> None:
-        """Keep why: `analysis` says whose fault it is, and what helps."""
+        """Keep the cause: `analysis` has class and remedy."""
         super().__init__(f"{analysis.observed}: nothing was created. {analysis.suggestion}")
         self.analysis = analysis
 
@@ -52,7 +52,7 @@ class JobHandle:
         return self.look().replicas
 
     def failure_analysis(self) -> FailureAnalysis | None:
-        """The one cause of what is wrong (`err_class`, `suggestion`, `job_failure_by_node_event`); None: nothing is."""
+        """The cause of a failure (`err_class`, `suggestion`, `job_failure_by_node_event`); None without one."""
         return self.look().analysis
 
     def logs(self, tail: int = 200) -> dict[str, list[str]]:
@@ -60,20 +60,20 @@ class JobHandle:
         return self._jobs.logs(self.name, tail)
 
     def first(self, seen: Seen) -> Replica | None:
-        """The rank whose log tells of all, of one look: mpirun's launcher, else rank 0; None before its pod runs."""
+        """The rank whose log covers the job: mpirun's launcher, else rank 0; None before its pod runs."""
         several = self._jobs.kind_of(self.name).multiplexed
         wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
         ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
         return next(ran, None)
 
     def follow(self, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
-        """Tell each line of a pod's log from its first on, redacted, in a thread, until `finished` and all is read."""
+        """Pass on each line of a pod's log, redacted, in a thread, until `finished` and all is read."""
         return self._jobs.follow(self.name, pod, finished, tell)
 
     def wait(
         self, timeout_s: float | None = None, poll_s: float = POLL_S, tell: Callable[[Seen], object] = lambda _: None
     ) -> JobState:
-        """Wait for its end, or until waiting cannot help any more; `tell` hears each look. Raises TimeoutError.
+        """Wait for its end, or until waiting is useless; `tell` is called with each state. Raises TimeoutError.
 
         What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
         and `cancel()` frees what it holds.
@@ -82,7 +82,7 @@ class JobHandle:
         while True:
             try:
                 seen = self.look()
-            except ClusterError as error:  # a control plane's upgrade says nothing of the job
+            except ClusterError as error:  # a control plane's upgrade does not describe the job
                 away = not isinstance(error, ApiError) or error.status >= 500
                 if not away or time.monotonic() - answered > OUTAGE_S:
                     raise
@@ -97,7 +97,7 @@ class JobHandle:
             time.sleep(poll_s)
 
     def _is_stuck(self, seen: Seen) -> bool:
-        """Tell whether the same hopeless cause has lasted longer than it may, of ranks that never ran or have failed.
+        """Return whether the same permanent cause exceeded its time limit, for ranks that never ran or have failed.
 
         What befalls a rank that runs (a node that does not answer for a while) is for the job's controller to judge.
         """

@@ -1,6 +1,6 @@
-"""What is wrong with a job that others made, beyond its pods: its queue, its Service; and the advice, filled in for it.
+"""Causes in a user's job outside its pods: its queue, its Service; and the advice with its names.
 
-Whose a job is decides in which words its cause is told: of a trial the profile's, of a user's job the pod's own.
+Whose a job is decides in which words its cause is reported: of a trial the profile's, of a user's job the pod's own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .creation import QUEUE
 def advised(
     cause: FailureAnalysis, namespace: str, job: str, pods: Iterable[Unstructured] = (), *, trial: bool = False
 ) -> FailureAnalysis:
-    """Return a cause with its own advice or, where its text told none, with that of its fault, all names filled in."""
+    """Return a cause with its own advice, or that of its fault, with all names filled in."""
     from ..faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
 
     entry = explain(
@@ -45,7 +45,7 @@ def advised(
 
 
 def names_of(cause: FailureAnalysis, job: str, pods: Iterable[Unstructured]) -> dict[str, str]:
-    """Return what the words in capitals of a command stand for, as far as it is known."""
+    """Return the known values of a command's placeholders in capitals."""
     pod = next((each for each in pods if name_of(each) == (cause.pod or cause.subject)), {})
     containers = as_list(as_map(pod.get("spec")).get("containers"))
     image = str(containers[0].get("image") or "") if containers else ""
@@ -55,7 +55,7 @@ def names_of(cause: FailureAnalysis, job: str, pods: Iterable[Unstructured]) -> 
 
 
 def queue_of_job(kind: Kind, job: Unstructured, pods: list[Unstructured]) -> tuple[Queue | None, str]:
-    """Return the queue that a job asks for, by Kueue's label or Volcano's scheduler, and the name of its PodGroup."""
+    """Return the queue that a job requests, by Kueue's label or Volcano's scheduler, and the name of its PodGroup."""
     with contextlib.suppress(SpecError):
         if name := labels_of(job).get(QUEUE):
             return Queue(kind="kueue", name=str(name)), ""
@@ -112,13 +112,13 @@ _NO_NAME = re.compile(
     r"(?i)name or service not known|(?:could not|cannot|failed to) resolve|name resolution|getaddrinfo|gaierror"
     r"|no such host|nodename nor servname|name does not resolve"
 )
-"""What glibc, musl, c10d, Python, ssh and Go say of a name without an address."""
+"""Errors of glibc, musl, c10d, Python, ssh and Go for a name without an address."""
 
 
 def without_service(
     service: str, state: JobState, cause: FailureAnalysis | None, job: Unstructured | None
 ) -> FailureAnalysis | None:
-    """Return the missing Service as the cause, where nothing else is wrong, or what is wrong is that names fail."""
+    """Return the missing Service as the cause, if there is no other cause, or the cause is name resolution."""
     if state in (JobState.COMPLETE, JobState.CANCELED, JobState.UNKNOWN):
         return cause
     if cause is not None and not (cause.fault == "job.failed" and _NO_NAME.search(cause.observed)):

@@ -1,6 +1,6 @@
-"""Jobs by their name, of whatever kind launches trials: what one is, what became of it, its logs, its deletion.
+"""Jobs by name, of any kind that launches trials: type, state, logs, deletion.
 
-Of a job that is not there its events tell for a while what became of it.
+Of a job that is missing its events tell for a while what became of it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ EVENT_TTL = "events are kept for about an hour (kube-apiserver --event-ttl)"
 
 
 def absent(kube: Kube, namespace: str, name: str) -> str:
-    """Say whether a job that is not there once was: one line. Reads events only; where they are denied it says so."""
+    """Say whether a job that is missing once was: one line. Reads events only; where they are denied it says so."""
     missing = f"there is no job {safe(name, 100)} in namespace {namespace}"
     try:
         items, _ = kube.list(path("events", namespace=namespace))
     except ClusterError as error:
-        return f"{missing}; whether there was one its events would tell, which cannot be read: {safe(error, 200)}"
+        return f"{missing}; its events, which would show an earlier one, cannot be read: {safe(error, 200)}"
     events = [event for event in read_events(items) if event.name == name and event.kind in _KINDS]
     if not events:
         return (
@@ -62,7 +62,7 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
 
 
 def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventory:
-    """Add to the pods of trials in our namespace what the leases of their runs tell.
+    """Add to the pods of trials in our namespace the leases of their runs.
 
     ``watched``: those that had run out were deleted before the inventory was read. A trial in another namespace, or of
     a kind that this account may not get, stays unknown.
@@ -81,7 +81,7 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
 
 
 def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
-    """Say whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
+    """Return whether the run that launched this ('Job/NAME') is going on, by its lease; '' where that is not known."""
     word, _, name = owner.partition("/")
     kind = next((kind for kind in KINDS.values() if kind.kind == word), None)
     if kind is None:
@@ -101,7 +101,7 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
 
 
 def _speaks_of(event: Any, uid: str) -> bool:
-    """Tell whether an event is not about another job of the same name."""
+    """Return whether an event is not about another job of the same name."""
     about = as_map(as_map(event).get("involvedObject"))
     return about.get("kind") not in _KINDS or about.get("uid") == uid
 
@@ -111,7 +111,7 @@ class NotOurs(JobError):  # noqa: N818  (named for what it says)
 
 
 def _names_matter(state: JobState, job: Unstructured | None) -> bool:
-    """Tell whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
+    """Return whether ranks need their names: not in a job that has ended well, nor where the Service may still come."""
     if job is None or state in (JobState.COMPLETE, JobState.CANCELED):
         return False
     return state is JobState.ERROR or age(job) > DELETED_S
@@ -121,13 +121,13 @@ class JobLookup:
     """The jobs of one namespace; the client's own where none is given."""
 
     def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
-        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
+        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow."""
         self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
         self._queues: dict[str, Queueing] = {}
         self._hidden: list[Kind] = []
 
     def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of whatever kind (or of that of a `word`); an Indexed Job where there is none."""
+        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job if there is none."""
         self._hidden = []
         for kind in READ:
             if word not in ("", "job", kind.name):
@@ -142,13 +142,13 @@ class JobLookup:
             except Forbidden:
                 if not kind.operator:
                     raise
-                self._hidden.append(kind)  # that this account has nothing to do with, or that is not there at all
+                self._hidden.append(kind)  # that this account has nothing to do with, or that is missing at all
                 continue
             return kind, raw
         return next((kind for kind in READ if kind.name == word), KINDS["indexed"]), None
 
     def own(self, name: str) -> tuple[Kind, Unstructured]:
-        """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
+        """The job of this name, if it is ours; raises JobError if it does not exist, NotOurs if it is foreign."""
         kind, job = self.find(name)
         if job is None:
             raise JobError(absent(self._kube, self._namespace, name))
@@ -157,7 +157,7 @@ class JobLookup:
         return kind, job
 
     def absent(self, name: str) -> str:
-        """What can still be known of a job that is not there, in one line."""
+        """The remaining facts about a missing job, in one line."""
         return absent(self._kube, self._namespace, name)
 
     def place(self, name: str) -> str:
@@ -171,21 +171,21 @@ class JobLookup:
         return self._namespace
 
     def kind_of(self, name: str, word: str = "") -> Kind:
-        """What kind of object launches its pods; an Indexed Job where there is none."""
+        """The kind of object that launches its pods; an Indexed Job if there is none."""
         kind, job = self.find(name, word)
         if job is not None:
             return kind
         return next((each for each in self._hidden if (made := self.pods(each, name)) and each.shown_by(made[0])), kind)
 
     def look(self, name: str, uid: str = "", word: str = "") -> Seen:
-        """Return the state of any job in our namespace, its ranks, and what is wrong with it, if anything.
+        """Return the state of any job in our namespace, its ranks, and its cause of failure, if any.
 
         With its `uid` another one of the same name is not meant, with a `word` only an object of that kind.
         """
         kind, job = self.find(name, word)
         pods = self.pods(kind, name)
         hidden = self._hidden if job is None else ()
-        for each in hidden:  # who may not get the object sees its pods all the same
+        for each in hidden:  # an account that may not get the object may still see its pods
             made = self.pods(each, name)
             if made and each.shown_by(made[0]):
                 kind, pods, job = each, made, unread(each, name, made)
@@ -230,7 +230,7 @@ class JobLookup:
     def _queue(
         self, kind: Kind, name: str, job: Unstructured, pods: list[Unstructured], not_seen: list[str]
     ) -> tuple[PodSymptom | None, str]:
-        """Say what keeps the job in its queue, and what starts all of its pods or none; nothing where it has none."""
+        """Describe the job's obstacles in its queue, and its gang scheduling; nothing without a queue."""
         queue, group = queue_of_job(kind, job, pods)
         if queue is None:
             return unsubmitted(kind, name, job), ""
@@ -243,14 +243,14 @@ class JobLookup:
         except Forbidden:
             role = f"--namespace {shlex.quote(self._namespace)} --queue {shlex.quote(f'{queue.kind}:{queue.name}')}"
             not_seen.append(
-                f"what the queue says: no right to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
+                f"the queue's state: no permission to {verb} {resource}.{api} in {self._namespace}; a Role with it is "
                 f"printed by seatrial rbac --tenant {role.rstrip(':')}"
             )
             return None, queue.kind
         queueing = self._queues[name]
         queueing.look(job, started=any(phase_of(pod) != "Pending" for pod in pods))
         if queueing.not_seen:
-            not_seen.append(f"what the queue says: {queueing.not_seen}")
+            not_seen.append(f"the queue's state: {queueing.not_seen}")
         return queueing.settled(), queue.kind
 
     def _nodes(self) -> list[Any]:
@@ -266,7 +266,7 @@ class JobLookup:
             return []
 
     def follow(self, name: str, pod: str, finished: Callable[[], bool], tell: Callable[[str], None]) -> Follower | None:
-        """Begin to tell each line of a pod's main container, redacted; None where there is no such pod."""
+        """Start to pass on each line of a pod's main container, redacted; None without such a pod."""
         pods = self.pods(self.kind_of(name), name)
         for item in pods:
             containers = as_list(as_map(item.get("spec")).get("containers"))
@@ -300,7 +300,7 @@ class JobLookup:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         kind, raw = self.own(name)
         uid = str(raw["metadata"].get("uid") or "")
-        with contextlib.suppress(ClusterError):  # a note for who looks meanwhile; it is canceled without it, too
+        with contextlib.suppress(ClusterError):  # a note for observers; it is canceled without it, too
             by = f"{self._kube.whoami() or 'an unnamed account'} with seatrial"
             self._kube.patch(self.place(name), {"metadata": {"annotations": {CANCELED_BY: by}}})
         wait = delete(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)

@@ -3,7 +3,7 @@
     JobError            what we were asked to do with a job cannot be done; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
 
-A refusal by the cluster is a result, not an exception: what refused, and what to do, stands in the analysis. All is
+A refusal by the cluster is a result, not an exception: what refused, and what to do, is in the analysis. All is
 entered in the ledger before it is created; what was given up is deleted at once, so that it holds no GPUs.
 """
 
@@ -43,7 +43,7 @@ from .watcher import Watcher
 
 
 def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
-    """Say which object was refused, and by whom: a trial is a job and what belongs to it."""
+    """Name the refused object and the refusing component: a trial is a job and its dependents."""
     read = read_refusal(error.message)
     what = safe(error.refused, 300) or f"{kind.kind} {name}"
     by = f", refused by {read.subject}" if "/" in read.subject else ""
@@ -64,7 +64,7 @@ def refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResu
 
 
 def not_served(kube: Kube, name: str, kind: Kind, error: NotFound) -> TrialResult:
-    """Say that the API server does not know the kind that was to be created; raise `error` where it does."""
+    """Report that the API server does not know the kind that was to be created; raise `error` where it does."""
     served = serving(kube, kind.group, kind.resource)
     fault = "" if served.not_seen else missing_fault(kind, served)
     if not fault:
@@ -98,7 +98,7 @@ class Launcher:
         recorders: list[Recorder] | None = None,
         room: Callable[[TrialSpec, TrialResult], str] | None = None,
     ) -> None:
-        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow.
+        """Prepare; with `sees_nodes` False nodes are not requested, which a tenant's Role does not allow.
 
         `recorders`: where to put a recording of each attempt; None records nothing. `room` says after an interruption
         why there is no room for another attempt, '' where there is.
@@ -129,7 +129,7 @@ class Launcher:
         guard: bool = True,
         **shape: Any,
     ) -> JobHandle:
-        """Create a job of `num_nodes` pods with `gpu_count` GPUs each, and return what to ask of it.
+        """Create a job of `num_nodes` pods with `gpu_count` GPUs each, and return its handle.
 
         `command`: text for /bin/bash -c, or a list of words; `queue`: kueue:NAME, volcano or volcano:NAME; `mounts`: a
         PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
@@ -158,7 +158,7 @@ class Launcher:
         return self.start(spec, guard=guard)
 
     def start(self, spec: JobSpec, *, guard: bool = True) -> JobHandle:
-        """Create the job of a spec; what an error or an interrupt leaves half created is deleted again."""
+        """Create the job of a spec; after an error or an interrupt partial objects are deleted."""
         if guard and self._sees_nodes and (short := no_room(self._kube, spec)) is not None:
             raise Refused(short)
         ledger = Ledger()
@@ -175,7 +175,7 @@ class Launcher:
         return JobHandle(self._kube, spec.job_name, spec.namespace, uid=creation.uid, sees_nodes=self._sees_nodes)
 
     def job(self, name: str, namespace: str = "") -> JobHandle:
-        """Return the handle of a job that is there, whoever made it; only one of ours can be canceled by it.
+        """Return the handle of any existing job; only ours can be canceled by it.
 
         Raises JobError, which tells what is still known of it, where there is none.
         """
@@ -207,8 +207,8 @@ class Launcher:
                 self._progress(f"{spec.job_name} was interrupted and is not tried again: {why}")
                 result = not_again(result, f"{cause.observed}; {why}")
                 break
-            what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
-            self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
+            what = "was interrupted" if cause.disrupted else "met a kubelet that still counted other pods' devices"
+            self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): retrying once")
             following = replace(spec, attempt=attempt)
             try:
                 second = self._recorded(following, manifests.build(following, files, begun))
@@ -226,7 +226,7 @@ class Launcher:
         return replace(result, seconds=time.monotonic() - began)
 
     def _recorded(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
-        """One attempt, recorded where that is asked for."""
+        """One attempt, recorded where that is requested."""
         if self._recorders is None:
             return self._once(spec, objects)
         recorder = Recorder(spec.job_name, spec.namespace)
@@ -238,7 +238,7 @@ class Launcher:
         return result
 
     def detach(self, spec: TrialSpec, begun: str, files: Mapping[str, str] | None = None) -> TrialResult | None:
-        """Create the trial and leave it to the cluster, and to who attaches to it; a result where it was refused."""
+        """Create the trial and leave it to the cluster, for `job attach`; return a result if it was refused."""
         objects = manifests.build(spec, _shipped() if files is None else files, begun)
         creation, result = self._created(spec, objects)
         if result is None:
@@ -258,7 +258,7 @@ class Launcher:
         return result
 
     def _once(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
-        """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""
+        """Create, wait and read, once; an abandoned or interrupted trial is deleted before this returns."""
         began = time.monotonic()
         creation, refusal = self._created(spec, objects)
         if refusal is not None:
@@ -288,7 +288,7 @@ class Launcher:
         return creation, None
 
     def _watched(self, spec: TrialSpec, kind: Kind, began: float, warned: tuple[str, ...]) -> TrialResult:
-        """Wait for the end of what was created, and read what it told."""
+        """Wait for the end of the created trial, and read its evidence."""
         limits = Limits(start_s=spec.deadlines.start_s, job_s=spec.deadlines.job_s, queue_s=spec.deadlines.queue_s)
         selector = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
         queueing = Queueing(self._kube, spec.queue, spec.namespace, spec.job_name) if spec.queue else None

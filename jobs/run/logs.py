@@ -1,6 +1,6 @@
 """The log follower: each line of a pod from its first to its last, exactly once.
 
-A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
+A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are requested
 with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
 so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
 """
@@ -29,7 +29,7 @@ from .evidence import EvidenceReader, MultiplexedReader
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 _STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
 _MEASURED = re.compile(rb"seatrial (rank 0: collective\.[\w.-]{1,80}: \d{1,9} \w{1,3} [\d.]{1,12} GB/s)\s*$")
-_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
+_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be reported
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
@@ -83,7 +83,7 @@ class Follower:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to follow, or go on where it was ended too early: by a list, say, on which the pod was missing."""
+        """Begin to follow, or continue where it was ended too early: by a list, say, on which the pod was missing."""
         if self._thread is None or not (self._thread.is_alive() or self.reader.ended):
             self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
             self._thread.start()
@@ -96,7 +96,7 @@ class Follower:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End now, whatever may still come."""
+        """End now, even if more lines may come."""
         self._stop.set()
         self._cancel_token.cut()
         self.join(2.0)
@@ -126,7 +126,7 @@ class Follower:
         self._out = None
 
     def _give_up(self, error: OSError) -> None:
-        """Keep no more of the log: our disk is full, or not writable. What the pod says is read all the same."""
+        """Stop writing the log: our disk is full, or not writable. The pod's evidence is still read."""
         self.unkept = f"the log of {self.pod} is not kept whole in {self.file}: {error.strerror or error}"
         out, self._out = self._out, None
         with contextlib.suppress(OSError):
@@ -137,7 +137,7 @@ class Follower:
         pause, silent = 0.2, 0
         refused: float | None = None  # since when every answer was a refusal
         while not self._stop.is_set():
-            # Asked before reading: what a finished container wrote is all there when the reading begins.
+            # Checked before reading: the output of a finished container is complete when reading starts.
             over = self._finished()
             try:
                 self._read(follow=not over)
@@ -166,7 +166,7 @@ class Follower:
             self._take(self._rest)
 
     def _read(self, *, follow: bool) -> None:
-        """Read one connection to its end; `_moved` tells whether anything new came."""
+        """Read one connection to its end; `_moved` is set if a new line came."""
         since = f"{self._resume.second}Z" if self._resume.second else None
         self._resume.again()
         self._moved = False
@@ -214,7 +214,7 @@ class Follower:
         self._write(text)
 
     def _write(self, line: bytes | None = None) -> None:
-        """Put a line into the file; without one, put on the disk what was put there so far."""
+        """Write a line to the file; without one, flush the lines so far."""
         if self._out is None or (line is not None and self._written > LARGEST_FILE):
             return
         try:
@@ -231,7 +231,7 @@ class Follower:
 
 
 def _refusal(error: ApiError, lasted_s: float) -> str:
-    """Tell a refusal; one that lasts says what is missing."""
+    """Report a refusal; a lasting one with the missing permission."""
     if lasted_s < _REFUSED_S:
         return str(error)
     if isinstance(error, Forbidden):
@@ -241,7 +241,7 @@ def _refusal(error: ApiError, lasted_s: float) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _utc(second: bytes, offset: bytes) -> str:
-    """The second of a timestamp in UTC, as `sinceTime` wants it; what is no time is taken as it stands."""
+    """The second of a timestamp in UTC, as `sinceTime` requires; an invalid time is returned unchanged."""
     text = second.decode()
     if offset == b"Z":
         return text
@@ -270,7 +270,7 @@ class Resume:
         self._expected = deque(self._hashes) if self.second else None
 
     def new(self, second: str, line: bytes) -> bool:
-        """Tell whether this line was not seen before."""
+        """Return whether this line was not seen before."""
         if self._expected is not None:
             if second and second < self.second:
                 return False  # a server that does not filter

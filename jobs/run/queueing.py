@@ -36,7 +36,7 @@ _BY_WORKLOAD = re.compile(r"to accommodate a workload \(UID: ([0-9a-f-]{36})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
-    """What the queue did with the trial; `admitted_s` is None where it never let it in."""
+    """The queue's decision about the trial; `admitted_s` is None if it was never admitted."""
 
     kind: str
     name: str
@@ -72,7 +72,7 @@ class Queueing:
         return self.admitted_s is None
 
     def look(self, job: Unstructured | None, *, started: bool) -> None:
-        """Look, if it is time. `started`: pods run, so that whatever held them has let go."""
+        """Poll, if it is time. `started`: pods run, so they are no longer held."""
         self._uid = str(as_map((job or {}).get("metadata")).get("uid") or self._uid)
         if time.monotonic() - self._asked < _POLL_S or not self._uid:
             return
@@ -125,7 +125,7 @@ class Queueing:
         return _holds(status, "Admitted") and not _holds(status, "Evicted")
 
     def symptom(self) -> PodSymptom | None:
-        """What keeps the trial out, or took it out again."""
+        """The reason why the trial is not admitted, or was evicted."""
         waited = time.monotonic() - self._began
         if self.raw is None:
             return None if self.not_seen or not self.waiting else self._unmanaged(waited)
@@ -138,7 +138,7 @@ class Queueing:
         self._began = time.monotonic() - max(0.0, seconds_ago)
 
     def settled(self) -> PodSymptom | None:
-        """The same to who looks once: nothing yet of a controller that may only be late."""
+        """The same for a single look: without a controller that may only be late."""
         symptom = self.symptom()
         return None if self.raw is None and time.monotonic() - self._began < _UNMANAGED_S else symptom
 
@@ -156,7 +156,7 @@ class Queueing:
         )
 
     def facts(self) -> QueueFacts:
-        """What was seen, for the report."""
+        """The observed facts, for the report."""
         raw = self.raw or {}
         status = as_map(raw.get("status"))
         conditions = tuple(

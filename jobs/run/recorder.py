@@ -1,4 +1,4 @@
-"""Records what the API server told the watcher of a trial (`accept --record`), and writes it as a file.
+"""Records the API server's answers to the watcher of a trial (`accept --record`) in a file.
 
 It sends no request of its own and must not change what it records: everything is kept in memory, bounded, and written
 when the verdict has been reported; whatever goes wrong with it ends the recording and nothing else.
@@ -36,7 +36,7 @@ from .result import TrialResult
 SUFFIX = ".jsonl.gz"
 WATCH_ENDED = "WATCH-ENDED"
 MARK = "Mark"
-# What is recorded, and under which URL path component it is listed and watched.
+# The recorded resources, and the URL path component of their lists and watches.
 RESOURCES = {
     "jobs": "Job",
     "pods": "Pod",
@@ -63,7 +63,7 @@ class Line:
 
 
 class RecordingWriter:
-    """Writes a recording line by line; a context manager. What it is given must be redacted already."""
+    """Writes a recording line by line; a context manager. Its input must be redacted already."""
 
     def __init__(self, path: Path, *, server: str, namespace: str, wall: str) -> None:
         self._file = gzip.open(path, "wt", encoding="utf-8")  # noqa: SIM115  (closed by __exit__)
@@ -78,7 +78,7 @@ class RecordingWriter:
         self._file.close()
 
     def write(self, line: Line) -> None:
-        """Add one line; objects lose what a recording does not hold (`small`)."""
+        """Add one line; objects are reduced to a recording's form (`small`)."""
         shown = small(line.kind, line.object) if isinstance(line.object, dict) else line.object
         self._put({"t": round(line.t, 4), "kind": line.kind, "type": line.type, "object": shown})
 
@@ -87,7 +87,7 @@ class RecordingWriter:
 
 
 def small(kind: str, item: Unstructured) -> Unstructured:
-    """Return the object as a recording holds it: no managedFields, no data of ConfigMaps, of Nodes what decides."""
+    """Return the object in a recording's form: no managedFields, no data of ConfigMaps, few fields of Nodes."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
     shown = item | {"metadata": meta}
     if kind == "ConfigMap" and "keys" not in item:
@@ -107,7 +107,7 @@ def small(kind: str, item: Unstructured) -> Unstructured:
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20
 _LONGEST_TEXT = 16_384
-# What each line is recorded as, by the resource in its URL; a launcher's kinds beside those of the format.
+# What each line is recorded as, by the resource in its URL; a launcher's kinds next to those of the format.
 _KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
 
@@ -128,14 +128,14 @@ class Recorder:
         self._concluded = 0.0
 
     def change(self, url_path: str, type_: str, item: Any) -> None:
-        """Keep a watch event, or the API server's answer to what was created or changed."""
+        """Record a watch event, or the API server's answer to a create or change."""
         kind = _kind(url_path)
         if not kind or not isinstance(item, dict) or type_ not in {"ADDED", "MODIFIED", "DELETED"}:
             return
         with self._lock:
             key, version = _identity(kind, item)
             if type_ != "DELETED" and self._versions.get(key) == version:
-                return  # told already, by the answer to a write or by a list
+                return  # recorded already, by the answer to a write or by a list
             if type_ == "DELETED":
                 self._versions.pop(key, None)
             else:
@@ -143,7 +143,7 @@ class Recorder:
             self._add(kind, type_, small(kind, item))
 
     def listed(self, url_path: str, items: list[Any]) -> None:
-        """Keep a page of a list: what is new or changed in it, as a watch would have told it."""
+        """Record a page of a list: its new and changed objects, as watch events."""
         kind = _kind(url_path)
         with self._lock:
             for item in items if kind else ():
@@ -166,12 +166,12 @@ class Recorder:
                 self._add(kind, WATCH_ENDED, safe(f"{type(error).__name__}: {said}", 300))
 
     def mark(self, text: str) -> None:
-        """Keep what seatrial itself did."""
+        """Record an action of seatrial itself."""
         with self._lock:
             self._add(MARK, "DONE", text)
 
     def conclude(self, result: TrialResult) -> None:
-        """Take the result for the yaml; what comes later is not recorded."""
+        """Take the result for the yaml; later events are not recorded."""
         self._result, self._concluded = result, time.monotonic() - self._began
 
     def _add(self, kind: str, type_: str, value: Any) -> None:
@@ -203,14 +203,14 @@ class Recorder:
         return place
 
     def _stub(self) -> str:
-        """The yaml beside it: what the run concluded, for a person to correct."""
+        """The yaml next to it: the run's conclusion, to be corrected by the user."""
         born = next((t for t, kind, type_, _ in self._lines if (kind, type_) == (_kind_of(self), "ADDED")), 0.0)
         last = max((t for t, *_ in self._lines if t <= self._concluded), default=born)
         marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
         cause = self._result.analysis if self._result else None
         said = safe(cause.observed, 500) if cause else "nothing was wrong" if self._result else "the run was ended"
         stub = {
-            "situation": f"Recorded by seatrial, confirmed by nobody: {said}",
+            "situation": f"Recorded by seatrial, not confirmed: {said}",
             "how": marks,
             "job": self.job,
             "namespace": self.namespace,
@@ -224,7 +224,7 @@ class Recorder:
             "notes": [],
         }
         head = (
-            "# What stands under expect is what seatrial concluded. Correct it to what was true, and say under\n"
+            "# expect holds seatrial's conclusion. Correct it to the actual facts, and describe under\n"
             "# situation and how what was done to the cluster: then it is a test (docs/recordings.md).\n"
         )
         import yaml  # noqa: PLC0415  (not needed unless a recording is kept)
@@ -233,7 +233,7 @@ class Recorder:
 
 
 class RecordedKube(Kube):
-    """The same connection, whose answers about a trial's objects are told to a recorder."""
+    """The same connection, whose answers about a trial's objects are passed to a recorder."""
 
     def __init__(self, kube: Kube, recorder: Recorder) -> None:
         vars(self).update(vars(kube))  # one connection pool, one set of credentials
@@ -274,7 +274,7 @@ class RecordedKube(Kube):
             raise
 
     def _tell(self, what: Any, *arguments: Any) -> None:
-        """Tell the recorder. It reads what others wrote and runs in the watcher's threads: its failure is its own."""
+        """Pass data to the recorder. It reads untrusted data in the watcher's threads: its errors must not end them."""
         if self._recorder.problem:
             return
         try:
@@ -304,7 +304,7 @@ def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of a transport error's text: what stands before names server, verb and path."""
+    """The last part of a transport error's text: what precedes names server, verb and path."""
     return str(error).rsplit(": ", 1)[-1]
 
 
@@ -323,7 +323,7 @@ def _redacted(item: Any) -> Any:
 
 
 def _ends(result: TrialResult | None) -> str:
-    """What became of the trial, in the words of a recording's yaml; empty where the run did not live to see it."""
+    """The result of the trial in the format of a recording's yaml; empty if the run ended before it."""
     if result is None:
         return ""
     if result.state is JobState.CANCELED:

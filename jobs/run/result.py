@@ -1,4 +1,4 @@
-"""What became of a trial, as the launcher returns it, and what it spent its time on.
+"""The result of a trial, as the launcher returns it, and its timeline.
 
 For each pod: the wait for a node, the start of its containers, then its stages.
 """
@@ -18,7 +18,7 @@ from .queueing import QueueFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What became of one trial."""
+    """The result of one trial."""
 
     job: str
     state: JobState
@@ -47,7 +47,7 @@ class TrialResult:
 
 
 MOST_PODS = 64
-"""Of a larger trial only the first ranks are told."""
+"""Of a larger trial only the first ranks are reported."""
 SHORTEST_S = 0.05
 SWEEP = "sweep."
 """Stages of a sweep's coordinator are what all nodes did, and are told by node."""
@@ -68,7 +68,7 @@ class Span(TypedDict):
 
 
 def timeline(trial: TrialResult) -> list[Span]:
-    """Return the phases of each pod, by rank; nothing of a pod whose times were not told."""
+    """Return the phases of each pod, by rank; none for a pod without reported times."""
     moments = [moment for pod in trial.pods if (moment := _moment(pod.created)) is not None]
     if not moments:
         return []

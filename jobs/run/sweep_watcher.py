@@ -2,7 +2,7 @@
 
 Of the others only those are heard whose agent the coordinator has not met: nothing else says why.
 
-Pods that never start, are preempted, or die do not end a sweep: the coordinator goes on with the rest and says so.
+Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and says so.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SIGNALS = {128 + number: number.name for number in (signal.SIGKILL, signal.SIGTE
 LAG_S = 15.0
 """How long a log may lag behind its finished container."""
 MOST_UNMET = 16
-"""Pods that are heard beside the coordinator's: where more have not met it, they have one reason."""
+"""Pods that are heard next to the coordinator's: where more have not met it, they have one reason."""
 
 
 class SweepWatcher(Watcher):
-    """Follows the coordinator, whatever becomes of the other pods."""
+    """Follows the coordinator, independent of the other pods."""
 
     _over_since: float | None = None
     _gone_since: float | None = None
@@ -71,7 +71,7 @@ class SweepWatcher(Watcher):
         return self.followers.get(self._leader)
 
     def evidence(self) -> RankEvidence:
-        """What the coordinator has told so far."""
+        """The coordinator's log so far."""
         follower = self.coordinator
         if follower is None or not isinstance(follower.reader, EvidenceReader):
             return RankEvidence()
@@ -79,7 +79,7 @@ class SweepWatcher(Watcher):
         return evidence if evidence.stages else replace(evidence, problem=evidence.problem or follower.problem)
 
     def all_evidence(self) -> dict[int, RankEvidence]:
-        """What the coordinator has told, and each pod that it has not met."""
+        """The coordinator's log, and each pod that has not connected to it."""
         readers = {rank: self.followers[name].reader for name, rank in self.unmet.items() if name in self.followers}
         heard = {rank: reader.result() for rank, reader in readers.items() if isinstance(reader, EvidenceReader)}
         return heard | {0: self.evidence()}
@@ -103,11 +103,11 @@ class SweepWatcher(Watcher):
             super()._follow([pod])
 
     def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
-        """Only the leader's end is the sweep's: what becomes of others its rounds tell."""
+        """Only the leader's end is the sweep's: its rounds report the rest."""
         return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
-        """Say whether a pod is the job's own: labels anybody can write."""
+        """Return whether a pod is the job's own: labels anybody can write."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return bool(uid) and any(
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
@@ -154,14 +154,14 @@ class SweepWatcher(Watcher):
         return next((pod for pod in pods if pod["metadata"]["name"] == self._leader), {})
 
     def _is_lost(self, pod: Unstructured) -> bool:
-        """Say whether a pod's node has stopped reporting."""
+        """Return whether a pod's node has stopped reporting."""
         name = node_of(pod)
         node = next((each for each in self._explanations.nodes if name_of(each) == name), None)
         events = about(read_events(self.events), "Pod", name_of(pod))
         return lost(node, as_map(pod.get("status")), events)
 
     def _why_gone(self, outcome: WatchOutcome) -> FailureAnalysis:
-        """Say why the leader ended; a signal is nobody's fault that is known: not the program's, and not the nodes'."""
+        """Explain the leader's end; a signal has no known class: neither the program nor the nodes."""
         analysis, own = outcome.analysis, self._own_pod(outcome)
         if self._is_lost(own) and not has_ended(own, self._kind.container):
             return _on_lost_node(self._leader, node_of(own))
@@ -175,7 +175,7 @@ class SweepWatcher(Watcher):
         )
 
     def _through(self, outcome: WatchOutcome) -> bool:
-        """The coordinator is through: what became of other pods meanwhile is told by the rounds themselves."""
+        """The coordinator has finished: its rounds report the other pods."""
         self._over_since = self._over_since or time.monotonic()
         final = outcome.state.final
         if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
@@ -187,13 +187,13 @@ class SweepWatcher(Watcher):
         return True
 
     def _waits_for_others(self, outcome: WatchOutcome) -> bool:
-        """Say whether all that is left of the job are pods that have not started."""
+        """Return whether all that is left of the job are pods that have not started."""
         return all(
             not has_started(pod, self._kind.container) or has_ended(pod, self._kind.container) for pod in outcome.pods
         )
 
     def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
-        """Give up only what keeps rank 0 from starting: the others are not waited for."""
+        """Give up only for obstacles of rank 0: the sweep does not wait for other ranks."""
         if self.coordinator is not None or any(has_started(pod, self._kind.container) for pod in outcome.pods):
             return False
         return super()._given_up(outcome, waited)
@@ -223,5 +223,5 @@ def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
         pod,
         f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
         expected="the coordinator's pod lasts until the sweep has ended",
-        suggestion="What it found until then is kept: seatrial sweep --resume DIR goes on from there.",
+        suggestion="Its results are kept: seatrial sweep --resume DIR continues from there.",
     )

@@ -1,6 +1,6 @@
-"""The deadlines of a trial, and the message of a wait that ended in vain.
+"""The deadlines of a trial, and the message of a wait that ended without success.
 
-"Timeout" is no message: how long, for what, the last state and the last event are told each time.
+"Timeout" is no message: how long, for what, the last state and the last event are reported each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Limits:
 
 @dataclass(slots=True)
 class WatchOutcome:
-    """What the watcher saw last."""
+    """The last state that the watcher saw."""
 
     state: JobState = JobState.PENDING
     replicas: tuple[Replica, ...] = ()
@@ -59,8 +59,8 @@ def locked_out(server: str, job: str, error: ClusterError, waited: float) -> Fai
 
 
 def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
-    """The queue's deadline has passed: what it said last, which may be nothing."""
-    text = f"job {job} was not let in by its queue within {waited:.0f} s; {last}"
+    """The queue's deadline has passed: its last message, if any."""
+    text = f"job {job} was not admitted by its queue within {waited:.0f} s; {last}"
     cause = outcome.analysis
     if cause is not None:
         return replace(cause, observed=f"{text}; {cause.observed}", hopeless=True)
@@ -105,7 +105,7 @@ def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last
         subject=f"job/{job}",
         observed=f"job {job} is still {outcome.state} after {waited:.0f} s; {last}",
         expected=f"the job ends within {limits.job_s:.0f} s",
-        suggestion="The probe ends well before this: look at the last lines of the logs for what it waited for.",
+        suggestion="The probe ends well before this: the last lines of the logs show what it waited for.",
     )
 
 

@@ -46,7 +46,7 @@ _LINGER_S = 30.0
 _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
 COMPLETED = "PodCompleted"
-"""The Ready condition's reason of a pod whose containers have all ended, whatever phase it still shows."""
+"""The Ready condition's reason of a pod whose containers have all ended, in any phase."""
 # One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
 _EXPIRED_S = 10.0
 
@@ -87,7 +87,7 @@ class Watcher:
         self._began = time.monotonic()
         self._let_in = self._began if queueing is None else None  # when the queue did
         self._history = History()
-        self._diagnosed: tuple[object, ...] = ()  # what the last diagnosis knew
+        self._diagnosed: tuple[object, ...] = ()  # the input of the last diagnosis
         self._diagnosis: Diagnosis | None = None
         self._last_job: Unstructured | None = None
         self._last_said = ""
@@ -99,7 +99,7 @@ class Watcher:
         return self._explanations.events
 
     def keep(self) -> WatchOutcome:
-        """Wait; return what was seen last. Raises ClusterError only where the job could never be read."""
+        """Wait; return the last state. Raises ClusterError only if the job could never be read."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_followers)
             stack.enter_context(self._jobs)
@@ -116,7 +116,7 @@ class Watcher:
             last = {replica.pod for replica in outcome.replicas} - {name_of(pod) for pod in outcome.pods}
             outcome.pods = [*outcome.pods, *(pod for pod in self._pods.departed() if name_of(pod) in last)]
             if not outcome.aborted:
-                # Whoever cancels a job is not interested in the rest of its logs.
+                # After a cancel the rest of its logs is not needed.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0, outcome.replicas)
             if outcome.analysis is None and outcome.state is JobState.COMPLETE:
                 outcome.analysis = simulated(outcome.pods, self.followers, self._kind.container) or unreachable(
@@ -125,7 +125,7 @@ class Watcher:
             return outcome
 
     def _catch_up(self, outcome: WatchOutcome) -> None:
-        """Let the pods' watch, and the events, reach a Job that is over: they would else not say what became of it.
+        """Wait until the pods' watch, and the events, have caught up with an ended Job: they explain its end.
 
         Job and pods are two watches, and either may lag behind the other when the API server has a bad day. What is
         not heard then is concluded from what is missing.
@@ -137,7 +137,7 @@ class Watcher:
             self._look(outcome)
 
     def _behind(self, outcome: WatchOutcome) -> bool:
-        """Tell whether the Job is over and its pods do not say so yet."""
+        """Return whether the Job is over and its pods do not say so yet."""
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
         telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
@@ -146,7 +146,7 @@ class Watcher:
         )
 
     def _taken_away(self, pods: list[Unstructured]) -> FailureAnalysis | None:
-        """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
+        """A deleted pod may succeed, since the probe ends on request: its Job then succeeds."""
         here = {str(pod["metadata"]["name"]) for pod in pods}
         gone = sorted(set(self.followers) - here)
         ends = [self.followers[name].reader.end for name in gone]
@@ -161,7 +161,7 @@ class Watcher:
         if not (self._jobs.synced and self._pods.synced):
             return
         known = uid_of(self._last_job) if self._last_job else ""
-        # Another of the same name is somebody else's: ours is gone.
+        # A different object of the same name is foreign: ours is deleted.
         job = next((each for each in jobs if not known or uid_of(each) == known), None) or self._departed()
         self._last_job = job
         outcome.pods = pods
@@ -174,7 +174,7 @@ class Watcher:
             self.queueing.look(job, started=started)
             if self._let_in is None and not self.queueing.waiting:
                 self._let_in = time.monotonic()
-                self._progress(f"{self._job} was let in by its queue after {self.queueing.admitted_s or 0:.0f} s")
+                self._progress(f"{self._job} was admitted by its queue after {self.queueing.admitted_s or 0:.0f} s")
         shaken = any(is_shaken(pod, self._kind.container) for pod in pods)
         if final or shaken or not self._all_running(job, pods):
             children = [name for _, name in self._kind.children(self._job) if name != self._job]
@@ -194,7 +194,7 @@ class Watcher:
         self._say(outcome)
 
     def _diagnose(self, job: Unstructured | None, pods: list[Unstructured]) -> Diagnosis:
-        """Conclude from what is known now; most looks come upon nothing new, and conclude what the last one did."""
+        """Conclude from the current state; most polls see no change, and repeat the last conclusion."""
         events, nodes = self.events, self._explanations.nodes
         queue = self.queueing.symptom() if self.queueing else None
         multiplexed = self.followers.items() if self._kind.multiplexed else ()
@@ -222,7 +222,7 @@ class Watcher:
         return job is not None and len(running) >= self._kind.desired_pods(job)
 
     def _departed(self) -> Unstructured | None:
-        """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
+        """The job as last seen, if it was seen: it was deleted, even if no event reports it."""
         if self._last_job is None:
             return None
         meta = as_map(self._last_job.get("metadata"))
@@ -257,7 +257,7 @@ class Watcher:
         self._progress(f"rank 0: {stage}{self._late}")
 
     def _finished(self, name: str) -> bool:
-        """Tell whether the container has ended for good, as far as the informer knows."""
+        """Return whether the container has ended for good, as far as the informer knows."""
         pod = next((item for item in self._pods.objects() if item["metadata"]["name"] == name), None)
         if pod is None:
             return True
@@ -278,7 +278,7 @@ class Watcher:
         return self._expired(outcome, waited)
 
     def _expired(self, outcome: WatchOutcome, waited: float) -> bool:
-        """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
+        """Return whether a deadline has passed: the queue's, then the pods', then the job's."""
         last = partial(waiting.last_state, self._job, outcome, self.events)
         if self._let_in is None:
             if waited > self._limits.queue_s:
@@ -307,18 +307,18 @@ class Watcher:
             self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
-        # What was interrupted is over: there is nothing to wait for.
+        # The trial was interrupted: waiting is useless.
         why = "" if cause.disrupted else f" (given up after {waited:.0f} s: waiting cannot help)"
         self._abort(outcome, replace(cause, observed=cause.observed + why))
         return True
 
     def _left_behind(self, cause: FailureAnalysis) -> bool:
-        """Tell whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
+        """Return whether a rank finds no node where an interruption took one: only an autoscaler brings another."""
         scaling = any(event.reason in SCALING for event in self.events)
         return self._again and cause.fault == "job.unschedulable" and not scaling
 
     def _lingers(self, outcome: WatchOutcome) -> bool:
-        """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
+        """Stop when all trial containers have ended and only sidecars keep the pods: injected ones never end."""
         pods = self._kind.desired_pods(self._last_job or {})
         if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < pods:
             self._ended_since = None
@@ -400,6 +400,6 @@ def _cut(text: str, most: int = 200) -> str:
 
 
 def _ended_itself(follower: Follower) -> bool:
-    """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
+    """Return whether the probe ended by itself; a stopped one reports it (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
     return end is not None and not end.get("stopped")

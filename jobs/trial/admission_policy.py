@@ -1,4 +1,4 @@
-"""A ValidatingAdmissionPolicy from the accepted trial's own pod: what training jobs must ask for, too.
+"""A ValidatingAdmissionPolicy from the accepted trial's own pod: the required requests of training jobs.
 
 A pod that takes all GPUs of a node and forgets the NIC is admitted by Kubernetes, starts, and trains at the
 speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30
@@ -18,13 +18,13 @@ JOBS = (
     ("kubeflow.org", "v1", "pytorchjobs", ""),
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs", ""),
 )
-"""What a queue admits whole: group, version, resource, and where its pods' spec stands if its type is known to CEL."""
+"""Kinds that a queue admits as a whole: group, version, resource, and the path of their pods' spec if CEL knows it."""
 
 
 def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
     """Return policies and bindings for the spec's namespace; without ``enforce`` they warn and are audited only.
 
-    None where the GPUs are claimed and not counted: a pod names its claim, and not how many devices that asks for.
+    None where the GPUs are claimed and not counted: a pod names its claim, and not how many devices that requests.
     """
     if not spec.gpu_resource:
         return []
@@ -45,7 +45,7 @@ def policies(spec: TrialSpec, *, enforce: bool = True) -> list[Unstructured]:
 
 
 def _whole_node(pod: str, spec: TrialSpec) -> str:
-    """CEL: containers and sidecars ask for as many GPUs together as the trial's pods did, which are all of a node."""
+    """CEL: containers and sidecars request as many GPUs together as the trial's pods did, which are all of a node."""
     gpus = amount_cel(spec.gpu_resource)
     sidecars = f"{pod}.initContainers.map(c, {SIDECAR} ? ({gpus}) : 0).sum()"
     return (

@@ -1,4 +1,4 @@
-"""The spec of a job: how many pods of which shape, what launches them, and what they run.
+"""The spec of a job: number and shape of its pods, their launcher, and their program.
 
 It is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line, raised
 before anything is created. How it becomes objects is manifests.py's business. A trial's spec (spec.py) is one of these
@@ -35,7 +35,7 @@ _PEERS = {
 }
 MOST_NODES = 5000
 
-# What the manifests set themselves; a user's value would contradict the pods' real shape.
+# Variables set by the manifests; a user's value would contradict the pods' real shape.
 RESERVED_ENV = frozenset(
     {
         "WORLD_SIZE",
@@ -53,12 +53,12 @@ RESERVED_ENV = frozenset(
     }
 )
 PET = ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun reads behind PET_ as its own options (torch.distributed.argparse_util.env)."""
+"""Options of torchrun that it reads from variables with PET_ (torch.distributed.argparse_util.env)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One job: how many pods of which shape, what launches them, what they run, and until when."""
+    """One job: number and shape of its pods, their launcher, their program, and its deadlines."""
 
     run_id: str
     namespace: str
@@ -88,7 +88,7 @@ class JobSpec:
     service_account: str | None = None
     host_network: bool = False
     sidecars: tuple[Unstructured, ...] = ()
-    volumes: tuple[Unstructured, ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
+    volumes: tuple[Unstructured, ...] = ()  # next to the probe's own, as in a pod: a fabric's libraries on the host
     mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
@@ -110,7 +110,7 @@ class JobSpec:
 
     @property
     def job_name(self) -> str:
-        """The name of the job and of the Service alike."""
+        """The name of both the job and the Service."""
         return self.name
 
     @property
@@ -135,12 +135,12 @@ class JobSpec:
 
     @property
     def lease_s(self) -> float:
-        """How long the lease of whoever watches it holds; 0: it needs nobody who watches."""
+        """The duration of the watcher's lease in seconds; 0: the job needs no watcher."""
         return 0.0
 
     @property
     def outlives_pods(self) -> bool:
-        """Whether it goes on where a pod is lost."""
+        """Whether it continues where a pod is lost."""
         return False
 
     @property
@@ -155,12 +155,12 @@ class JobSpec:
 
     @property
     def defaults(self) -> dict[str, str]:
-        """Variables of its own that the user's `env` may change."""
+        """The job's own variables that the user's `env` may change."""
         return {}
 
     @property
     def fixed(self) -> dict[str, str]:
-        """Variables beside those of the rendezvous that nobody changes."""
+        """Variables in addition to the rendezvous that cannot be changed."""
         return {}
 
     @property
@@ -175,7 +175,7 @@ class JobSpec:
 
     @property
     def pet(self) -> bool:
-        """Whether torchrun's own variables are ours to set: the operators of the others set theirs, or refuse them."""
+        """Whether to set torchrun's variables: other kinds' operators set theirs, or refuse them."""
         return self.launcher == "indexed" and bool(self.command)
 
     @property
@@ -192,7 +192,7 @@ class JobSpec:
         return [name.format(job=self.job_name, index=index) for index, name in enumerate(names)]
 
     def __post_init__(self) -> None:
-        """Refuse what Kubernetes would refuse later and less clearly."""
+        """Reject values that Kubernetes would reject later and less clearly."""
         label("run id", self.run_id, _LONGEST_RUN_ID)
         label("name", self.job_name, _LONGEST_NAME)
         label("namespace", self.namespace, 63)
@@ -224,7 +224,7 @@ class JobSpec:
             raise SpecError(f"training runtime {safe(self.runtime, 100)!r} is not a valid name")
         if self.launcher == "pytorchjob" and self.nodes != 2:
             raise SpecError(
-                "a PyTorchJob's workers have no names of their own (the Training Operator makes a Service for its "
+                "a PyTorchJob's workers have no DNS names (the Training Operator makes a Service for its "
                 f"master only): it can span 2 nodes, not {self.nodes}; --launcher indexed or mpijob spans any number"
             )
         if self.launcher == "trainjob" and self.queue is not None and self.queue.kind == "volcano":
@@ -305,7 +305,7 @@ class JobSpec:
                 what = f"limits: {safe(name, 40)}: {safe(text, 60)!r}"
                 raise SpecError(f"{what} must be a quantity of cpu or memory, not below its request")
         if self.hugepages and not (self.cpu or self.memory):
-            raise SpecError("hugepages need a cpu or memory request beside them (Kubernetes refuses the pod otherwise)")
+            raise SpecError("hugepages need a cpu or memory request, too (otherwise Kubernetes rejects the pod)")
 
     def _check_environment(self) -> None:
         for name, value in self.env.items():
@@ -373,7 +373,7 @@ _MEMORY_LOCKED = ("IPC_LOCK",)
 
 
 def job_spec(**asked: Any) -> JobSpec:
-    """Return the spec of a user's own job, with what jobs of its kind need and who submits them seldom thinks of.
+    """Return the spec of a user's own job, with often forgotten settings that jobs of its kind need.
 
     With GPUs: a /dev/shm that holds NCCL's and the data loaders' buffers, as the profiles of trials do, and the
     toleration of the GPUs' own taint, which Kubernetes' ExtendedResourceToleration would add where it is switched on.
@@ -413,12 +413,12 @@ def own_job(
     profile: Mapping[str, Any] | None = None,
     **shape: Any,
 ) -> JobSpec:
-    """Return the spec of a user's own job by the words of create_job; what is not said is as the profile has it.
+    """Return the spec of a user's own job from the arguments of create_job, with the profile's defaults.
 
     `profile`: fields of a JobSpec, as checks.profiles.trial.job_defaults makes them of a profile's.
     """
     if profile is not None and not isinstance(profile, Mapping):
-        raise SpecError("profile= takes what checks.profiles.trial.job_defaults returns")
+        raise SpecError("profile= takes the result of checks.profiles.trial.job_defaults")
     pairs = {"env_vars": env_vars, "node_selector": node_selector, "mounts": mounts, "rdma": rdma}
     for word, value in pairs.items():
         if value is not None and not isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""What stands between the trial and its pods: what the API server serves, the job's kind, its runtime, its queue.
+"""The launch stack between the trial and its pods: served kinds, the job's kind, its runtime, its queue.
 
-What this account may not see (queues of the whole cluster, for a tenant) is told as not seen, never guessed.
+What this account may not see (queues of the whole cluster, for a tenant) is reported as not seen, never guessed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def missing_fault(kind: Kind, serving_now: Serving) -> str:
     """The fault of a kind that is not served as we need it; nothing where it is."""
     if kind.version in serving_now.versions:
         return ""
-    # A Training Operator beside the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
+    # A Training Operator next to the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
     # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
     return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
 
@@ -82,12 +82,12 @@ OPENAPI_S = 5.0
 VOLCANO_GROUP = "scheduling.volcano.sh"
 TOPOLOGY_VERSIONS = (*KUEUE_VERSIONS, "v1alpha1")
 MOST_FLAVORS = 16
-"""In one resource group (Kueue's own limit on flavors); each is a request of its own."""
+"""In one resource group (Kueue's own limit on flavors); each is its own request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorTopology:
-    """The topology by which Kueue places what takes a flavor; ``levels`` None: there is no such topology."""
+    """The topology by which Kueue places workloads of a flavor; ``levels`` None: it does not exist."""
 
     flavor: str
     labels: Mapping[str, str]  # what the flavor's nodes carry
@@ -107,7 +107,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchStack:
-    """What was found; None: there is no such object. `not_seen` says per word why it could not be asked."""
+    """The objects found; None: does not exist. `not_seen` has the reason for each one that could not be read."""
 
     served: Serving = field(default_factory=Serving)
     queue_served: Serving = field(default_factory=Serving)
@@ -126,7 +126,7 @@ class LaunchStack:
 
 
 def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
-    """Read what this trial's launcher and queue need; nothing is asked for that they do not."""
+    """Read the objects that this trial's launcher and queue need, and no others."""
     kind = kind_of(spec.launcher)
     hidden: dict[str, str] = {}
 
@@ -209,14 +209,14 @@ def _topology(flavor: Unstructured, name: str, topology: Unstructured | None) ->
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one flavor of a ClusterQueue can give of one resource at most; `most` None: no bound (a cohort lends)."""
+    """The most that one flavor of a ClusterQueue offers of one resource; `most` None: no bound (a cohort lends)."""
 
     nominal: Decimal
     most: Decimal | None
 
 
 def shares(cluster: Unstructured) -> dict[str, list[Share]]:
-    """Read a ClusterQueue's quotas by resource: what is its own, and what it may borrow where it has a cohort."""
+    """Read a ClusterQueue's quotas by resource: its own, and the amount it may borrow from its cohort."""
     spec = as_map(cluster.get("spec"))
     lends = bool(spec.get("cohort") or spec.get("cohortName"))
     by_resource: dict[str, list[Share]] = {}

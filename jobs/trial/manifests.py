@@ -45,17 +45,17 @@ __all__ = [
 _LARGEST_CONFIGMAP = 1_000_000
 _HOW_TO_APPLY = """\
 # For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
-# of a plain kubectl apply. What launches the pods is suspended until it owns the rest; seatrial resumes it then.
+# of a plain kubectl apply. The job is suspended until it owns the rest; seatrial resumes it then.
 # {probe}: the source of each stands below, as a comment.
 """
 _LEFT_OUT = """\
-# What the trial would create. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f
+# The objects of the trial. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f
 # -, and the source as comments. {probe}.
 """
-_OWN = "# What the job would create, for kubectl create -f -: it is suspended until it owns the rest; resume it then.\n"
+_OWN = "# The objects of the job, for kubectl create -f -: it is suspended until it owns the rest; resume it then.\n"
 _PROBE = "The pods run {archive} of the ConfigMap: {files} files of Python, {size} KB, {digest}"
 CLAIM_TEMPLATES = "resourceclaimtemplates"
-BEGUN = "begun"  # the key of what the run leaves, among the ConfigMap's binary data
+BEGUN = "begun"  # the key of the run's state in the ConfigMap's binary data
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
 
 
@@ -81,7 +81,7 @@ class Manifests:
     files: Mapping[str, str] = field(default_factory=dict)  # what is packed in the ConfigMap, to be read by people
 
     def all_owned(self) -> Iterator[Owned]:
-        """What the launched object owns, in the order in which it is created."""
+        """The launched object's dependents, in the order of creation."""
         if self.configmap is not None:
             yield Owned("configmaps", "", "v1", self.configmap)
         if self.service is not None:
@@ -107,7 +107,7 @@ class Manifests:
 
 
 def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
-    """Turn a spec and the probe's files (path in the archive -> source) into objects; what launches is suspended.
+    """Turn a spec and the probe's files (path in the archive -> source) into objects; the launching one is suspended.
 
     ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
     """
@@ -193,7 +193,7 @@ def older(item: Owned) -> Iterator[Owned]:
 
 
 def trial_json(spec: TrialSpec) -> dict[str, object]:
-    """What the probe reads: who its peers are, what to run, and how long."""
+    """The probe's input: its peers, its stages, and their time limits."""
     times = spec.deadlines
     return {
         "schema": 1,
@@ -230,7 +230,7 @@ def _collective(item: Collective) -> dict[str, object]:
 
 
 def _storage(spec: TrialSpec) -> dict[str, object] | None:
-    """What the probe is told of storage; None where the trial looks at none."""
+    """The probe's input about storage; None if the trial tests none."""
     keys = ("name", "path", "kind", "shared", "write", "bytes", "files")
     paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
     if spec.scratch:
@@ -252,7 +252,7 @@ def _storage(spec: TrialSpec) -> dict[str, object] | None:
 
 
 def dry_pod(spec: TrialSpec) -> Unstructured:
-    """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
+    """One pod of the trial as a separate Pod, for a server-side dry run: a Job is accepted even if its pods are not."""
     template = pod.template(spec)
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
     # What the Job controller gives a pod: NODE_RANK refers to the index, webhooks select by the labels.

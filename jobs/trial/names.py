@@ -27,11 +27,11 @@ IMAGE = re.compile(
 
 
 class SpecError(ValueError):
-    """A value of the trial's specification is not usable; the message is one line for whoever typed it."""
+    """A value of the trial's specification is not usable; the message is one line for the user."""
 
 
 def label(what: str, text: str, longest: int) -> None:
-    """Refuse what cannot be part of a DNS name."""
+    """Reject text that cannot be part of a DNS name."""
     if not isinstance(text, str) or len(text) > longest or not _LABEL.fullmatch(text):
         raise SpecError(
             f"{what} {safe(text, 100)!r} is not usable in a DNS name: lower-case letters, digits and '-', "
@@ -40,7 +40,7 @@ def label(what: str, text: str, longest: int) -> None:
 
 
 def whole(what: str, number: int, least: int, most: int) -> None:
-    """Refuse what is not a whole number within its limits."""
+    """Reject values that are not a whole number within the limits."""
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
         raise SpecError(f"{what} must be a whole number from {least} to {most}, found {safe(number, 40)!r}")
 

@@ -1,7 +1,7 @@
-"""What pods need to train across nodes as the accepted trial did: each rule once, as CEL and as a function.
+"""The needs of pods that train across nodes like the accepted trial: each rule once, as CEL and as a function.
 
 An admission policy asks the API server by CEL (admission_policy.py); who reads a manifest asks the function
-(checks/rules/contract.py). Both are held against each other by tests/jobs/test_needs.py.
+(checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from ..cluster.unstructured import Unstructured, as_list, as_map, labels_of, who
 from .job_spec import JobSpec
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
-"""Annotations by which a pod asks for secondary networks: Multus, and GKE's multi-networking."""
+"""Annotations by which a pod requests secondary networks: Multus, and GKE's multi-networking."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 _LOCKS = ("IPC_LOCK", "CAP_IPC_LOCK", "ALL")
-# A sidecar runs beside the containers; another init container is over when they start, and trains nothing.
+# A sidecar runs next to the containers; another init container is over when they start, and trains nothing.
 SIDECAR = "has(c.restartPolicy) && c.restartPolicy == 'Always'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One rule: the fault of what breaks it, what is needed, and how an object shows that it has it."""
+    """One rule: the fault of a violation, the requirement, and the test of an object."""
 
     fault: str
     needed: str  # in a few words
-    message: str  # for who is refused
+    message: str  # for a refused account
     cel: str  # true of an `object` that has it
     met: Callable[[Unstructured], bool]
 
 
 def needs_of(spec: JobSpec) -> Iterator[Need]:
-    """Yield what a pod with GPUs needs, by the spec of a trial."""
+    """Yield the needs of a pod with GPUs, by the spec of a trial."""
     whole_node = f"a pod with all {spec.gpus_per_node} {spec.gpu_resource} of a node"
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({amount_cel(resource)})"
-        # Containers that share the GPUs share the NICs alike; more than the trial had is never asked for.
+        # Containers that share the GPUs share the NICs alike; more than the trial had is never requested.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
             needed=f"{amount} {resource} beside {spec.gpus_per_node} {spec.gpu_resource}",
             message=(
-                f"{whole_node} must ask for {amount} {resource} in the containers that have the GPUs, as the accepted "
+                f"{whole_node} must request {amount} {resource} in the containers with the GPUs, as in the accepted "
                 "trial did: without it NCCL lacks NICs, and falls back to sockets or to fewer rails"
             ),
             cel=_each(enough),
@@ -75,7 +75,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
 
 
 def queue_need(spec: JobSpec) -> Need | None:
-    """Return what a job needs by which Kueue admits it; None where no queue of its is between."""
+    """Return the label by which Kueue admits a job; None without a queue."""
     if spec.queue is None or spec.queue.kind != "kueue":
         return None
     return Need(
@@ -96,12 +96,12 @@ def working(pod: Unstructured) -> list[Unstructured]:
 
 
 def amount_of(container: Mapping[str, object], resource: str) -> int:
-    """Return how many of an extended resource a container asks for: its limit, which the API copies to the request."""
+    """Return how many of an extended resource a container requests: its limit, which the API copies to the request."""
     return max(0, whole(as_map(as_map(container.get("resources")).get("limits")).get(resource, 0)))
 
 
 def may_lock(container: Mapping[str, object]) -> bool:
-    """Tell whether a container may lock any amount of memory, as root."""
+    """Return whether a container may lock any amount of memory, as root."""
     security = as_map(container.get("securityContext"))
     added = as_map(security.get("capabilities")).get("add")
     return security.get("privileged") is True or any(
@@ -118,7 +118,7 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 
 
 def amount_cel(resource: str) -> str:
-    """CEL: how many of a resource container c asks for.
+    """CEL: the amount of a resource that container c requests.
 
     The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
     'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.

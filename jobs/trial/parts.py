@@ -17,14 +17,14 @@ from ..listing import nearest
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
-"""What the pod asks for in which an MPIJob runs mpirun."""
+"""The requests of an MPIJob's launcher pod, which runs mpirun."""
 _MOST_FILES = 1000  # trial.json lies in a ConfigMap, which holds 1 MiB with the probe
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long each part may take, in seconds; the probe ends well before the Job would be killed.
+    """The time limit of each part in seconds; the probe ends well before the Job would be killed.
 
     `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
     is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
@@ -87,7 +87,7 @@ class BenchSizes:
 class Collective:
     """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's.
 
-    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: a sweep of its own.
+    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: its own sweep.
     `command`: the user's own program, which each node runs in the benchmark's place.
     """
 
@@ -117,7 +117,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What admits the trial before its pods may start: a Kueue LocalQueue, or a Volcano Queue through a PodGroup."""
+    """The queue that admits the trial: a Kueue LocalQueue, or a Volcano Queue through a PodGroup."""
 
     kind: str
     name: str = ""
@@ -135,7 +135,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """What an MPIJob needs besides: sshd in the workers, where the keys are mounted, what starts the ranks."""
+    """Further settings of an MPIJob: sshd in the workers, the path of the keys, the command that starts the ranks."""
 
     sshd: tuple[str, ...] = ("/usr/sbin/sshd", "-De")
     ssh_path: str = ""  # sshAuthMountPath; nothing: /root/.ssh, or /home/mpiuser/.ssh for another user
@@ -169,7 +169,7 @@ class ClaimSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec:
-    """A path that training reads or writes: a claim that is mounted there, or what the pod already has there."""
+    """A path that training reads or writes: a mounted PVC, or an existing path of the pod."""
 
     name: str
     path: str
@@ -181,7 +181,7 @@ class StorageSpec:
 
     @property
     def kind(self) -> str:
-        """What the probe is told: claim or path."""
+        """The probe's input: claim or path."""
         return "claim" if self.claim else "path"
 
     def __post_init__(self) -> None:
@@ -224,7 +224,7 @@ PRESETS = {
     "": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
     "tao": ("ACCESS_KEY", "SECRET_KEY", "S3_BUCKET_NAME", "S3_ENDPOINT_URL"),
 }
-"""Variables by who reads them: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
+"""Variables by reader: the SDKs of Amazon and their like, or NVIDIA TAO (its page on Kubernetes, env_vars)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +273,7 @@ class Endpoint:
         self.parsed()
 
     def parsed(self) -> dict[str, object]:
-        """Return it as the pods are told. Raises SpecError."""
+        """Return it as the pods are reported. Raises SpecError."""
         text = self.text
         wrong = SpecError(f"endpoint {safe(text, 100)!r} is not HOST:PORT, http://HOST or https://HOST")
         if not isinstance(text, str) or len(text) > 300 or not re.fullmatch(r"[!-~]+", text):
@@ -292,9 +292,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSpec:
-    """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports.
+    """Tests between the pods in addition to MASTER_PORT: the path MTU, TCP throughput, further ports.
 
-    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 asks for no more than one try.
+    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 requests no more than one try.
     """
 
     mtu: bool = True
@@ -339,7 +339,7 @@ class TrainingSpec:
 class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
-    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that goes on, packed.
+    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that continues, packed.
     `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`. Without
     the job over all nodes at the `end`, nodes that have passed are released before it.
     """
@@ -378,7 +378,7 @@ class CheckpointSpec:
 
     def __post_init__(self) -> None:
         whole("checkpoint bytes", self.bytes, 1 << 20, 1 << 33)
-        if not 0 < self.limit_s <= 900:  # what is older is taken for a killed run's (stages/checkpoint.py)
+        if not 0 < self.limit_s <= 900:  # older ones are taken for a killed run's (stages/checkpoint.py)
             raise SpecError("a checkpoint's limit_s must be between 0 and 900")
 
 

@@ -1,4 +1,4 @@
-"""What the pods run: one archive that Python executes (PEP 441), made of the sources in jobs/pod as they are.
+"""The pods' program: one archive that Python executes (PEP 441), made of the unchanged sources in jobs/pod.
 
 Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest. The same sources make the
 same archive whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
@@ -22,7 +22,7 @@ ENTRY = "__main__.py"
 PACKAGE = "seatrial_pod"
 """No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
-"""What runs elsewhere, or is the runner's part of the sweep's planner: it writes the record and reads from it."""
+"""Files that run elsewhere, or are the runner's part of the sweep's planner: it writes the record and reads from it."""
 _SYMPTOMS = f"{PACKAGE}/nccl_reader/events/symptoms.json"
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 _READABLE = 0o100644 << 16
@@ -68,5 +68,5 @@ def _packed(sources: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def digest(sources: Mapping[str, str]) -> str:
-    """Return the digest that the pods, too, tell of what they run (evidence, stage `start`)."""
+    """Return the digest of the pods' program, which they report, too (evidence, stage `start`)."""
     return digest_of((name, text.encode()) for name, text in sources.items())

@@ -22,7 +22,7 @@ LABEL_MANAGED = "app.kubernetes.io/managed-by"
 LABEL_RUN = "app.kubernetes.io/instance"
 APP = "app.kubernetes.io/name"
 OF_TRIAL = "seatrial"
-"""The value of that label; what a user's own job creates has another one."""
+"""The value of that label; objects of a user's own job have another one."""
 COMPONENT = "app.kubernetes.io/component"
 # Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
 POD_INFO = "/seatrial-pod"
@@ -32,18 +32,18 @@ INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
 FILES = (ARCHIVE, TRIAL)
-"""What of the ConfigMap is mounted: what a run leaves in it for who attaches is none of the pods' business."""
+"""The mounted keys of the ConfigMap: the state for `job attach` is not for the pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What a launcher wants of its pods; the default is the Indexed Job's.
+    """A launcher's requirements on its pods; the default is the Indexed Job's.
 
-    `rank` is the rank itself or the field path that holds it; empty where the program is told otherwise.
+    `rank` is the rank itself or the field path that holds it; empty where the program is reported otherwise.
     """
 
     container: str = ""  # nothing: as the job's ranks are called
-    command: tuple[str, ...] = ()  # nothing: what the job runs
+    command: tuple[str, ...] = ()  # empty: the job's command
     rank: str = INDEX
     subdomain: bool = True  # pods are found through our own Service
     hostname: str = ""
@@ -64,7 +64,7 @@ def labels(spec: JobSpec) -> dict[str, str]:
 
 
 def fixed_environment(spec: JobSpec) -> dict[str, str]:
-    """What is the same in all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
+    """The variables of all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
 
     WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
     """
@@ -81,7 +81,7 @@ def fixed_environment(spec: JobSpec) -> dict[str, str]:
 
 
 def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
-    """The container's environment: what is the same in all pods, and what each knows of itself."""
+    """The container's environment: the variables of all pods, and those of each pod."""
     everywhere = fixed_environment(spec)
     user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in spec.defaults | dict(spec.env)]}
     fields = dict(spec.fields)
@@ -93,7 +93,7 @@ def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
         # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
-        # that no image sets: without the key an image's own ENV HF_TOKEN stands in the first.
+        # that no image sets: without the key an image's own ENV HF_TOKEN is in the first.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
         entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]
     return entries + [{"name": key, "value": value} for key, value in user.items()]
@@ -164,8 +164,8 @@ def _name(operator: str, name: str) -> Unstructured:
 
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
-    """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
-    # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
+    """Keep the ranks of this run on different nodes; another run next to it is no reason to wait."""
+    # Not what only starts the ranks (an MPIJob's launcher): it may is next to one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -193,7 +193,7 @@ def container(spec: JobSpec, shape: PodShape) -> Unstructured:
 
 
 def mounts(spec: JobSpec) -> list[Unstructured]:
-    """What is mounted where in a rank's container."""
+    """The mounts of a rank's container."""
     made: list[Unstructured] = []
     if not spec.command:
         made.append({"name": "probe", "mountPath": MOUNT, "readOnly": True})
@@ -257,7 +257,7 @@ def pod_security(spec: JobSpec) -> Unstructured:
 
 
 def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
-    """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
+    """Only the requested capabilities; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
     """
@@ -268,5 +268,5 @@ def _container_security(spec: JobSpec, shape: PodShape) -> Unstructured:
 
 
 def is_trial(job: Unstructured | None) -> bool:
-    """Tell whether a job is one of seatrial's own trials."""
+    """Return whether a job is one of seatrial's own trials."""
     return bool(labels_of(job or {}).get(APP) == OF_TRIAL)

@@ -1,4 +1,4 @@
-"""Whether a node has room for one pod of a job now, and if not, what keeps it away.
+"""Whether a node has room for one pod of a job now, and if not, the obstacle.
 
 Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding. The checks judge a
 trial's nodes by it, and the launcher a user's job before anything is created.
@@ -20,7 +20,7 @@ CORDON = "node.kubernetes.io/unschedulable"
 CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
-"""Faults that say no more than that others use GPUs or a quota: a cluster that is always full is not at fault."""
+"""Faults that only report GPUs or a quota in use: a full cluster is not at fault."""
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 _SHOWN = 3
@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Whether a node has room for one pod of a job; ``fault`` names what is in the way."""
+    """Whether a node has room for one pod of a job; ``fault`` names the obstacle."""
 
     node: str
     free: int
@@ -61,7 +61,7 @@ def _kept_away(why: str, observed: str) -> str:
 
 
 def holders(pods: Sequence[PodUse], resource: str) -> str:
-    """Say who uses the GPUs of a node, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
+    """Name the users of a node's GPUs, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
         who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
@@ -72,7 +72,7 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
-    """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
+    """Return whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
     return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
 
 
@@ -88,5 +88,5 @@ def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
 
 
 def selected(node: Node, selector: Mapping[str, str]) -> bool:
-    """Tell whether a pod with this selector may be scheduled to the node."""
+    """Return whether a pod with this selector may be scheduled to the node."""
     return all(node.labels.get(key) == value for key, value in selector.items())

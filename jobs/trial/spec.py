@@ -1,4 +1,4 @@
-"""The spec of one trial: a job whose pods run the probe, and what the probe is to do in them."""
+"""The spec of one trial: a job whose pods run the probe, and the probe's stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec(JobSpec):
-    """One trial: a job, what its pods try, and how long each part may take."""
+    """One trial: a job, its pods' tests, and the time limit of each part."""
 
     collectives: tuple[Collective, ...] = (
         Collective(name="ring", env={"NCCL_ALGO": "Ring"}),
@@ -39,7 +39,7 @@ class TrialSpec(JobSpec):
     deadlines: Deadlines = field(default_factory=Deadlines)
     attempt: int = 1
     s3: tuple[S3, ...] = ()
-    burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
+    burst_bytes: int = 0  # bytes that every rank writes at once, as a checkpoint does
     network: NetworkSpec | None = None
     endpoints: tuple[Endpoint, ...] = ()
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
@@ -50,9 +50,9 @@ class TrialSpec(JobSpec):
 
     @property
     def job_name(self) -> str:
-        """The name of the Job, the Service and the ConfigMap alike; another one for each attempt.
+        """The common name of the Job, the Service and the ConfigMap; unique for each attempt.
 
-        Names of an attempt before may still be answered with its pods' addresses, for as long as a cache keeps them.
+        Names of an earlier attempt may still be answered with its pods' addresses, for as long as a cache keeps them.
         """
         return PREFIX + self.run_id + (f"-{self.attempt}" if self.attempt > 1 else "")
 
@@ -74,17 +74,17 @@ class TrialSpec(JobSpec):
 
     @property
     def kept_s(self) -> int:
-        """For whoever attaches to it."""
+        """For `job attach`."""
         return int(self.deadlines.ttl_s)
 
     @property
     def lease_s(self) -> float:
-        """A trial that nobody watches is left over."""
+        """A trial without a watcher is a leftover."""
         return self.deadlines.lease_s
 
     @property
     def outlives_pods(self) -> bool:
-        """A sweep goes on with the rest."""
+        """A sweep continues with the rest."""
         return self.sweep is not None
 
     @property
@@ -94,7 +94,7 @@ class TrialSpec(JobSpec):
 
     @property
     def defaults(self) -> dict[str, str]:
-        """NCCL says what it does."""
+        """NCCL's log level and subsystems."""
         return _NCCL_EVIDENCE
 
     @property
@@ -104,7 +104,7 @@ class TrialSpec(JobSpec):
 
     @property
     def fields(self) -> dict[str, str]:
-        """What the probe tells of its pod."""
+        """The pod's facts for the probe."""
         return {
             "SEATRIAL_NODE_NAME": "spec.nodeName",
             "SEATRIAL_POD_NAME": "metadata.name",
@@ -124,7 +124,7 @@ class TrialSpec(JobSpec):
         return "nvidia" if self.gpus_per_node else "none"
 
     def __post_init__(self) -> None:
-        """Refuse what the probe could not carry out."""
+        """Reject settings that the probe could not execute."""
         whole("attempt", self.attempt, 1, 9)
         whole("burst bytes", self.burst_bytes, 0, 1 << 44)
         JobSpec.__post_init__(self)

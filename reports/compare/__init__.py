@@ -1,1 +1,1 @@
-"""Two runs held against each other."""
+"""Comparison of two runs."""

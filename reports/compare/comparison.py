@@ -1,7 +1,7 @@
-"""What an upgrade made worse or better, added or removed: two sets of run records, held against each other.
+"""Regressions, improvements, additions and removals of an upgrade: a comparison of two sets of run records.
 
 A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
-the bill of materials stands beside what changed in behaviour, so that the likely cause is next to its effect.
+the bill of materials is next to what changed in behaviour, so that the likely cause is next to its effect.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Change:
 
 @dataclass(slots=True)
 class Comparison:
-    """All differences, what could not be compared, and the rows of bandwidth with their verdicts."""
+    """All differences, uncompared parts, and the rows of bandwidth with their verdicts."""
 
     changes: list[Change] = field(default_factory=list)
     versions: list[Change] = field(default_factory=list)
     rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)  # what the bandwidths of each side were compared with
-    notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
+    notes: list[str] = field(default_factory=list)  # notes for the reader; none of them decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
     sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
     no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
@@ -185,7 +185,7 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
 
 
 def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
-    """What it means that a check ended otherwise; only a failure is the cluster's."""
+    """Classify a changed outcome of a check; only a failure is the cluster's."""
     if now["outcome"] == "failed":
         return WORSE if was["outcome"] in ("passed", "skipped") else UNCLEAR
     if was["outcome"] == "failed":
@@ -233,7 +233,7 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
         other = worst_of[key in old].get(check)
         if other is None or other["outcome"] not in looked:
-            kind = UNCLEAR  # the other side did not look
+            kind = UNCLEAR  # the other side did not read it
         value = f"{short(finding['observed'])} {finding['unit']}".strip()
         sides = (value, "not found") if key in old else ("not found", value)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
@@ -263,7 +263,7 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
             kind = UNCLEAR if worse is None else WORSE if worse else BETTER
             values = figure(was), figure(now)
             shown = f"{values[0]} {rate.unit}", f"{values[1]}, {percent(change_of(*values))}"
-            note = "repeat it: these runs cannot tell this from noise" if worse is None else ""
+            note = "repeat it: these runs cannot distinguish this from noise" if worse is None else ""
             yield Change(kind=kind, area=rate.area, subject=listed(nodes), before=shown[0], after=shown[1], note=note)
 
 
@@ -303,7 +303,7 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
 
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
-    """Rails of each collective against the same one; the worst of them is told."""
+    """Rails of each collective against the same one; the worst of them is reported."""
     changes: dict[str, Change] = {}
     for run in sorted(was.rails):
         old, new = was.fewest(run), now.fewest(run)

@@ -1,6 +1,6 @@
-"""What each side of a comparison shows beside its rates: what is installed, how the fabric was used, what was proven.
+"""What each side of a comparison shows next to its rates: what is installed, how the fabric was used, what was proven.
 
-Each collective's use of rails, GPUDirect and transports is held against itself: NCCL may well use more rails in one
+Each collective's use of rails, GPUDirect and transports is compared with itself: NCCL may well use more rails in one
 than in another. Fewer proofs are never the same. They are not worse either, since nobody looked: they cannot be
 compared.
 """
@@ -20,7 +20,7 @@ DEEPEST = 20
 
 
 def installed(side: Sequence[Record]) -> dict[str, set[str]]:
-    """Return every version that a side's records name, by where it stands in the bill of materials."""
+    """Return every version that a side's records name, by where it is in the bill of materials."""
     versions: dict[str, set[str]] = {}
     for record in side:
         for key, value in _flat(record["bom"], ""):
@@ -123,7 +123,7 @@ def proven(side: Sequence[Record]) -> frozenset[str]:
 def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     """Return the checks that passed before and were skipped or not run in all runs after, in the order of the record.
 
-    What failed, could not tell or was blocked is told as that.
+    What failed, could not tell or was blocked is reported as that.
     """
     ended: dict[str, set[str]] = {}
     for record in after:

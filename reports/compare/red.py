@@ -2,7 +2,7 @@
 
 The observed and the expected text of a finding begin with what is compared, mostly a number: the farther from what is
 expected, the worse. Whole numbers (GPUs, ports, ranks) are counted and do not waver; a tenth of others is noise. Of
-what has a unit of its own (GB/s, ms), half is: ``regression.py`` judges such numbers by statistics.
+what has its own unit (GB/s, ms), half is: ``regression.py`` judges such numbers by statistics.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Bandwidth is compared for each set of nodes and collective, on the logarithm of 
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
 
 - Rows of at least 1 GiB (of a sweep that ends below 4 GiB: of a quarter of its largest) are judged together, since what
-  slows the wires slows all of them: the change is the mean over the rows. It is called when it is at least 6 % (5 %
+  slows the links slows all of them: the change is the mean over the rows. It is called when it is at least 6 % (5 %
   where each side has three runs), more than three standard errors, and each side has three samples: no single noisy
   number decides. 6 % is above the 5.8 % that a number can lose when each side may be 3 % off; published repeats on one
   fabric stay within that.
@@ -186,7 +186,7 @@ def compared(before: Samples, after: Samples) -> str:
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those that tell of the wires (of a short sweep its largest ones) and those below."""
+    """Split rows into those that tell of the links (of a short sweep its largest ones) and those below."""
     least = min(LEAST_SIZE, max(rows) // 4)
     return (
         {s: r for s, r in rows.items() if s >= least},
@@ -197,7 +197,7 @@ def _split(rows: Rows) -> tuple[Rows, Rows]:
 def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
-        note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
+        note = "not measured on both sides: different nodes, different rows, or a trial that ended earlier"
         return BandwidthRow(group=group, kind="unclear", told_before=_as_text(old), told_after=_as_text(new), note=note)
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
@@ -392,7 +392,7 @@ def changed(
 
 
 def _by_key(rate: Rate, side: Sequence[Record]) -> dict[Key, list[float]]:
-    """Return the rate of each run; runs that tell of none are not there."""
+    """Return the rate of each run; runs that tell of none are missing."""
     values: dict[Key, list[float]] = {}
     for key, value in filter(None, map(rate.of, side)):
         values.setdefault(key, []).append(value)

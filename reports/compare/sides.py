@@ -15,7 +15,7 @@ _LONGEST = 300
 
 
 def about(side: Sequence[Record]) -> list[dict[str, str]]:
-    """Say of each run of a side what it judged, where and when, in words."""
+    """Describe scope, place and time of each run of a side, in words."""
     return [
         {
             "run_id": short(record["run_id"]),
@@ -42,7 +42,7 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
                 part = short(record["selection"] or "partial")
                 yield f"{run} judged a part only ({part}): a gate wants all of it"
             if record["verdict"] == "inconclusive":
-                yield f"{run} is inconclusive itself: what it could not tell cannot be compared"
+                yield f"{run} is inconclusive itself: its undetermined checks cannot be compared"
             if record["interrupted"]:
                 yield f"{run} did not get to its end: {short(record['interrupted'])}"
             if (computed := verdict_of(record)) != record["verdict"]:
@@ -56,7 +56,7 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     for key, what in same:
         values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
         if values[0] != values[1]:
-            yield f"the {what} is not the same: {listed(values[0])} before, {listed(values[1])} after"
+            yield f"the {what} differs: {listed(values[0])} before, {listed(values[1])} after"
     yield from _edited(before, after)
     yield from _elsewhere(before, after)
 
@@ -72,7 +72,7 @@ def partial(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
         )
         if not together.whole:
             left = f" (not {together.not_tried()})" if together.untried else ""
-            yield f"{name}: {together}{left}: nothing is said of the others"
+            yield f"{name}: {together}{left}: the rest is not compared"
 
 
 def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[st
 
 
 def _same_cluster(one: Record, other: Record) -> bool:
-    """Say whether two records can be of one cluster."""
+    """Return whether two records can be of one cluster."""
     a, b = one["cluster"], other["cluster"]
     if one["simulated"] and other["simulated"] and a.get("platform") and b.get("platform"):
         return a["platform"] == b["platform"]  # made anew for each run, on another port, with another authority
@@ -133,7 +133,7 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
             yield f"run {short(record.get('run_id'))} is on both sides: a run is never worse than itself"
     times = [[record["started"] for record in side] for side in (before, after)]
     if all(times[0]) and all(times[1]) and min(times[0]) > max(times[1]):
-        yield "what is called after began before the other side did: are they swapped?"
+        yield "'after' began before 'before': are they swapped?"
     old, new = ({r["seatrial"] for r in side if r["seatrial"]} for side in (before, after))
     if old and new and old != new:
         yield f"judged by different versions of seatrial: {listed(old)} before, {listed(new)} after"

@@ -109,5 +109,5 @@ def turned(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[
             yield "worse", name, was, now, why
         elif was == AT_FAULT:
             yield ("better" if now == PROVEN else "unclear"), name, was, now, ""
-        elif was == PROVEN and (" - " not in name or now in RANK):  # other pairs are drawn in another sweep
+        elif was == PROVEN and (" - " not in name or now in RANK):  # another sweep draws different pairs
             yield "unclear", name, was, now, why

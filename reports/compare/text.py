@@ -89,7 +89,7 @@ def _run(run: Mapping[str, str]) -> str:
 
 
 def _only_one_runs(comparison: Comparison, change: Change) -> bool:
-    """Tell whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
+    """Return whether a check is of the trial alone or of the sweep alone, where one side is this and one is that."""
     return change.area == "check" and "not run" in (change.before, change.after) and len(set(comparison.commands)) > 1
 
 
@@ -139,7 +139,7 @@ def _changes(comparison: Comparison, style: str) -> list[str]:
     for c in shown:
         equal.setdefault((c.kind, c.area, c.before, c.after, c.note), []).append(c.subject)
     rows = [[kind, area, grouped(names, NAMED), *rest] for (kind, area, *rest), names in equal.items()]
-    title = "What changed in behaviour"
+    title = "Changes in behaviour"
     parts = _table(title, ["result", "what", "subject", "before", "after", "note"], rows, style) if rows else []
     if blocked:
         lines = _wrapped(f"Blocked after, so not compared: {', '.join(blocked)}", _width())
@@ -149,7 +149,7 @@ def _changes(comparison: Comparison, style: str) -> list[str]:
 
 def _versions(comparison: Comparison, style: str) -> list[str]:
     rows = [[c.subject, c.before, c.after] for c in comparison.versions]
-    title = "What is installed otherwise (the likely causes)"
+    title = "Changes of installed components (the likely causes)"
     if not rows and comparison.verdict == "worse":
         return [_lines(["Nothing is installed otherwise, as far as both records know: look at the hardware."], style)]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
@@ -169,7 +169,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
         for r in comparison.rows
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", "result"]
-    title = "Bus bandwidth (GB/s), the mean over the rows of 1 GiB and more, where no other sizes are named"
+    title = "Bus bandwidth (GB/s), the mean over the rows of 1 GiB and more, unless other sizes are named"
     said = [f"- {_clean(text, style)}" for text in comparison.references]
     if style == "text":
         rows = [[*row[:2], _RATE.sub(r"\1", row[2]), _RATE.sub(r"\1", row[3]), *row[4:]] for row in rows]
@@ -179,7 +179,7 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
 PADDING = "  "
 """tabulate makes a column wider than its head by as much."""
 _RATE = re.compile(r"^([\d.e+-]+) GB/s (?:over|at) .*$")
-"""A rate with its unit and the sizes, which stand in the table's title and in its row's name."""
+"""A rate with its unit and the sizes, which are in the table's title and in its row's name."""
 
 
 def _title(text: str, style: str) -> str:

@@ -1,1 +1,1 @@
-"""What a person sees of a sweep: lines for the terminal, and pictures and tables for the page."""
+"""Views of a sweep: lines for the terminal, pictures and tables for the page."""

@@ -1,4 +1,4 @@
-"""A sweep in GB/s: the level of each leaf, the worst and the median pair, and what each element at fault reached."""
+"""A sweep in GB/s: the level of each leaf, the worst and the median pair, and each element at fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAIR = 2
 SHARE = " of the median"
 """In the reason of an accusation that rests on a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
 REST = "all others at "
-"""How a finding says what the rest reached, as a share (checks/rules/sweep_texts.py): here it stands in GB/s."""
+"""How a finding says what the rest reached, as a share (checks/rules/sweep_texts.py): here it is in GB/s."""
 LEAVES = 8
 """Leaves that a terminal lists; the heatmap has all."""
 ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels (jobs/pod/sweep/judgement.py)
@@ -43,7 +43,7 @@ def lines(sweep: RecordedSweep) -> Iterator[str]:
 
 
 def of_finding(sweep: RecordedSweep | None, subject: str, observed: str) -> tuple[str, str, str] | None:
-    """Return an element at fault, its GB/s and those expected; None where its fault is no matter of a rate.
+    """Return an element at fault, its GB/s and those expected; None if its fault is not a rate.
 
     ``subject`` and ``observed`` are of the check's finding: what it names the element, and all that it says of it.
     """
@@ -54,7 +54,7 @@ def of_finding(sweep: RecordedSweep | None, subject: str, observed: str) -> tupl
 
 
 def element(finding: RecordedAccusation) -> str:
-    """Name the element of an accusation as the finding of its check does."""
+    """Name the element of a fault as the finding of its check does."""
     if finding["kind"] == "uplink":
         return " and ".join(f"uplink of {name}" for name in finding["names"])
     rails = finding.get("devices") or [str(rail) for rail in finding["rails"]]
@@ -62,7 +62,7 @@ def element(finding: RecordedAccusation) -> str:
 
 
 def level(sweep: RecordedSweep, kind: str, rail: int | None = None) -> float | None:
-    """Return what tests of a kind were compared with, in GB/s; None where there is no such level."""
+    """Return the reference of tests of a kind, in GB/s; None without such a level."""
     rows = (row["busbw_gbps"] for row in sweep.get("levels", []) if (row["kind"], row["rail"]) == (kind, rail))
     return next(rows, None)
 

@@ -44,7 +44,7 @@ CHARACTER = 6.3
 
 
 def grade(test: TestRow, rules: RecordedRules) -> str:
-    """Say how a test ended, by what the sweep was judged by; '' for one that was repeated and does not count."""
+    """Grade a test by the sweep's thresholds; '' for a repeated test that does not count."""
     if test["outcome"] not in ("measured", "nothing"):
         return "dead"
     share, busbw = test.get("share"), test.get("busbw_gbps")
@@ -57,7 +57,7 @@ def grade(test: TestRow, rules: RecordedRules) -> str:
 
 
 def together(tests: Iterable[TestRow], rules: RecordedRules) -> str:
-    """Say how the tests of one pair ended together: what failed and passed is flaky; a wrong sum stays wrong."""
+    """Grade the tests of one pair together: a failure and a pass are flaky; a wrong sum stays wrong."""
     results = list(tests)
     grades = {grade(test, rules) for test in results} - {""}
     if any(test["outcome"] in _FINAL for test in results) or "pass" not in grades:
@@ -98,7 +98,7 @@ def short(label: str, most: int = 26) -> str:
 
 
 def legend(sweep: RecordedSweep) -> Markup:
-    """Return what the colours mean, with the level that a share is of, and the floor."""
+    """Return the legend of the colours, with the reference level and the floor."""
     rules = sweep.get("rules", {})
     levels = [level for level in sweep.get("levels", []) if level["rail"] is None and level["kind"] != "alone"]
     said = [f"level {level['kind']} {level['busbw_gbps']:.1f} GB/s" for level in levels]
@@ -160,7 +160,7 @@ def axis_of(nodes: Sequence[NodeRow]) -> Axis:
 
 
 def cells(sweep: RecordedSweep, axis: Axis) -> dict[tuple[int, int], Cell]:
-    """Return what each pair of rows shows; on the diagonal nodes alone, and pairs inside of a group."""
+    """Return the grade of each pair of rows; on the diagonal nodes alone, and pairs inside a group."""
     rules = sweep.get("rules", {})
     of: dict[tuple[str, ...], list[TestRow]] = {}
     for test in sweep.get("tests", []):

@@ -1,4 +1,4 @@
-"""The part of the page that shows a sweep: what was found, heatmaps, the distribution with its floor, and tables."""
+"""The part of the page about a sweep: findings, heatmaps, the distribution with its floor, and tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _pictures(sweep: RecordedSweep, nodes: Sequence[NodeRow]) -> Iterator[tuple[
 
 
 def _distribution(sweep: RecordedSweep) -> Iterator[tuple[str, Markup]]:
-    """Yield how many pairs ran how fast, with the floor and what tests were compared with."""
+    """Yield the distribution of the pairs' speed, with the floor and the reference."""
     values = [
         float(test["busbw_gbps"])
         for test in sweep.get("tests", [])

@@ -1,4 +1,4 @@
-"""A sweep as lines of text: one for each finding, then who was proven, flaky, suspect and not tested."""
+"""A sweep as lines of text: one for each finding, then proven, flaky, suspect and untested nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINDINGS, NAMES = 20, 8
 
 
 def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
-    """Yield what a person reads at the end of a sweep; plain text, to be escaped or wrapped by who shows it.
+    """Yield the text at the end of a sweep; plain text, escaped or wrapped by the caller.
 
     Without ``findings``: for a form that shows those of the checks.
     """
@@ -33,7 +33,7 @@ def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
     if suspects:
-        yield f"Suspect, neither proven nor blamed: {_named([f'{name} ({why})' for name, why in suspects.items()], 4)}"
+        yield f"Suspect, not proven, not at fault: {_named([f'{name} ({why})' for name, why in suspects.items()], 4)}"
     if not_tested:
         yield f"Not proven: {_named([f'{name} ({why})' for name, why in not_tested.items()], 4)}"
     if bad := cordon(sweep):
@@ -42,13 +42,13 @@ def lines(sweep: RecordedSweep, *, findings: bool = True) -> Iterator[str]:
 
 
 def finding_line(finding: RecordedAccusation) -> str:
-    """Say of one element what speaks against it."""
+    """Summarise the evidence against one element."""
     rails = ", ".join(map(str, finding.get("devices") or finding["rails"]))
     where = f" {'rail' if len(finding['rails']) == 1 else 'rails'} {rails}" if finding["rails"] else ""
     names = " - ".join(finding["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(finding["kind"], names)
     nics = finding.get("cards") or []
-    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # of one rail its name stands before it
+    nics = [card.removeprefix(f"{rails}: ") for card in nics]  # of one rail its name precedes it
     details = f" ({'; '.join(nics)})" if nics else ""
     rest = f"; all others at {finding['rest']:.2f}" if finding.get("rest") else ""
     return f"{what}{where}{details}: {finding['why']}{rest}"

@@ -145,7 +145,7 @@ def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, sp
 def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
     """Allocatable is seen, requests are not: free would be a guess."""
     hidden = inventory([node("a"), node("b")], not_seen={"pods": "forbidden"})
-    with pytest.raises(CannotTell, match="who holds the GPUs is not seen"):
+    with pytest.raises(CannotTell, match="the holders of the GPUs cannot be read"):
         nodes.test_enough_gpus_are_free(hidden, Pool(hidden.nodes), Profile(), spec, nothing_listed, evidence)
 
 
@@ -180,7 +180,7 @@ def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
     """Only where the profile says so, and only what is not there yet."""
     awaited = Profile(launch=LaunchSection(nodes_on_demand=True))
     one = inventory([node("a")])
-    with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes are there"):
+    with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes exist"):
         nodes.test_gpu_nodes_are_ready(one, Pool(one.nodes), awaited, spec, ANY_NODE, evidence)
     assert evidence.waived
     both = inventory([node("a"), node("b")])

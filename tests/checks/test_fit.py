@@ -150,7 +150,7 @@ def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, in
     reason = undefined(NETS, TENANT, h100)
     assert "pod.annotations" in reason
     assert "default/rdma-0" in reason
-    assert "profile of other machines, or" in reason
+    assert "profile describes other machines, or" in reason
     assert undefined(NETS | {("default", "rdma-1"): {}}, TENANT, h100) == ""
     assert undefined(NETS, inventory([node("a")]), h100) == ""
 
@@ -176,7 +176,7 @@ def test_what_no_node_has_may_be_the_profiles_error(h100, asking, inventory, nod
     """A tenant is told both possibilities, with the key; who sees the nodes is not left in doubt."""
     reason = unstarted(stuck(text), asking, TENANT, h100)
     assert f"({key})" in reason
-    assert "profile of other machines, or" in reason
+    assert "profile describes other machines, or" in reason
     assert unstarted(stuck("", events=(text,)), asking, TENANT, h100) == reason
     assert unstarted(stuck(text), asking, inventory([node("a")]), h100) == ""
     assert unstarted(stuck(text, disrupted=True), asking, TENANT, h100) == ""

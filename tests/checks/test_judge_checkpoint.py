@@ -250,7 +250,7 @@ def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
     assert (rates.ranks, rates.size) == (16, 1024 * MIB)
     (said,) = model_findings(saved, ASKED, rates, "70B")
     assert "912.7 GiB (14 bytes a parameter)" in said.observed
-    assert "stand still 913 s, 33.6 % of the GPUs' time" in said.observed
+    assert "pause 913 s, 33.6 % of the GPUs' time" in said.observed
     assert not bad([said])
 
 

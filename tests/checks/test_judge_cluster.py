@@ -132,7 +132,7 @@ def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence
         FakeKube(denied=[(r.verb, r.resource) for r in rights.EXCESSIVE if r.resource != "secrets"])
     )
     check = namespace_checks.test_a_tenant_may_not_reach_beyond_its_namespace
-    with pytest.raises(pytest.skip.Exception, match="no tenant's run"):
+    with pytest.raises(pytest.skip.Exception, match="not a tenant's run"):
         check(session(), answers, h100, evidence)
     check(session(tenant=True), answers, h100, evidence)
     assert {f.observed.partition(" ")[0] for f in evidence.findings} == {"allowed", "denied"}

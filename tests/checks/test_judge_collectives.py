@@ -177,7 +177,7 @@ def test_a_floor_far_too_low_proves_nothing(jobs, h100):
     slow = repeated(jobs["ring"]["tables"][0], 0.1, 0.1, 0.1)
     (finding,) = blind_findings(slow, blind, h100)
     assert finding.ok is None
-    assert "less than half of what the wires carry" in finding.observed
+    assert "less than half of the link rate" in finding.observed
     assert list(blind_findings(jobs["ring"]["tables"][0], blind, h100)) == []
     assert list(blind_findings(slow, (low,), h100)) == []  # below its floor already: one finding is enough
 
@@ -194,5 +194,5 @@ def test_a_slow_first_repetition_is_told(jobs, h100):
     table = jobs["ring"]["tables"][0]
     facts = {"first_us": {str(2**33): 9000.0, str(2**32): 1.2, str(2**20): 9000.0, "x": None}}
     said = [text for text in notes("ring", jobs["ring"], table, h100, facts) if "first repetition" in text]
-    assert said == ["the first repetition of 8G took 9.0 ms, 9000.0 times the others"]
+    assert said == ["the first repetition of 8G took 9.0 ms, 9000.0 times the other repetitions"]
     assert not [t for t in notes(NODE, jobs["ring"], table, h100, None) if "first" in t or "wire" in t]

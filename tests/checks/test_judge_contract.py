@@ -108,7 +108,7 @@ def test_a_job_without_its_nics_is_told():
     without_nics(made[0])
     (finding,) = [f for f in judged(made) if f.ok is False]
     assert (finding.fault, finding.subject) == ("manifest.no-rdma", "Job/train")
-    assert "asks for no RDMA device" in finding.observed and "rdma/hca_shared_devices_a" in finding.expected
+    assert "requests no RDMA device" in finding.observed and "rdma/hca_shared_devices_a" in finding.expected
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_shared_memory(change, bad):
         (lambda service: service["spec"].pop("selector"), "does not take"),
         (
             lambda service: service["spec"]["selector"].update({"batch.kubernetes.io/job-completion-index": "0"}),
-            "rank 0 alone",
+            "rank 0 only",
         ),
         (lambda service: service["spec"].pop("publishNotReadyAddresses"), ""),
         (lambda service: service["spec"].update(selector={"job-name": "train"}), ""),

@@ -122,7 +122,7 @@ def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
     trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
     assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
     findings = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
-    assert [f.subject for f in findings if "not told, as most GPUs do: " in f.observed] == ["gpu-node-0 GPU 3"]
+    assert [f.subject for f in findings if "not reported, unlike on most GPUs: " in f.observed] == ["gpu-node-0 GPU 3"]
 
 
 def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):

@@ -78,7 +78,7 @@ def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
     """Events expire and are dropped: that none is seen does not mean that the image was there."""
     trial = ran(a=0.0, b=1.0)
     trial.pods[1].pull_seconds.clear()
-    with pytest.raises(CannotTell, match="no event tells"):
+    with pytest.raises(CannotTell, match="no event reports"):
         image_checks.test_images_reached_every_node(trial, replace(h100, images=ImagesSection(pull_max_s=60)), evidence)
 
 

@@ -161,7 +161,7 @@ def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial)
     runtimes[1]["driver"] = None
     runtimes[1]["gpus"][2]["throttle"] = runtimes[1]["gpus"][5]["throttle"] = None
     assert left_out(trial, 0, keys) == ""
-    assert left_out(trial, 1, keys) == "not told, as others do: driver; throttle of GPU 2, 5"
+    assert left_out(trial, 1, keys) == "not reported, unlike on other nodes: driver; throttle of GPU 2, 5"
     for runtime in runtimes:
         runtime["driver"] = None
         for gpu in runtime["gpus"][1:]:
@@ -216,9 +216,9 @@ def steps(rank, local, world=2, **more):
     ("reported", "said_of"),
     [
         ([steps(4, 0), steps(5, 1)], "its ranks do not agree in shape"),  # they are the right ones
-        ([steps(4, 0)], "nobody says that it is rank 5, number 1 here, of 2"),
-        ([steps(4, 0), steps(5, 1), steps(9, 2)], "one says that it is rank 9, number 2 here, of 2"),
-        ([steps(4, 0), steps(5, 1, 3)], "one says that it is rank 5, number 1 here, of 3"),
+        ([steps(4, 0)], "none reports to be rank 5, number 1 here, of 2"),
+        ([steps(4, 0), steps(5, 1), steps(9, 2)], "one reports to be rank 9, number 2 here, of 2"),
+        ([steps(4, 0), steps(5, 1, 3)], "one reports to be rank 5, number 1 here, of 3"),
         ([steps(4, 0, bus_id="0000:AB"), steps(5, 1, bus_id="0000:ab")], "2 ranks name the GPU at 0000:ab as theirs"),
         ([steps(4, 0), steps(5, 1, device="cpu")], "its ranks ran on "),
     ],
@@ -247,7 +247,7 @@ def test_what_may_not_be_listed_ends_the_check_as_unknown():
     evidence = Evidence()
     listing = Listing(items=({"metadata": {"name": "a"}},))
     assert require_listed(evidence, listing, "device classes") is listing
-    with pytest.raises(BaseException, match=r"device classes are not seen: forbidden: no list\. Grant it"):
+    with pytest.raises(BaseException, match=r"device classes cannot be read: forbidden: no list\. Grant it"):
         require_listed(evidence, Listing(hidden="forbidden: no list"), "device classes")
 
 
@@ -306,7 +306,7 @@ def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, s
     assert next(iter(error_findings(world, spec))).ok is True
     world.evidence[0].stages["rdma"]["devices"] = []
     found = next(iter(error_findings(world, spec)))
-    assert (found.ok, found.observed.endswith("; the pod's NICs are not told")) == (None, True)
+    assert (found.ok, found.observed.endswith("; the pod's NICs are unknown")) == (None, True)
 
 
 @pytest.mark.parametrize(

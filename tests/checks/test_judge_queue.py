@@ -324,7 +324,7 @@ NODE = SimpleNamespace(name="n", labels={})
         ),
         (launch_stack(cluster=cluster(cohortName="all")), "cohort"),
         (launch_stack(cluster=cluster(admissionChecks=["provision"])), "admission checks"),
-        (launch_stack(cluster=None), "not seen"),
+        (launch_stack(cluster=None), "cannot be read"),
     ],
     ids=["safe", "fifo", "preempts", "borrows", "never", "cohort", "checks", "unseen"],
 )

@@ -38,11 +38,13 @@ def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
     observed = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
     assert "fits 1 times now" in observed[f"8 {GPU}, a whole node"]
     assert "16 GPUs are free on 3 of 3 nodes" in observed["pool"]
-    assert "takes 8 (1 x 8): 50 % of what is free lies in pieces" in observed["pool"]
+    assert "takes 8 (1 x 8): 50 % of the free GPUs are fragmented" in observed["pool"]
 
 
 def test_a_pool_that_is_whole_is_not_called_fragmented():
-    assert "0 % of what is free lies in pieces" in said([room("a", 8), room("b", 8), room("c", 0, "gpu.taken")])["pool"]
+    assert (
+        "0 % of the free GPUs are fragmented" in said([room("a", 8), room("b", 8), room("c", 0, "gpu.taken")])["pool"]
+    )
 
 
 def test_cordoned_and_tainted_nodes_have_nothing_free():

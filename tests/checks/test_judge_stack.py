@@ -118,7 +118,7 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
         ({"deploy": "paused-for-mig-change", "state": "pending"}, None, "stack.device-plugin-down", "state=pending"),
         ({"deploy": "paused-for-mig-change", "state": "failed"}, None, "stack.device-plugin-down", "state=failed"),
         ({"deploy": "true", "state": "pending"}, False, "stack.device-plugin-down", "state=pending"),
-        ({"deploy": "true", "state": "success"}, False, "stack.device-plugin-down", "though there is one on others"),
+        ({"deploy": "true", "state": "success"}, False, "stack.device-plugin-down", "unlike on other nodes"),
         ({"deploy": "paused-for-driver-upgrade"}, None, "", "paused-for-driver-upgrade"),
     ],
 )

@@ -166,8 +166,8 @@ def test_a_suspect_is_neither_accused_nor_proven():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda names, stages: (names, None), "told nothing"),
-        (lambda names, stages: (names, {}), "told nothing"),
+        (lambda names, stages: (names, None), "reported nothing"),
+        (lambda names, stages: (names, {}), "reported nothing"),
         (lambda names, stages: (names, {k: v for k, v in stages.items() if k != "sweep.end"}), "ended before"),
         (
             lambda names, stages: (names, {k: v for k, v in stages.items() if k != "sweep.round.2"}),
@@ -406,8 +406,8 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
         card = {"serial": "MT2231X00001", "pci": "0000:9a:00.0"}
         row["hardware"] = {"gpus": [gpu], "cards": {"mlx5_3": card}}
     sweep = swept(names, stages)
-    slowed = "node-1: GPU 3 (serial 165000) was slowed by hw_thermal_slowdown at 1185 MHz"
-    assert [text for text in notes(sweep) if "slowed" in text] == [slowed]
+    slowed = "node-1: GPU 3 (serial 165000) was throttled by hw_thermal_slowdown at 1185 MHz"
+    assert [text for text in notes(sweep) if "throttled" in text] == [slowed]
     assert all(f.ok for f in everything(sweep))
     accused = Accusation("rail", ("node-2",), (3,), "3 of 3 pairs: 0.50 of the median")
     bad = replace(sweep, blame=replace(sweep.blame, findings=(accused,)))

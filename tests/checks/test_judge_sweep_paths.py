@@ -1,4 +1,4 @@
-"""The paths of a sweep: which pairs passed, and which are explained by what is named at fault."""
+"""The paths of a sweep: which pairs passed, and which are explained because of a named fault."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from tests.checks.sweeps import printed, swept
         (lambda _: 100.0, None, "0 of 15 pairs passed; 15 failed and are not decided"),
         (lambda _: "no end", None, "failed and are not decided"),
         (lambda _: None, None, "measured nothing"),
-        (lambda pair: 200.0 if "node-3" in pair else 380.0, True, "by what is named at fault"),
+        (lambda pair: 200.0 if "node-3" in pair else 380.0, True, "because of a named fault"),
         (lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0, True, "14 of 15 pairs passed; 1 failed or"),
         (
             lambda pair: None if pair == ("node-2", "node-5") else 380.0,
@@ -57,7 +57,7 @@ def test_pairs_behind_a_bad_uplink_are_explained():
         f for f in link_findings(swept(*printed(16, speed, leaves=leaves), leaves=leaves)) if f.subject == "paths"
     )
     assert paths.ok is True
-    assert "by what is named at fault" in paths.observed
+    assert "because of a named fault" in paths.observed
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_a_node_of_whose_training_nothing_is_known_is_not_proven():
     """It is no fault of it: not tested, and why."""
     sweep = with_training(fleet(without=["node-2"]), SPEC, NO_FLOOR)
     assert "node-2" not in sweep.proven and states(sweep)["node-2"] == "not tested"
-    assert "it told nothing of training steps" in sweep.section["not_tested"]["node-2"]
+    assert "it reported no training steps" in sweep.section["not_tested"]["node-2"]
     assert (sweep.section["findings"], sweep.section["verdict"]) == ([], "inconclusive")
 
 

@@ -221,4 +221,4 @@ def test_kubelets_say_what_no_object_tells(h100):
     found = list(demand_findings(nodes, zones, replace(h100, topology=DEMAND), why))
     assert [each.ok for each in found] == [True, None, None]
     assert "no answer" in found[1].observed
-    assert found[2].observed == "its /configz does not tell"
+    assert found[2].observed == "its /configz does not report it"

@@ -427,7 +427,7 @@ def test_a_check_that_was_named_and_skipped_is_no_go_of_others(trial):
         + """
 @check("a.off", "Off", requires=["a.good"])
 def test_off(evidence):
-    evidence.skip("off by default: ask for it with --checkpoint")
+    evidence.skip("off by default: enable it with --checkpoint")
 """,
         "--check",
         "a.off",

@@ -120,7 +120,7 @@ def test_two_pools_are_kept_apart() -> None:
     proposal = propose(cluster(node("a"), node("b"), node("c", "NVIDIA-L4", 1)), PROFILES)
     assert proposal is not None
     assert proposal.document["pod"]["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-    assert proposal.open == ["not covered, wants a profile of its own: 1 nodes of 1 NVIDIA-L4"]
+    assert proposal.open == ["not covered, needs a separate profile: 1 nodes of 1 NVIDIA-L4"]
 
 
 def test_a_taint_that_all_nodes_have_is_tolerated() -> None:

@@ -104,7 +104,7 @@ def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypa
     assert result.ret == -signal.SIGKILL
     record = json.loads((pytester.path / "out" / "report.json").read_text())
     assert (record["verdict"], record["exit_code"]) == ("go", 0)
-    assert record["leftovers"] == [f"{name}: the run ended before it was deleted" for name in ("second", "first")]
+    assert record["leftovers"] == [f"{name}: not deleted before the run ended" for name in ("second", "first")]
 
 
 def test_a_report_that_cannot_be_completed_leaves_no_go_behind(pytester, monkeypatch, root):

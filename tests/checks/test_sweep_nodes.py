@@ -99,9 +99,9 @@ def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
     assert asked[0].nodes == len(asked[0].node_names)
     queued = replace(spec, queue=Queue(kind="kueue", name="q"))
     if take_in:
-        with pytest.raises(pytest.UsageError, match="a queue lets in all pods"):
+        with pytest.raises(pytest.UsageError, match="a queue admits all pods"):
             run_sweep(runs, queued, cluster, Pool(tuple(nodes)), PROFILE, options, {})
-        with pytest.raises(pytest.UsageError, match="does not go with --no-scale"):
+        with pytest.raises(pytest.UsageError, match="cannot be combined with --no-scale"):
             run_sweep(runs, spec, cluster, Pool(tuple(nodes)), PROFILE, replace(options, scale=False), {})
 
 

@@ -65,7 +65,7 @@ SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "
         ({"cluster": {"server": "https://a"}}, {}, ""),
         ({"cluster": {"server": "https://b", "ca": "sha256:a"}}, {}, "server is https://b, this one's https://a"),
         ({"cluster": {"server": "https://a", "ca": "sha256:b"}}, {}, "ca is sha256:b"),
-        ({"cluster": {}}, {}, "does not say of which cluster"),
+        ({"cluster": {}}, {}, "does not name its cluster"),
         (SIMULATED, {}, "it is of a simulated cluster"),
         ({}, SIMULATED, "it is of a real cluster"),
         (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"server": "https://c", "ca": "x"}}, ""),

@@ -72,7 +72,7 @@ def remember(kube: Kube, text: str) -> None:
 
 
 def state(kube: Kube) -> Any:
-    """What is remembered."""
+    """The history."""
     return json.loads(kube.get(f"{MAPS}/seatrial-state")["data"]["state.json"])
 
 

@@ -159,7 +159,7 @@ def test_gpus_that_others_hold_are_nobodys_fault(config):
     done = run(config, "run", "--image", IMAGE, "--gpus", "1", "--", "true")
     assert done.returncode == 10 and "in use by other workloads: Job/held in default (8)" in done.stderr
     swept = seatrial("cleanup", "--all", "--kubeconfig", config)
-    assert "kept job held, which is nobody's trial: seatrial job cancel held deletes it" in swept.stdout
+    assert "kept job held, which is not a trial: seatrial job cancel held deletes it" in swept.stdout
     assert run(config, "cancel", "held").returncode == 0
 
 

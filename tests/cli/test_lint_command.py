@@ -35,7 +35,7 @@ def test_what_job_run_prints_of_a_profile_is_go(manifest, capsys):
 def test_what_is_missing_is_told_with_its_remedy(manifest, capsys):
     assert main(["lint", "--profile", "h100-ib", manifest()]) == 1
     said = capsys.readouterr().out
-    assert "FAILED manifest.no-rdma: Job/train: the pod asks for no RDMA device" in said
+    assert "FAILED manifest.no-rdma: Job/train: the pod requests no RDMA device" in said
     assert "remedy   Ask for the resource in the limits" in said and "no-go: 2 findings" in said
 
 
@@ -127,8 +127,8 @@ def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(conf
     assert "manifest.no-rdma" in said and "every GPU node offers rdma/hca_shared_devices_a" in said
     assert main(["explain", "--kubeconfig", config, "job/bare"]) == 1
     said = capsys.readouterr().out
-    assert "What the pod template lacks" in said
-    assert "manifest.no-rdma: the log shows sockets; the pod asks for no RDMA device" in said
+    assert "Missing in the pod template" in said
+    assert "manifest.no-rdma: the log shows sockets; the pod requests no RDMA device" in said
 
 
 def test_a_job_with_its_nics_lacks_nothing(config, job, capsys):

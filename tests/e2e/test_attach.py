@@ -93,9 +93,9 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     ("options", "reason"),
     [
         (("--cluster", "sim:healthy"), "the embedded cluster ends with this command"),
-        (("--record", "--out", "x"), "--detach does not go with --record"),
-        (("--launcher", "trainjob"), "a TrainJob has no time to live"),
-        (("--partner", "a=b", "--nodes", "c=d"), "leave --detach out"),
+        (("--record", "--out", "x"), "--detach cannot be combined with --record"),
+        (("--launcher", "trainjob"), "a TrainJob has no TTL"),
+        (("--partner", "a=b", "--nodes", "c=d"), "omit --detach"),
     ],
 )
 def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, options, reason):
@@ -129,7 +129,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
             },
         )
         code, said = seatrial("job", "attach", job, kubeconfig=healthy)
-        assert code == 4 and f"what the run of {job} left in its ConfigMap is damaged" in said
+        assert code == 4 and f"the state of the run of {job} in its ConfigMap is damaged" in said
         kube.delete(place)
     code, said = seatrial("job", "cancel", job, kubeconfig=healthy)
     assert code == 0, said
@@ -206,7 +206,7 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
         runner.kill()
     arguments = ("job", "attach", job, "--profile", "mine.yaml")
     code, said = seatrial(*arguments[:3], kubeconfig=healthy)
-    assert code == 4 and "begun with a profile of its own" in said
+    assert code == 4 and "started with a custom profile" in said
     code, said = seatrial(*arguments, "--out", "attached", kubeconfig=healthy)
     assert code == 0 and "watching for 3 s whether its runner is alive" in said, said
     assert record(tmp_path / "attached")["verdict"] == "go" and left_over(kube) == []

@@ -328,15 +328,15 @@ def test_a_proposed_profile_says_what_the_printed_rights_hide(tmp_path: Path) ->
     with served(tmp_path, "healthy-roce", printed("--cluster", "--profile", "h100-ib")) as (config, _):
         done = seatrial("profile", "detect", "--kubeconfig", config)
     assert done.returncode == 0, done.stderr
-    hidden = [line for line in done.stdout.splitlines() if " were not seen: " in line]
-    assert [line.split(" were ")[0] for line in hidden] == [
+    hidden = [line for line in done.stdout.splitlines() if " could not be read: " in line]
+    assert [line.split(" could ")[0] for line in hidden] == [
         "# - secondary networks",
         "# - deviceclasses",
         "# - resourceslices",
     ]
     with running("healthy-roce") as cluster:
         admin = seatrial("profile", "detect", "--kubeconfig", str(cluster.write_kubeconfig(tmp_path / "admin")))
-    assert admin.returncode == 0 and " were not seen: " not in admin.stdout
+    assert admin.returncode == 0 and " could not be read: " not in admin.stdout
 
 
 def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, requests: Requests) -> None:

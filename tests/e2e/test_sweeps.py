@@ -86,7 +86,7 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
     assert running.returncode == 2, said
     interrupted = json.loads((out / "report.json").read_text())["interrupted"]
     assert re.fullmatch(
-        rf"received SIGTERM; \d rounds of it are kept: seatrial sweep --resume {out} goes on from there", interrupted
+        rf"received SIGTERM; \d rounds of it are kept: seatrial sweep --resume {out} continues from there", interrupted
     )
     assert "--resume" in said
 

@@ -307,6 +307,6 @@ def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
         ("gpu", "likely"),
         ("storage", "possible"),
     ]
-    assert "LIKELY THE CAUSE: 0 s before torn-" in said["text"] and "What happened around it (UTC)" in said["html"]
-    assert "**" not in said["markdown"].partition("What happened around it")[2].partition("\n\n")[0]
+    assert "LIKELY THE CAUSE: 0 s before torn-" in said["text"] and "Events around it (UTC)" in said["html"]
+    assert "**" not in said["markdown"].partition("Events around it")[2].partition("\n\n")[0]
     assert "<b>" not in said["html"].partition("What happened")[2]

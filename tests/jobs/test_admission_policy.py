@@ -303,7 +303,7 @@ def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, caps
     assert "rdma/hca_shared_devices_a" in capsys.readouterr().out
     for profile in ("h100-ib", "mine", None):
         assert main(["policy", "--record", accepted(tmp_path, None, profile=profile)]) == 4
-        assert "does not say what its pods asked for: name the profile" in capsys.readouterr().err
+        assert "does not contain its pods' requests: name the profile" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, caps
         (POD, {"scope": "partial"}, "was not accepted in full"),
         (POD, {"cluster": {}}, "--namespace is needed"),
         (POD | {"gpu_resource": ""}, {}, "claim their GPUs"),
-        (POD | {"resources": {}, "capabilities": []}, {}, "ask for nothing beside GPUs"),
+        (POD | {"resources": {}, "capabilities": []}, {}, "request nothing but GPUs"),
         (POD | {"resources": {"a/b' in {}": 1}}, {}, "is not an extended resource"),
         (POD | {"gpu_resource": "a/b' in {}"}, {}, "is not an extended resource"),
         (POD | {"queue": "slurm:x"}, {}, "is not kueue or volcano"),

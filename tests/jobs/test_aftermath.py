@@ -64,7 +64,7 @@ def told(kube, result=None, *, sees_pods=True):
             ("HighNodeUtilization", "pod eviction from n1", "sigs.k8s.io/descheduler"),
             "sigs.k8s.io/descheduler: pod eviction from n1",
         ),
-        (("Killing", "Stopping container trial", "kubelet"), "no event says by whom, the API server's audit log may"),
+        (("Killing", "Stopping container trial", "kubelet"), "no event names the user; the API server's audit log may"),
     ],
 )
 def test_who_spoke_of_the_pod_that_was_taken_is_named(event, ends):

@@ -95,7 +95,7 @@ def test_deep_nesting_is_no_crash():
     ("api", "name", "said"),
     [
         (Api(packed({})), "training", "there is no job training in namespace ns, and no event of one"),
-        (Api(), NAME, "tells nothing of the run"),
+        (Api(), NAME, "has no record of the run"),
         (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is no trial of seatrial"),
         (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is no trial of seatrial"),
         (Api(packed({})), f"{NAME}-copy", "is no trial of seatrial"),
@@ -164,7 +164,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         "--soak=60s",
     ]
     assert arguments(left(profile="/etc/passwd"), "mine.yaml") == ["--profile=mine.yaml"]
-    with pytest.raises(JobError, match="a profile of its own, /etc/passwd: name it"):
+    with pytest.raises(JobError, match="a custom profile, /etc/passwd: pass it"):
         arguments(left(profile="/etc/passwd"), None)
     with pytest.raises(JobError, match=r"damaged: options\.tenant is the text 'yes', not true or false"):
         arguments(left(tenant="yes"), None)

@@ -93,7 +93,7 @@ def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
     cluster.add("jobs", "r2", group="batch", **COMPLETE)
     swept = sweep(kube, "ns")
     assert swept.deleted == ("job/seatrial-r2",)
-    assert swept.kept == ("job/seatrial-r1: it is still running, and no lease says for whom",)
+    assert swept.kept == ("job/seatrial-r1: it is still running, without a lease",)
     assert sweep(kube, "ns", living=True).deleted == ("job/seatrial-r1", "pod/seatrial-r1-0")
 
 
@@ -134,7 +134,7 @@ def test_where_launchers_cannot_be_seen_nothing_that_may_be_theirs_is_deleted(ku
     cluster.forbidden = {"jobs"}
     swept = sweep(kube, "ns")
     assert swept.deleted == ()
-    assert swept.kept == ("pod/seatrial-r1-worker-0: what launched it cannot be seen",)
+    assert swept.kept == ("pod/seatrial-r1-worker-0: its launcher cannot be read",)
 
 
 def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_to(kube, api):
@@ -151,7 +151,7 @@ def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_
     api.answer = lambda asked: (404, {}, {"reason": "NotFound"}) if "/mpijobs" in asked.path else cluster.answer(asked)
     swept = sweep(kube, "ns")
     assert swept.deleted == ()
-    assert "pod/seatrial-r1-worker-0: what launched it cannot be seen" in swept.kept
+    assert "pod/seatrial-r1-worker-0: its launcher cannot be read" in swept.kept
     api.answer = cluster.answer
     assert set(sweep(kube, "ns").deleted) == {"job/seatrial-r1-launcher", "pod/seatrial-r1-worker-0"}
     cluster.objects[url] = unknown

@@ -147,7 +147,7 @@ def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu,
     only["status"]["allocatable"] |= {"cpu": cpu, "memory": memory}
     analysis = diagnose(job(1), [waiting], [], [only])[2]
     assert analysis.hopeless == hopeless
-    assert f"the pod asks for 8 cpu, n0 has {cpu} cpu" in analysis.suggestion
+    assert f"the pod requests 8 cpu, n0 has {cpu} cpu" in analysis.suggestion
 
 
 def test_a_pod_that_no_scheduler_has_looked_at_says_so():

@@ -210,7 +210,7 @@ def test_the_queue_that_may_not_be_read_is_named_with_the_role_for_it():
     pods = [each | {"metadata": each["metadata"] | gang} for each in ray_pods()]
     seen = JobLookup(Tenant(pods)).look("ray")
     (text,) = seen.not_seen
-    assert "no right to get podgroups.scheduling.volcano.sh in team" in text
+    assert "no permission to get podgroups.scheduling.volcano.sh in team" in text
     assert text.endswith("seatrial rbac --tenant --namespace team --queue volcano")
     assert "volcano has started only some of its pods" in seen.standing
 

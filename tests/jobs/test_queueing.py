@@ -323,7 +323,7 @@ def test_a_sweep_leaves_a_running_trial_alone(api, kube):
     )
     swept = sweep(kube, "ns", dry_run=True)
     assert swept.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
-    why = "it is still running, and no lease says for whom"
+    why = "it is still running, without a lease"
     assert swept.kept == (f"mpijob/seatrial-c: {why}", f"job/seatrial-a: {why}") and swept.left == ()
     assert len(sweep(kube, "ns", dry_run=True, living=True).deleted) == 6
 

@@ -213,7 +213,7 @@ def test_a_lease_that_is_renewed_is_not_taken(kube, api):
     there = Leased(api, lease(seconds=1))
     runner = Renewal(kube, URL, 1.0)
     try:
-        with pytest.raises(Watched, match="somebody watches it"), taken(kube, URL):
+        with pytest.raises(Watched, match="it is being watched"), taken(kube, URL):
             pytest.fail("taken from a runner that lives")
     finally:
         runner.stop()
@@ -245,7 +245,7 @@ def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
         meta["annotations"][ANNOTATION], meta["resourceVersion"] = foreign, "7"
 
     there = Leased(api, released(), other)
-    with pytest.raises(Watched, match="somebody else took it at this moment: held by other_1"), taken(kube, URL):
+    with pytest.raises(Watched, match="another process took it at this moment: held by other_1"), taken(kube, URL):
         pytest.fail("taken twice")
     assert there.lease.holder == "other_1"
     there = Leased(api, released(), lambda meta: meta.update(resourceVersion="9"))

@@ -62,3 +62,27 @@ def test_titles_of_checks_and_faults_are_short_and_in_the_fields_words():
     assert len(titles) > 300
     assert not {name: title for name, title in titles.items() if len(title.split()) > MOST_WORDS}
     assert not {name: title for name, title in titles.items() if NOT_SAID.search(title)}
+
+
+GENERATED = {"objects.md", "rehearsals.md", "tested-on.md"}  # written from types, scenarios and runs
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def test_pages_are_in_the_fields_words():
+    """README, changelog and the pages of docs: what a user searches first; commands and their output are quoted."""
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    texts = {page.name: CODE.sub("", page.read_text(encoding="utf-8")) for page in pages if page.name not in GENERATED}
+    assert len(texts) > 20
+    assert not {name: found for name, text in texts.items() if (found := NOT_SAID.findall(text))}
+
+
+def test_what_a_report_prints_of_a_check_is_in_the_fields_words():
+    """The docstrings of checks: what is asserted, why it matters, and the usual cause."""
+    docstrings = {
+        node.name: ast.get_docstring(node) or ""
+        for path in (ROOT / "checks").glob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    assert len(docstrings) > 80
+    assert not {name: found for name, text in docstrings.items() if (found := NOT_SAID.findall(text))}

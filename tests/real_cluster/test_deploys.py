@@ -378,7 +378,7 @@ def checked(bench: Bench) -> list[dict[str, Any]]:
 def test_our_policy_admits_a_trial_and_refuses_a_pod_without_nics(bench, policy):
     policy()
     lacks = pod("lacks", **{"nvidia.com/gpu": "8"})
-    words = "must ask for 1 rdma/hca_shared_devices_a"
+    words = "must request 1 rdma/hca_shared_devices_a"
     until(lambda: words in said(bench, lacks), "the policy is in force", lambda: said(bench, lacks))
     assert "ValidatingAdmissionPolicy" in said(bench, lacks)
     assert "created" in said(bench, pod("whole", **{"nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}))
@@ -392,7 +392,7 @@ def test_our_policy_admits_a_trial_and_refuses_a_pod_without_nics(bench, policy)
 def test_our_policy_warns_where_it_is_asked_to(bench, policy):
     policy("--warn")
     lacks = pod("lacks", **{"nvidia.com/gpu": "8"})
-    until(lambda: "must ask for 1 rdma/hca_shared_devices_a" in said(bench, lacks), "the policy is in force")
+    until(lambda: "must request 1 rdma/hca_shared_devices_a" in said(bench, lacks), "the policy is in force")
     bench.kubectl("create", "--dry-run=server", "-f", "-", given=lacks)
 
 

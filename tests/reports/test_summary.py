@@ -219,7 +219,7 @@ def test_a_checkpoint_is_proven_by_what_was_read_back(resumed):
 
 def test_nodes_that_are_left_out_or_queued_are_said():
     """A pass with a note is still a pass; of a check that failed the finding speaks."""
-    notes = ("not judged: virtual, no machine of its own",)
+    notes = ("not judged: virtual, not a separate machine",)
     left_out = CheckResult(
         id="nodes.gpu",
         title="",
@@ -232,7 +232,7 @@ def test_nodes_that_are_left_out_or_queued_are_said():
     )
     other = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, notes=("anything",))
     proven = dict(summarize(Run(results=[left_out, queued, other]).to_dict()).proven)
-    assert proven["noted"] == "not judged: virtual, no machine of its own; queued for a driver upgrade: a"
+    assert proven["noted"] == "not judged: virtual, not a separate machine; queued for a driver upgrade: a"
     failed = replace(left_out, outcome=Outcome.FAILED)
     assert "noted" not in dict(summarize(Run(results=[failed, other]).to_dict()).proven)
 

@@ -1,4 +1,4 @@
-"""Checks that what came with status 200 answers what was asked: the kind and form of objects and lists.
+"""Validates answers with status 200: the kind and form of objects and lists.
 
 A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
 no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
@@ -36,21 +36,21 @@ def resource_of(url_path: str) -> tuple[str, bool]:
 
 
 def is_of(kind: object, resource: str) -> bool:
-    """Tell whether objects of this kind are called so in URLs, by the rule of Kubernetes' UnsafeGuessKindToResource."""
+    """Return whether a kind has this name in URLs, by the rule of Kubernetes' UnsafeGuessKindToResource."""
     word = str(kind or "").lower()
     plural = word + "es" if word.endswith("s") else word[:-1] + "ies" if word.endswith("y") else word + "s"
     return bool(word) and resource.replace("-", "") in (plural, word)
 
 
 def the_object(answer: Any, url_path: str, where: str) -> Any:
-    """Return the answer if it is an object of the kind that was asked for; what discovery says is not looked at."""
+    """Return the answer if it is an object of the requested kind; discovery is not checked."""
     resource, _ = resource_of(url_path)
     if not resource:
         return answer
     if not isinstance(answer, dict):
         raise Unreachable(f"{where}: the answer is no object")
     if not is_of(answer.get("kind"), resource):
-        raise Unreachable(f"{where}: the answer is {_a(answer)}, which is none of the {resource}")
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, not an object of {resource}")
     if not named(answer):
         raise Unreachable(f"{where}: the answer has no name")
     check(str(answer["kind"]), answer, where)
@@ -117,7 +117,7 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 
 
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
-    """Tell whether an object of a list is one to read; raises where it is no answer.
+    """Return whether to read an object of a list; raises if it is not a valid answer.
 
     An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
     """
@@ -132,12 +132,12 @@ def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
 
 
 def watched(item: Unstructured, url_path: str, where: str) -> bool:
-    """Tell whether the object of a watch event is to be passed on; raises as the_object does."""
+    """Return whether the object of a watch event is to be passed on; raises as the_object does."""
     resource, _ = resource_of(url_path)
     if not resource:
         return True
     if not is_of(item.get("kind"), resource):
-        raise Unreachable(f"{where}: the watch tells of {_a(item)}, which is none of the {resource}")
+        raise Unreachable(f"{where}: the watch sent {_a(item)}, not an object of {resource}")
     if item["kind"] == "Event":
         return not wrong("Event", item)
     check(str(item["kind"]), item, where)
@@ -145,7 +145,7 @@ def watched(item: Unstructured, url_path: str, where: str) -> bool:
 
 
 def named(item: Unstructured) -> bool:
-    """Tell whether an object has a name, as everything that is stored does."""
+    """Return whether an object has a name, as everything that is stored does."""
     meta = item.get("metadata")
     return isinstance(meta, dict) and isinstance(meta.get("name"), str) and bool(meta["name"])
 
@@ -197,7 +197,7 @@ class Pages:
         return is_new
 
     def overdue(self) -> Unreachable:
-        """Say that the list took too long."""
+        """Report that the list took too long."""
         took = time.monotonic() - self._begin
         return Unreachable(f"{self._where}: the list had not ended after {took:.0f} s{self._so_far()}")
 

@@ -56,13 +56,13 @@ def api_client(source: ClusterSource) -> Any:
         raise ConfigError(f"{origin(source)}: credentials cannot be used{plugin}: {safe('; '.join(problems), 300)}")
     if is_loopback(source.server) and not source.own_proxy:
         settings.proxy = None  # HTTPS_PROXY from the environment cannot reach our own loopback
-    if not settings.verify_ssl:  # the kubeconfig says so itself; a warning at every request helps nobody
+    if not settings.verify_ssl:  # the kubeconfig requests it; a warning at every request is useless
         import urllib3  # noqa: PLC0415
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
         return _as_kubectl_verifies(client.ApiClient(settings))
-    except ImportError as error:  # urllib3 speaks SOCKS only with PySocks
+    except ImportError as error:  # urllib3 reports SOCKS only with PySocks
         raise ConfigError(
             f"{origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
         ) from error
@@ -97,7 +97,7 @@ def origin(source: ClusterSource) -> str:
 
 @contextlib.contextmanager
 def _root_log(into: list[str]) -> Iterator[None]:
-    """Catch what the client only logs: a failing exec plugin is swallowed there and would end as 'anonymous'.
+    """Catch errors that the client only logs: a failing exec plugin is ignored there and would end as 'anonymous'.
 
     A plugin that was left may still fail, in its own thread, while another cluster's credentials are read.
     """

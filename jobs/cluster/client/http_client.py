@@ -213,7 +213,7 @@ class HttpClient:
         return headers
 
     def upgrade_options(self, verb: str, url_path: str) -> dict[str, Any]:
-        """Return what websocket-client needs to connect as this client does: credentials, TLS settings, proxy."""
+        """Return websocket-client's settings to connect like this client: credentials, TLS settings, proxy."""
         from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  (comes with kubernetes)
 
         settings, pool = self._client.configuration, self._pool.connection_pool_kw
@@ -245,7 +245,7 @@ class HttpClient:
         return f"{safe(self.server, 200)}: {verb} {safe(url_path, 300)}"
 
     def refusal(self, verb: str, url_path: str, status: int, body: Any) -> ApiError:
-        """Make the error for an answer that is none."""
+        """Make the error for an invalid answer."""
         anonymous = status in {401, 403} and not self.sends_credentials
         where = self.where(verb, url_path) + (" (plain http: no credentials are sent)" if anonymous else "")
         return api_error(where, status, body)

@@ -1,4 +1,4 @@
-"""An informer: a local copy of some objects, kept up to date by list and watch, for as long as somebody waits.
+"""An informer: a local copy of some objects, kept up to date by list and watch, while it is used.
 
 The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
 of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
@@ -37,7 +37,7 @@ class Informer:
         self._objects: dict[str, Unstructured] = {}
         self._departed: dict[str, Unstructured] = {}
         self._gone: dict[str, str] = {}
-        """By key: the version with which an object was deleted; what is older than that does not bring it back."""
+        """By key: the version at which an object was deleted; older events do not restore it."""
         self._stop = threading.Event()
         self._cancel_token = CancelToken()
         self._thread = threading.Thread(target=self._run, name=f"informer {url_path}", daemon=True)
@@ -125,7 +125,7 @@ class Informer:
         return version
 
     def _take(self, item: Unstructured) -> None:
-        """Know an object as it is now, unless this is older than what is known of it."""
+        """Store an object's current state, unless this is older than the stored one."""
         key, version = _key(item), _version(item)
         gone = self._gone.get(key, "")
         if gone and (version == gone or _older(version, gone)):
@@ -134,7 +134,7 @@ class Informer:
             self._objects[key] = item
 
     def _remove(self, key: str, item: Unstructured, version: str) -> None:
-        """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
+        """Keep the old state; a namespace with thousands of short-lived pods must not fill our memory."""
         known = self._objects.pop(key, None)
         if known is not None and _older(_version(item), _version(known)):
             item = known
@@ -167,7 +167,7 @@ def _version(item: Unstructured) -> str:
 
 
 def _older(one: str, other: str) -> bool:
-    """Tell whether a version is known to be older than another."""
+    """Return whether a version is known to be older than another."""
     return _decimal(one) and _decimal(other) and int(one) < int(other)
 
 

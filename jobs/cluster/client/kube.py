@@ -35,7 +35,7 @@ LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What SelfSubjectAccessReview answered."""
+    """The answer of SelfSubjectAccessReview."""
 
     allowed: bool
     reason: str = ""
@@ -125,13 +125,13 @@ class Kube(HttpClient):
         return items, version
 
     def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[Items, str]]:
-        """Yield (items, resourceVersion) page by page; an expired continue token goes on where the server says."""
+        """Yield (items, resourceVersion) page by page; an expired continue token continues where the server says."""
         return self.read_pages(url_path, lambda item: item, deadline_s=deadline_s, **params)
 
     def read_pages(
         self, url_path: str, read: Callable[[Any], T], *, deadline_s: float = LIST_S, **params: Any
     ) -> Iterator[tuple[builtins.list[T], str]]:
-        """Yield the same of what `read` makes of each object, which is dropped before the next one is decoded."""
+        """Yield the same, converted by `read`; each object is dropped before the next one is decoded."""
         where = self.where("GET", url_path)
 
         def decoded(data: bytes) -> Page[T] | Unreachable:
@@ -175,7 +175,7 @@ class Kube(HttpClient):
     ) -> Iterator[tuple[str, Unstructured]]:
         """Yield (type, object) from one watch connection until the server ends it; Gone when it is too old.
 
-        Bookmarks are yielded too: their resourceVersion is where to go on. Blank and torn lines are skipped.
+        Bookmarks are yielded too: their resourceVersion is where to continue. Blank and torn lines are skipped.
         Another thread may end it through `cancel_token`.
         """
         asked = params | {
@@ -247,7 +247,7 @@ class Kube(HttpClient):
         return safe(as_map(status.get("userInfo")).get("username") or "", 200)
 
     def server_time_skew(self) -> float | None:
-        """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not told.
+        """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not reported.
 
         Of the answer to /version, so that it costs no request of its own.
         """

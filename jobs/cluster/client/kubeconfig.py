@@ -41,8 +41,8 @@ class ClusterSource:
 
 
 def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterSource:
-    """Find and check the settings to connect with; ConfigError says in one line what to change."""
-    if not kubeconfig:  # the environment speaks of the user's own cluster, not of a file that is named explicitly
+    """Find and check the settings to connect with; ConfigError names the fix in one line."""
+    if not kubeconfig:  # the environment mentions the user's own cluster, not of a file that is named explicitly
         context = context or os.environ.get("TAO_K8S_CONTEXT") or None
         namespace = namespace or os.environ.get("TAO_K8S_NAMESPACE") or None
     paths = [Path(kubeconfig).expanduser()] if kubeconfig else _default_paths()
@@ -62,7 +62,7 @@ def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -
 
 
 def in_pod() -> bool:
-    """Tell whether a service account token and the API server's address are offered to this process."""
+    """Return whether a service account token and the API server's address are offered to this process."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
 
 
@@ -157,7 +157,7 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
             raise ConfigError(f"kubeconfig {files}: context {name!r} names the user {user_name!r}, not found{hint}")
         folder, user = merged["users"][user_name]
         _files_exist(files, f"user {user_name!r}", folder, user, ("client-certificate", "client-key", "tokenFile"))
-        if user.get("as"):  # the official client ignores it, and would act as somebody else than kubectl does
+        if user.get("as"):  # the official client ignores it, and would act as a different user than kubectl
             raise ConfigError(
                 f"kubeconfig {files}: user {user_name!r} impersonates {safe(user['as'], 100)!r} ('as'), which is not "
                 "supported: use credentials of that user"
@@ -177,7 +177,7 @@ def _select(paths: list[Path], merged: Unstructured, context: str | None, namesp
 def _fingerprint(folder: Path, cluster: Unstructured) -> str:
     """Return the SHA-256 of the certificates that the server must be vouched for by, in any order; '' where none are.
 
-    A cluster has an authority of its own, whatever the address it is reached by.
+    A cluster has its own authority, whatever the address it is reached by.
     """
     if cluster.get("insecure-skip-tls-verify"):
         return ""

@@ -25,13 +25,13 @@ must not stop scheduled runs for years."""
 
 
 class HeldError(Exception):
-    """Another run holds the Lease; one line that says who and since when."""
+    """Another run holds the Lease; one line with holder and time."""
 
 
 class Lease:
     """A Lease of the run's namespace, held while the ``with`` block lasts.
 
-    ``lost`` is set when somebody else took it, or it could not be renewed in time: the run must not go on then.
+    ``lost`` is set when another process took it, or it could not be renewed in time: the run must not continue then.
     """
 
     def __init__(self, kube: Kube, name: str, holder: str, *, seconds: int = SECONDS) -> None:
@@ -44,7 +44,7 @@ class Lease:
         self.lost = threading.Event()
 
     def __enter__(self) -> Self:
-        """Take the Lease. Raises HeldError, or ClusterError where nobody can tell."""
+        """Take the Lease. Raises HeldError, or ClusterError if its state is unknown."""
         self._take()
         self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewer.start()
@@ -53,7 +53,7 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back; whoever took it from us keeps it."""
+        """Release it; a process that took it from us keeps it."""
         self._ended.set()
         if self._renewer is not None:
             self._renewer.join(timeout=10)
@@ -110,7 +110,7 @@ class Lease:
                 raise HeldError(f"another run took the lease {self._name} at this moment") from error
 
     def _renew(self) -> None:
-        """Renew until the end; whatever ends this thread before, the run must not go on unguarded."""
+        """Renew until the end; if this thread ends before, the run must not continue without the lease."""
         renewed = time.monotonic()
         try:
             while not self._ended.wait(self._seconds / 3):
@@ -129,7 +129,7 @@ class Lease:
                 self.lost.set()
 
     def _written(self, spec: Unstructured) -> bool:
-        """Write, unless somebody else did since we read; say whether the Lease is ours.
+        """Write, unless another process did since we read; return whether the Lease is ours.
 
         A connection that breaks after the server has done its work makes the client send the change again, and the
         second time the version is no longer the one it carries: then it is our own change that is in the way.
@@ -155,7 +155,7 @@ class Lease:
         self._version = _version(answer)
 
     def _left(self, held: Unstructured) -> float:
-        """How many seconds the holder has left, by the server's clock; what cannot be has run out."""
+        """The holder's remaining seconds, by the server's clock; an impossible time has expired."""
         duration = held.get("leaseDurationSeconds")
         try:
             moment = datetime.datetime.fromisoformat(str(held.get("renewTime")))

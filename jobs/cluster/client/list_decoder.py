@@ -19,8 +19,8 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 def decode_list(data: bytes, read: Callable[[Any, Iterator[Any]], T]) -> tuple[Any, T | None]:
     """Decode a JSON text; return it without its items, and what `read` made of those.
 
-    `read` is given what stands before the items, and the items one by one, all of which it takes. It is not called, and
-    the items are in the text, where no kind stands before them as Kubernetes writes it. Raises ValueError.
+    `read` is given what precedes the items, and the items one by one, all of which it takes. It is not called, and
+    the items are in the text, where no kind precedes them as Kubernetes writes it. Raises ValueError.
     """
     text = _Text(data.decode(json.detect_encoding(data), "surrogatepass"))
     if text.next() != "{":
@@ -70,7 +70,7 @@ class _Text:
                 return
 
     def elements(self) -> Iterator[Any]:
-        """Read the values of a list, each when it is asked for."""
+        """Read the values of a list, each when it is requested."""
         self._pass("[")
         if self.next() == "]":
             self._pass("]")

@@ -1,7 +1,7 @@
-"""A command in a container, run through the API server's WebSocket (pods/exec), and what it wrote.
+"""A command in a container, run through the API server's WebSocket (pods/exec), and its output.
 
 Each message begins with the number of its channel, as k8s.io/apimachinery remotecommand has it (v4, v5). The package
-websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 asks for the verb `get`
+websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 requests the verb `get`
 on pods/exec, a later one for `create`, too (feature gate AuthorizePodWebsocketUpgradeCreatePermission).
 """
 
@@ -29,14 +29,14 @@ _MAX_ERRORS = 64 << 10
 
 @dataclass(slots=True)
 class Executed:
-    """What a command wrote, and its exit code; None where it did not run to its end, with the server's words."""
+    """A command's output and exit code; None if it did not complete, with the server's message."""
 
     out: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     code: int | None = None
     message: str = ""
     cut: bool = False
-    """It wrote more than was asked for, or longer."""
+    """It wrote more than was requested, or longer."""
 
 
 def execute(
@@ -98,7 +98,7 @@ def _connected(kube: Kube, pod: str, parameters: list[tuple[str, str]], deadline
 
 
 def _converse(socket: Any, done: Executed, end: float, most_bytes: int) -> None:
-    """Take what comes until the command's status, the bound or the end of the time."""
+    """Read until the command's status, the size limit or the deadline."""
     while True:
         left = end - time.monotonic()
         if left <= 0 or len(done.out) > most_bytes:

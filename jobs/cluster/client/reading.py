@@ -1,7 +1,7 @@
 """Reads the bytes of one HTTP answer within limits, and says when it is worth asking again.
 
 Everything has an end: the size of a body, the length of a line, the time for the whole answer (a per-read timeout alone
-lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may ask for.
+lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = 256 << 10
 
 
 class CancelToken:
-    """Ends an exchange from another thread: a reader that waits for the next byte cannot be told otherwise."""
+    """Ends an exchange from another thread: a reader that waits for the next byte cannot be notified otherwise."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ def read_all(raw: Any, end: float, where: str) -> bytes:
 
 
 def chunks(raw: Any, end: float, where: str) -> Iterator[bytes]:
-    """Yield what arrives, as it arrives, until the body or the time is over."""
+    """Yield chunks as they arrive, until the end of the body or the deadline."""
     begin = time.monotonic()
     while True:
         # read1 returns after one read from the socket; read(n) would wait for n bytes whatever the clock says.
@@ -112,7 +112,7 @@ def query(params: Params | None) -> str:
 
 
 def pause(attempt: int, retry_after: str) -> float:
-    """Seconds to wait before the next attempt: what the server asks, bounded, or 0.1, 0.2, 0.4 s with jitter."""
+    """Seconds to wait before the next attempt: the server's value, bounded, or 0.1, 0.2, 0.4 s with jitter."""
     backoff: float = 0.1 * 2 ** (attempt - 1) * JITTER.uniform(0.8, 1.2)
     try:
         asked = float(retry_after)
@@ -122,12 +122,12 @@ def pause(attempt: int, retry_after: str) -> float:
 
 
 def transport(error: BaseException) -> str:
-    """Say in a few words what went wrong below HTTP."""
+    """Describe an error below HTTP in a few words."""
     kind = type(error).__name__
     text = str(error)
     for shape, meaning in (
         (r"CERTIFICATE_VERIFY_FAILED.*?: ([^\"')(]+)", r"TLS: the server's certificate is not accepted: \1"),
-        (r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER", "TLS: the server does not speak it (http, not https?)"),
+        (r"WRONG_VERSION_NUMBER|HTTP_REQUEST|RECORD_LAYER", "TLS: the server does not support it (http, not https?)"),
         (r"Connection refused", "connection refused: nothing listens there"),
         (
             r"Name or service not known|nodename nor servname|Temporary failure in name resolution|getaddrinfo",
@@ -153,7 +153,7 @@ def warning(header: str) -> str:
 
 
 def is_loopback(server: str) -> bool:
-    """Tell whether the server is this machine."""
+    """Return whether the server is this machine."""
     host = (urlsplit(server).hostname or "").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -181,7 +181,7 @@ _ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions
 
 
 def wrong(kind: str, item: Unstructured) -> str:
-    """Say which declared field of the object has which other type, as 'status.allocatable is text, ...'; '' if none."""
+    """Describe a declared field of the object with a wrong type, as 'status.allocatable is text, ...'; '' if none."""
     return _COMPILED.get(kind, _OTHER)(item)
 
 
@@ -191,7 +191,7 @@ def check(kind: str, item: Unstructured, where: str) -> None:
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
         whose = safe(name, 120) if isinstance(name, str) and name else "without a name"
-        raise Unreadable(f"{where}: no answer of a Kubernetes API: {safe(kind or 'object', 60)} {whose}: {mistake}")
+        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {whose}: {mistake}")
 
 
 _OTHER = checker(_ANY_KIND)

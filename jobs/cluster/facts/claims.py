@@ -1,4 +1,4 @@
-"""What pods name beside themselves, each asked for by its name, once: claims, StorageClasses, networks.
+"""Objects that pods refer to, each read once by name: claims, StorageClasses, networks.
 
 A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing anybody else's;
 StorageClasses belong to the cluster and may stay hidden. A network without a namespace is a Network of Google's
@@ -43,7 +43,7 @@ class Class:
 
 
 def claim(kube: Kube, name: str) -> Claim:
-    """Read one claim of the namespace, and what was last said of it where it is not bound."""
+    """Read one claim of the namespace, and its last event if it is not bound."""
     try:
         raw = kube.get(path("persistentvolumeclaims", name, namespace=kube.namespace))
     except NotFound:
@@ -110,7 +110,7 @@ Definitions = dict[tuple[str, str], Unstructured | None]
 
 
 def definitions(kube: Kube, names: Iterable[tuple[str, str]], *, tenant: bool = False) -> tuple[Definitions, str]:
-    """Return each definition by (namespace, name), None where there is none; and why none can be seen, if so."""
+    """Return each definition by (namespace, name), None if it does not exist; and why none can be read, if so."""
     definitions_by_name: Definitions = {}
     names = list(names)
     if tenant and any(not namespace for namespace, _ in names):

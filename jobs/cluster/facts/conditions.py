@@ -1,4 +1,4 @@
-"""What agents other than the kubelet report of a node: conditions and Warning events.
+"""Reports of agents other than the kubelet about a node: conditions and Warning events.
 
 node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True where something is wrong
 (GpuUnhealthy, KernelDeadlock, GPUMissing); the agent of EKS and node readiness controllers set one to False
@@ -20,7 +20,7 @@ from .events import read_events
 KUBELETS = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 """Kubernetes' own (kubernetes.io, Node Status); judged as readiness and pressure."""
 OURS = "SeatrialFailed"
-"""What ``seatrial mark`` writes of an earlier run: no evidence of this one."""
+"""Marks of ``seatrial mark`` from an earlier run: not evidence of this one."""
 _POSITIVE = re.compile(
     r"(?<![Nn]ot)(?<![Uu]n)(?:Ready|[Hh]ealthy|OK|Ok|Available|Passed|Valid|Succeeded|Present)$"
     r"|Is(?!Not|Un|Down|Degraded|Missing|Broken|Lost)[A-Z]\w*$"  # EtcdIsVoter of k3s and RKE2
@@ -30,7 +30,7 @@ _MOST_EVENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an agent says of a node: `kind` names a condition or an event's reason."""
+    """An agent's report about a node: `kind` names a condition or an event's reason."""
 
     node: str
     kind: str
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def about(self) -> str:
-        """What the report is about, in its own words: the node's name, which may hold any of them, is left out."""
+        """The text of the report without the node's name, which may contain any word."""
         said = f"{self.kind} {self.text}"
         if self.node not in said:  # a pattern is made for each node that is
             return said
@@ -47,7 +47,7 @@ class Report:
 
 
 def is_unhealthy(kind: str, status: str) -> bool:
-    """Say whether a condition of this type and status reports a problem; Unknown reports one of a positive type."""
+    """Return whether a condition of this type and status reports a problem; Unknown reports one of a positive type."""
     return status != "True" if _POSITIVE.search(kind) else status == "True"
 
 
@@ -62,7 +62,7 @@ def reported(node: str, status: Unstructured) -> Iterator[Report]:
 
 
 def warned(kube: Kube) -> tuple[list[Report], str]:
-    """Return the newest Warning events about nodes, of each reason one, and why there are none to see.
+    """Return the newest Warning event of each reason about nodes, and why none can be read.
 
     A node's events are in the namespace default; the API server keeps them for an hour (--event-ttl).
     """

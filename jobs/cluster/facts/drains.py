@@ -1,4 +1,4 @@
-"""What may drain a node and what holds a drain up: PodDisruptionBudgets with their pods, and kured's DaemonSet."""
+"""Causes and obstacles of drains: PodDisruptionBudgets with their pods, and kured's DaemonSet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BUDGETS = 500
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A PodDisruptionBudget: what it asks for, whether it can ever let a pod go, and the names of its pods.
+    """A PodDisruptionBudget: its limits, whether it can ever allow a disruption, and the names of its pods.
 
     `uncounted`: its controller cannot tell how many pods there should be, and lets none go (reason SyncFailed,
     kubernetes pkg/controller/disruption: failSafe); so it is with most budgets of a Job's pods.
@@ -42,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rebooter:
-    """kured: when it may reboot, what makes it wait, and the nodes that it drains at this moment.
+    """kured: its reboot window, its blockers, and the nodes that it drains at this moment.
 
     `holding`: (namespace, name) of the pods that keep it from the node on which they run.
     """
@@ -56,7 +56,7 @@ class Rebooter:
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """What was seen of both; `hidden` says why nothing was."""
+    """The facts about both; `hidden` is the reason if they could not be read."""
 
     budgets: tuple[Budget, ...] = ()
     rebooters: tuple[Rebooter, ...] = ()
@@ -72,7 +72,7 @@ def read_drains(kube: Kube, namespaces: Collection[str]) -> Drains:
         return Drains(hidden=safe(error.message, 300))
     here = [item for item in budgets if as_map(item.get("metadata")).get("namespace") in namespaces]
     if len(here) > MOST_BUDGETS:
-        return Drains(hidden=f"{len(here)} budgets beside pods of GPU nodes, more than {MOST_BUDGETS}")
+        return Drains(hidden=f"{len(here)} budgets in namespaces of GPU pods, more than {MOST_BUDGETS}")
     rebooters = (rebooter for item in daemons if (rebooter := _rebooter(kube, item)))
     return Drains(tuple(_budget(kube, item) for item in here), tuple(rebooters))
 

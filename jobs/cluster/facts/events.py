@@ -44,7 +44,7 @@ class Event:
 
 
 def read_events(items: Iterable[Any]) -> list[Event]:
-    """Project raw events of either API to records, oldest first; what is no event is passed over.
+    """Project raw events of either API to records, oldest first; invalid events are skipped.
 
     What was read already stays as it is.
     """
@@ -53,7 +53,7 @@ def read_events(items: Iterable[Any]) -> list[Event]:
 
 
 def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[Event]:
-    """Events about one object; those of an earlier object with the same name are left out where uids tell."""
+    """Events about one object; those of an earlier object with the same name are left out by uid."""
     return [e for e in events if e.kind == kind and e.name == name and not (uid and e.uid and e.uid != uid)]
 
 

@@ -1,7 +1,7 @@
-"""The inventory: nodes and pods, what is taken and by whom.
+"""The inventory: nodes and pods, GPUs in use and their users.
 
 One snapshot of raw JSON, each object of which becomes a small record before the next one is decoded, with the garbage
-collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is told in
+collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is reported in
 `not_seen`, never guessed.
 """
 
@@ -98,7 +98,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PodUse:
-    """What one pod holds of a node; `requests` has the extended resources only."""
+    """The resources of a node that one pod holds; `requests` has the extended resources only."""
 
     namespace: str
     name: str
@@ -111,8 +111,8 @@ class PodUse:
     images: tuple[str, ...] = ()
     app: str = ""  # what its labels call it
     since: str = ""  # when its kubelet saw it first, as the API writes times
-    leaving: bool = False  # its deletion was asked for
-    runner: str = ""  # of a trial's pod, what the lease of its run tells
+    leaving: bool = False  # its deletion was requested
+    runner: str = ""  # for a trial's pod, the lease of its run
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")
@@ -120,7 +120,7 @@ class PodUse:
 
 @dataclass(frozen=True)
 class Inventory:
-    """One snapshot; `not_seen` says per kind ("nodes", "pods") what was hidden from us and why."""
+    """One snapshot; `not_seen` has the reason for each kind ("nodes", "pods") that could not be read."""
 
     nodes: tuple[Node, ...]
     pods: tuple[PodUse, ...]
@@ -159,7 +159,7 @@ class Inventory:
 
     @classmethod
     def of_tenant(cls) -> Inventory:
-        """Return what a tenant sees without asking: nothing."""
+        """Return a tenant's empty inventory."""
         return cls((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
 
     @classmethod
@@ -225,7 +225,7 @@ class Inventory:
 
 
 def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
-    """Tell whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
+    """Return whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
     if node.capacity.get(resource, 0) > 0 or resource in node.allocatable:
         return True
     marks = _LABELS.get(resource.partition("/")[0], ())
@@ -280,7 +280,7 @@ def _lacks_devices(capacity: Unstructured) -> bool:
 
 
 def read_pod(item: Unstructured) -> PodUse:
-    """Project one raw pod to what it holds."""
+    """Project one raw pod to its resources."""
     meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
     owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
     tags = as_map(meta.get("labels"))
@@ -312,7 +312,7 @@ def read_refused(item: Unstructured) -> PodUse | None:
 
 
 def _trouble(status: Unstructured) -> str:
-    """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
+    """Explain why a pod is not ready: its first container's waiting or termination reason, else its conditions."""
     for entry in statuses_of(status):
         state = as_map(entry.get("state"))
         waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))
@@ -355,7 +355,7 @@ def pod_requests(spec: Unstructured) -> dict[str, int]:
 
 
 def gpus_of(spec: Unstructured) -> int:
-    """GPUs that a pod asks for, slices of them (MIG) included, by the vendors' names of the resources."""
+    """GPUs that a pod requests, slices of them (MIG) included, by the vendors' names of the resources."""
     return sum(amount for name, amount in pod_requests(spec).items() if _GPU.search(name))
 
 

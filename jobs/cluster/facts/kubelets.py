@@ -1,7 +1,7 @@
 """How kubelets are configured, as they say themselves (/configz), through the API server.
 
 That takes the right to get nodes/proxy, which opens all of a kubelet's API: it is used where an account has it, and
-never asked for (kubernetes.io, "Kubelet authentication/authorization").
+never requested (kubernetes.io, "Kubelet authentication/authorization").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def topology_managers(kube: Kube, nodes: Iterable[str]) -> dict[str, TopologyMan
             return TopologyManager(problem=safe(error, 200))
         config = as_map(as_map(answer).get("kubeletconfig"))
         policy, scope = (safe(config.get(f"topologyManager{key}") or "", 60) for key in ("Policy", "Scope"))
-        return TopologyManager(policy, scope, "" if policy and scope else "its /configz does not tell")
+        return TopologyManager(policy, scope, "" if policy and scope else "its /configz does not report it")
 
     names = list(nodes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:

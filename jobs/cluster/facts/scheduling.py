@@ -18,7 +18,7 @@ from .inventory import pod_requests
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)
 _TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
-# Texts of reasons that stay as they are until somebody changes the cluster or the pod.
+# Texts of reasons that persist until the cluster or the pod is changed.
 _PERMANENT = (
     "node affinity/selector",
     "pod anti-affinity",
@@ -48,7 +48,7 @@ class Unschedulable:
     hopeless: bool
     volume: bool
     hint: str = ""
-    in_use: bool = False  # the node that it waits for is full, as far as can be seen: other workloads hold what it asks
+    in_use: bool = False  # the node that it waits for is apparently full: other workloads use the requested devices
 
 
 def read_unschedulable(
@@ -86,7 +86,7 @@ def read_unschedulable(
 
 
 def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bool:
-    """Tell whether devices in use keep the pod from the ``nodes`` that it may run on.
+    """Return whether devices in use keep the pod from the ``nodes`` that it may run on.
 
     Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
     that is in use look the same. Where none of them has a device left, whoever holds those holds cpu, memory and other
@@ -101,7 +101,7 @@ def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bo
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
-    """Count the nodes that could take such a pod once others have left them."""
+    """Count the nodes that could run such a pod once other pods have ended."""
     asked = pod_requests(as_map(pod.get("spec")))
     return sum(1 for node in nodes if _possible(node, pod, asked, ()))
 
@@ -147,7 +147,7 @@ def unmatched(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
 
 
 def lacking(pod: Unstructured, nodes: Sequence[Unstructured]) -> str:
-    """Say which of the visible nodes offer less than one such pod asks for."""
+    """Say which of the visible nodes offer less than one such pod requests."""
     texts = []
     for name, amount in pod_requests(as_map(pod.get("spec"))).items():
         for node in nodes:
@@ -162,7 +162,7 @@ def _offers(node: Unstructured) -> Unstructured:
 
 
 def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], own: Container[str]) -> bool:
-    """Tell whether the node could take the pod once others have left it."""
+    """Return whether the node could run the pod once other pods have ended."""
     offers = _offers(node)
     if name_of(node) in own:
         return False
@@ -174,13 +174,13 @@ def _possible(node: Unstructured, pod: Unstructured, asked: Mapping[str, int], o
 
 
 def _passes_all(node: Unstructured, pod: Unstructured) -> bool:
-    """Tell whether the pod tolerates every taint of the node that stays."""
+    """Return whether the pod tolerates every taint of the node that stays."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return all(_passes(taint, tolerations) for taint in as_list(as_map(node.get("spec")).get("taints")))
 
 
 def _plain(pod: Unstructured) -> dict[str, Decimal]:
-    """What the pod's containers ask for together of cpu and memory; a limit without a request is the request."""
+    """The sum of the containers' requests of cpu and memory; a limit without a request is the request."""
     amounts: dict[str, Decimal] = {}
     for container in as_list(as_map(pod.get("spec")).get("containers")):
         resources = as_map(container.get("resources"))
@@ -191,7 +191,7 @@ def _plain(pod: Unstructured) -> dict[str, Decimal]:
 
 
 def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
-    """Tell whether a taint is tolerated, or may go away by itself."""
+    """Return whether a taint is tolerated, or may go away by itself."""
     key, effect = (str(taint.get(name) or "") for name in ("key", "effect"))
     return effect == "PreferNoSchedule" or bool(_PASSING_TAINT.search(key)) or _is_tolerated(taint, tolerations)
 
@@ -220,14 +220,14 @@ def _is_tolerated(taint: Unstructured, tolerations: Iterable[Unstructured]) -> b
 
 
 def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Unstructured]) -> str:
-    """Say what the visible nodes add to the scheduler's words."""
+    """Describe the visible nodes' additions to the scheduler's message."""
     if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
         kind = plain[1]
         texts = []
         for node in nodes[:4]:
             offers = as_map(as_map(node.get("status")).get("allocatable")).get(kind)
             texts.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
-        return f"the pod asks for {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less what others hold"
+        return f"the pod requests {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less the devices in use"
     match = re.match(r"Insufficient (\S+/\S+)", reason)
     if match and nodes:
         name, texts = match[1], []

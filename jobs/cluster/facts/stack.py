@@ -1,6 +1,6 @@
-"""What the GPU operators run and say of themselves, and which devices drivers publish.
+"""The GPU operators' pods and states, and the devices that drivers publish.
 
-The API objects beside nodes and pods. A kind that this cluster does not serve is told apart from one that we may not
+The API objects beside nodes and pods. A kind that this cluster does not serve is distinguished from one that we may not
 list: the first is a fact about the cluster, the second about our rights.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Which part of a GPU stack is this pod? Names as the GPU operator (github.com/NVIDIA/gpu-operator, assets/), the
 # plugin's own manifests, GKE, EKS, AKS and AMD's operator give them; matched on the pod's name and its app label, in
-# this order: the plugin's Helm chart puts its own name before that of the feature discovery beside it.
+# this order: the plugin's Helm chart puts its own name before that of the feature discovery next to it.
 _OPERANDS: tuple[tuple[str, str], ...] = (
     ("feature-discovery", r"gpu-feature-discovery|gpu-node-labeller|amdgpu-labeller|-node-labeller-"),
     ("driver", r"nvidia-driver-daemonset|nvidia-(?:gpu-)?driver-(?!manager)|driver-installer|amdgpu-driver"),
@@ -45,7 +45,7 @@ _OPERANDS: tuple[tuple[str, str], ...] = (
     ("training-operator", r"mpi-operator|training-operator|kubeflow-trainer|jobset-controller"),
 )
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
-# What stands beside a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
+# What is next to a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
 # Node Feature Discovery of a release that is called like the plugin.
 _BESIDE = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
 # Operators whose DaemonSets bear the name of a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
@@ -68,7 +68,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of one kind; or why there are none to see."""
+    """The objects of one kind; or why they cannot be read."""
 
     items: tuple[Unstructured, ...] = ()
     served: bool = True  # False: this cluster does not know the kind
@@ -82,11 +82,11 @@ class Policy:
     name: str
     state: str  # ready | notReady | ignored, or '' before the operator looked at it
     message: str = ""
-    versions: Mapping[str, str]  # part -> version or image, as the specification asks for it
+    versions: Mapping[str, str]  # part -> version or image, as the specification requests it
 
 
 def operand(pod: PodUse) -> str:
-    """Name the part of the GPU stack that this pod is; '' for any other pod."""
+    """Name this pod's part of the GPU stack; '' for any other pod."""
     return _operand(pod.name, pod.app, pod.images)
 
 
@@ -137,7 +137,7 @@ def _version(part: Unstructured) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """Whose devices of which type a class stands for, as far as its selectors say it plainly; '' for any."""
+    """The vendor and type of a class's devices, if its selectors name them; '' for any."""
 
     name: str
     driver: str = ""
@@ -145,7 +145,7 @@ class DeviceClass:
 
 
 def device_classes(listing: Listing) -> dict[str, DeviceClass]:
-    """Read the DeviceClasses; of their CEL expressions only what NVIDIA's and AMD's drivers write."""
+    """Read the DeviceClasses; of their CEL expressions only those of NVIDIA's and AMD's drivers."""
     classes = {}
     for name, item in zip(names(listing), listing.items, strict=True):
         cels = (as_map(each.get("cel")) for each in as_list(as_map(item.get("spec")).get("selectors")))
@@ -157,9 +157,9 @@ def device_classes(listing: Listing) -> dict[str, DeviceClass]:
 
 
 def mapped_class(listing: Listing, resource: str) -> str:
-    """Name the DeviceClass that stands for an extended resource; '' where none does.
+    """Name the DeviceClass that represents an extended resource; '' where none does.
 
-    Pods then ask for the resource as ever, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
+    Pods then request the resource as ever, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
     https://www.kubernetes.dev/resources/keps/5004/).
     """
     mapped = (as_map(item.get("spec")).get("extendedResourceName") == resource for item in listing.items)

@@ -1,4 +1,4 @@
-"""Manifests as whoever submits them writes them: the pods that each would bring, and the Services beside them.
+"""Users' manifests: the pods that each would create, and their Services.
 
 A file of YAML or JSON, of one object or many, or what the API server answers. It is foreign text: bounded, read without
 tags, and of any shape. What a controller adds to its pods (labels, host names) is known of the kinds below.
@@ -57,7 +57,7 @@ class Workload:
     service: str = ""  # the headless Service that names its pods, which whoever submits it must bring
     first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
     names: tuple[str, ...] = ()  # with what the host names of its pods begin
-    whole: bool = True  # False: a runtime adds to the pods what is not written here
+    whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show
     trains: bool = False  # its pods are of one training by what its kind is for
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What a text holds: what brings pods, the Services, and what else there is, by kind and name."""
+    """The content of a text: workloads, Services, and further objects, by kind and name."""
 
     workloads: tuple[Workload, ...]
     services: tuple[Unstructured, ...]
@@ -81,7 +81,7 @@ def read_manifests(text: str) -> Manifests:
 
 
 def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
-    """Tell apart what brings pods, Services, and the rest. Raises ManifestError."""
+    """Separate workloads, Services, and further objects. Raises ManifestError."""
     workloads, services, others = [], [], []
     for number, item in enumerate(_opened(objects)):
         if number >= _MOST_OBJECTS:
@@ -140,7 +140,7 @@ def _objects(text: str) -> list[object]:
 
 
 def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
-    """Yield the objects, and those of Lists in their place; a List in a List is none."""
+    """Yield the objects, and those of Lists in their place; a List in a List is invalid."""
     for item in objects:
         raw = as_map(item)
         inner = raw.get("items")
@@ -273,7 +273,7 @@ def _kubeflow(raw: Unstructured, key: str, first: str = "") -> Workload:
 
 
 def _train_job(raw: Unstructured) -> Workload:
-    """trainer.kubeflow.org TrainJob: what it says itself of the pods that its runtime describes."""
+    """trainer.kubeflow.org TrainJob: its overrides of the pods that its runtime describes."""
     name, trainer = name_of(raw), _at(raw, "spec", "trainer")
     container: Unstructured = {"name": "node"} | {
         key: trainer[key] for key in ("image", "command", "args", "env") if key in trainer
@@ -354,12 +354,12 @@ GROUPS = {
 
 
 def words_of(container: Unstructured) -> list[str]:
-    """Return what a container runs, as far as it is written here."""
+    """Return a container's command, as far as the manifest shows it."""
     return [*as_texts(container.get("command")), *as_texts(container.get("args"))]
 
 
 def variables_of(container: Unstructured) -> dict[str, str | None]:
-    """Return a container's variables; None for a value that stands elsewhere (a Secret, a field)."""
+    """Return a container's variables; None for a value from elsewhere (a Secret, a field)."""
     found: dict[str, str | None] = {}
     for each in as_list(container.get("env"))[:_MOST_KEYS]:
         if name := _text(each.get("name")):
@@ -369,6 +369,6 @@ def variables_of(container: Unstructured) -> dict[str, str | None]:
 
 
 def selects(selector: object, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Service's selector takes a pod with these labels; an empty one takes none."""
+    """Return whether a Service's selector takes a pod with these labels; an empty one takes none."""
     wanted = as_map(selector)
     return bool(wanted) and all(labels.get(str(key)) == value for key, value in wanted.items())

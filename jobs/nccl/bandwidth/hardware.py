@@ -1,4 +1,4 @@
-"""What a benchmark ran on, as its log, its table, the cluster or whoever asks names it."""
+"""The hardware of a benchmark, from its log, its table, the cluster or the user."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UnknownHardwareError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What is known of the hardware from outside the log: from options, a profile or a cluster. The log comes first."""
+    """The hardware known from outside the log: from options, a profile or a cluster. The log comes first."""
 
     gpu: str = ""
     gpus_per_node: int | None = None
@@ -75,7 +75,7 @@ def said(gpus: str, nics: str) -> Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """One benchmark's hardware and operation; what nothing names is empty or None."""
+    """One benchmark's hardware and operation; unknown values are empty or None."""
 
     gpu: str = ""
     several_gpus: bool = False
@@ -92,7 +92,7 @@ class Hardware:
 
     @property
     def asked(self) -> str:
-        """What NCCL was asked for, as published rows say it: a ring that it chose by itself is its own choice."""
+        """The requested algorithm, in the terms of published rows: a ring that it chose by itself is its own choice."""
         return self.algorithm if self.forced else "default"
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ def models_of(job: JobDocument) -> list[str]:
 
 
 def algorithm_of(table: Table) -> str:
-    """Return 'ring', or 'default' for whatever NCCL chose; of sends to peers it prints a ring, and chooses nothing."""
+    """Return 'ring', or 'default' for NCCL's choice; of sends to peers it prints a ring, and chooses nothing."""
     if operation(table["collective"]) in ("sendrecv", "alltoall"):
         return "default"
     return "ring" if str(table["algorithm"] or "").lower() == "ring" else "default"
@@ -165,7 +165,7 @@ _HALF_DIGIT = 0.005
 
 
 def _ranks(table: Table, per_node: int) -> int | None:
-    """Return how many ranks an all_reduce's numbers tell: busbw is 2(n-1)/n times algbw (doc/PERFORMANCE.md)."""
+    """Return the number of ranks by an all_reduce's numbers: busbw is 2(n-1)/n times algbw (doc/PERFORMANCE.md)."""
     least, most = 2.0, float(MOST_RANKS)
     for row in table["rows"] if operation(table["collective"]) in ("", "all_reduce") else ():
         for side in sides(row) if row["redop"] not in (None, "none") else ():

@@ -37,7 +37,7 @@ _CHOOSES = (
 
 
 def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None = None) -> None:
-    """Add to each table its references and what the wires carried; name what cannot be, and what is too slow.
+    """Add to each table its references and the traffic of the links; report impossible and low bandwidths.
 
     ``floors`` returns what a profile has for a table: its rows decide then, and nothing else makes it too slow.
     """
@@ -111,7 +111,7 @@ _PARTS = (
 
 
 def _below(job: JobDocument, table: Table) -> str:
-    """Say how far a table is below its reference, in plain words where it is far, and what of the log may be why."""
+    """Return a table's distance below its reference, as text if it is large, and what of the log may be why."""
     nearest = table["nearest"]
     what = "this hardware gives" if nearest["kind"] == "published" else "such hardware is known to give"
     part = round(1 / _ratio(nearest)) if _ratio(nearest) > 0.05 else 20
@@ -170,7 +170,7 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
 
 # -- wires and links ---------------------------------------------------------------------------------------------------
 def _peers_off(job: JobDocument) -> str:
-    """Say that the hosts' memory carries more channels between their GPUs than P2P."""
+    """Report that the hosts' memory carries more channels between their GPUs than P2P."""
     inside = job["intra_node"]
     if inside["shm"] <= inside["p2p"] or inside["mnnvl"] or inside["nvls"]:
         return ""
@@ -180,7 +180,7 @@ def _peers_off(job: JobDocument) -> str:
 
 
 def _shares_nothing(gpu: str) -> bool:
-    """Say whether no link leaves a GPU of this name: a card, or a part of a GPU (MIG user guide: no P2P)."""
+    """Return whether no link leaves a GPU of this name: a card, or a part of a GPU (MIG user guide: no P2P)."""
     return is_card(gpu) or "MIG" in gpu.split()
 
 
@@ -211,7 +211,7 @@ def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> s
 
 
 def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> WireUse | None:
-    """Return what the peak means on the wire of a host; None inside one host."""
+    """Return the peak's share of a host's link rate; None inside one host."""
     peak, limit = table["peak_busbw_gbps"], known.wires_gbps
     if peak is None or (job["nodes"] or 0) < 2 or table["collective"] not in ("all_reduce", None):
         return None
@@ -238,7 +238,7 @@ def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> Wi
 
 
 def _least_per_gpu(job: JobDocument, hardware: Hardware, peak: float) -> float | None:
-    """Return what each GPU's share of the wires must have carried at the peak, in Gb/s, whatever the algorithm was.
+    """Return what each GPU's share of the links must have carried at the peak, in Gb/s, whatever the algorithm was.
 
     No algorithm without in-network reduction sends less between hosts (``physics.tree_limit_gbps``).
     """

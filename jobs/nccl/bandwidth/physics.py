@@ -1,4 +1,4 @@
-"""The physical limit of a collective: what the wires of a node allow, so that an impossible number is a finding.
+"""The physical limit of a collective: the link rate of a node, so that an impossible number is a finding.
 
 Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the wire is derived in nccl-tests'
 doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busiest link between two nodes does too.
@@ -40,7 +40,7 @@ def links_gbps(products: tuple[str, ...]) -> float | None:
 
 
 def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
-    """Return what no collective of one node exceeds: switches that add up (NVLS) halve what a GPU has to send.
+    """Return the upper limit of a collective in one node: switches that add up (NVLS) halve what a GPU has to send.
 
     Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.
     """
@@ -53,7 +53,7 @@ def ring_limit_gbps(node_gbps: float) -> float:
 
 
 def tree_limit_gbps(node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
-    """Return what no algorithm exceeds without in-network reduction (SHARP).
+    """Return the upper limit without in-network reduction (SHARP).
 
     A node must send ``2 * data * (nodes - 1) / nodes`` bytes, and bus bandwidth counts
     ``2 * data * (ranks - 1) / ranks`` of them: the ratio is ``(ranks - 1) / (gpus_per_node * (nodes - 1))``.
@@ -63,7 +63,7 @@ def tree_limit_gbps(node_gbps: float, *, nodes: int, gpus_per_node: int) -> floa
 
 
 def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
-    """Return the limit for 'ring', or for whatever NCCL chose."""
+    """Return the limit for 'ring', or for NCCL's choice."""
     if algorithm == "ring":
         return ring_limit_gbps(node_gbps)
     return tree_limit_gbps(node_gbps, nodes=nodes, gpus_per_node=gpus_per_node)

@@ -57,7 +57,7 @@ def operation(collective: str | None) -> str:
 
 
 def is_card(gpu: str) -> bool:
-    """Say whether a GPU of this name is a card without NVSwitch."""
+    """Return whether a GPU of this name is a card without NVSwitch."""
     return _CARDS.search(gpu) is not None
 
 
@@ -71,7 +71,7 @@ def size_text(size: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published measurement; ``memory`` and ``platform``, where a source names them, tell machines apart."""
+    """One published measurement; ``memory`` and ``platform``, where a source names them, distinguish machines."""
 
     gpu: str
     nodes: int
@@ -108,7 +108,7 @@ class Published:
         return f"{self.nodes} x {self.gpus_per_node} {self.gpu}, {FABRICS.get(self.fabric, self.fabric)}"
 
     def is_of(self, gpu: str) -> bool:
-        """Say whether a GPU of this name, as a driver, a label or a person writes it, is the row's."""
+        """Return whether a GPU of this name, as a driver, a label or a person writes it, is the row's."""
         if is_card(gpu) != is_card(self.gpu) or "MIG" in gpu.upper().split():
             return False
         words = re.split(r"[\s_-]+", self.gpu)
@@ -152,5 +152,5 @@ def published() -> tuple[Published, ...]:
 
 
 def rows_of(gpu: str) -> Iterator[Published]:
-    """Yield what was published for a GPU with RDMA or inside one host."""
+    """Yield the published rows of a GPU with RDMA or inside one host."""
     return (entry for entry in published() if entry.fabric != TCP and entry.is_of(gpu))

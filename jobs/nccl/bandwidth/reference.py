@@ -34,9 +34,9 @@ _OTHER_COLLECTIVE = 0.68
 _RING_INSIDE = 0.76
 """Ring inside a host of H200: 367 GB/s where NVLink SHARP gives 482 (stas00)."""
 _MORE_HOSTS = 0.83
-"""386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the wires."""
+"""386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the links."""
 _RING = 0.9
-"""Of the wires, what a ring over more than two hosts gives: 0.97 (InfiniBand) to 0.81 (RoCE)."""
+"""Of the links, what a ring over more than two hosts gives: 0.97 (InfiniBand) to 0.81 (RoCE)."""
 _DOMAIN = 72
 """GPUs that NVLink joins (NVIDIA GB200 NVL72, GB300 NVL72)."""
 _ACROSS_DOMAINS = 0.46
@@ -44,7 +44,7 @@ _ACROSS_DOMAINS = 0.46
 _PART_OF_A_BOARD = 1 / 3
 """A board of four GPUs without switch joins each two by a third of their links (HGX A100 and H100 4-GPU)."""
 _RINGED = frozenset(("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"))
-"""On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one stands for another."""
+"""On a ring every edge carries their bus bandwidth (nccl-tests, doc/PERFORMANCE.md), so that one represents another."""
 _SAME_RATE = 0.1
 _SHOWN = 3
 _MOST_SHARE = 100
@@ -54,7 +54,7 @@ Floors = Callable[[JobDocument, Table, Hardware], Sequence[FloorRow]]
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A published row and the measured one: what it lets expect, and how far its hardware is from the log's."""
+    """A published row and the measured one: its expectation, and the distance of its hardware from the log's."""
 
     entry: Published
     size: int
@@ -88,7 +88,7 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
 
 
 def refer_table(job: JobDocument, table: Table, known: Said = NOTHING_SAID, floors: Floors | None = None) -> Hardware:
-    """Add to a table what it is compared with, and return the hardware that this is of."""
+    """Add a table's reference, and return the reference's hardware."""
     hardware = hardware_of(job, table, known)
     table["reference"] = list(floors(job, table, hardware)) if floors else []
     table["nearest"] = nearest = refer(hardware, points_of(table), table["reference"])
@@ -214,7 +214,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
 
 
 def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
-    """Return a published row with the measured row of the largest size that both have, or that it stands for."""
+    """Return a published row with the measured row of the largest size that both have, or that it represents."""
     if hardware.wires_said and entry.nodes > 1 and entry.fabric != "mnnvl":
         if not entry.node_gbps and entry.fabric != hardware.fabric:
             return None
@@ -235,7 +235,7 @@ def _telling(ratios: Mapping[int, float]) -> int:
 
 
 def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
-    """Return how far a row's hardware is from the log's, what matters most first."""
+    """Return the distance of a row's hardware from the log's, the most important part first."""
     nodes, few = hardware.nodes or 1, min(hardware.nodes or 1, entry.nodes)
     apart = abs(math.log2(nodes / entry.nodes))
     unknown = hardware.fabric == "unknown"
@@ -253,7 +253,7 @@ def _distance(hardware: Hardware, entry: Published) -> tuple[float, ...]:
 
 
 def _leaves_its_domain(hardware: Hardware, entry: Published) -> bool:
-    """Say whether of the log and the row one is inside an NVLink domain, and the other spans several."""
+    """Return whether of the log and the row one is inside an NVLink domain, and the other spans several."""
     gpus = (hardware.nodes or 1) * (hardware.gpus_per_node or 1), entry.nodes * entry.gpus_per_node
     return entry.fabric == hardware.fabric == "mnnvl" and min(gpus) <= _DOMAIN < max(gpus)
 
@@ -266,7 +266,7 @@ def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
 
 
 def _expected(hardware: Hardware, entry: Published, size: int) -> float:
-    """Return what a row lets expect of the log's hardware; as careful as may be where the two differ."""
+    """Return a row's expectation for the log's hardware; conservative if the two differ."""
     value, nodes, per_node = entry.at(size), hardware.nodes or 1, hardware.gpus_per_node or 1
     inside, collective = nodes == 1, hardware.collective or "sendrecv"
     if entry.algorithm != "ring" and (hardware.asked == "ring" or (entry.nodes == 2 < nodes)):
@@ -386,7 +386,7 @@ def _unknown(text: str) -> Reference:
 
 
 def _missing(hardware: Hardware) -> str:
-    """Say why there is no reference, and what would give one."""
+    """Explain why there is no reference, and how to provide one."""
     if hardware.several_gpus:
         return "the GPUs are of several models, for which no reference is known: the speed was not judged"
     lacking = []

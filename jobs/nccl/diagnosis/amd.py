@@ -1,4 +1,4 @@
-"""What an RCCL job's findings say of AMD's drivers and tools: the catalogue is written for NVIDIA's."""
+"""Replaces NVIDIA's drivers and tools in an RCCL job's findings by AMD's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failing line holds beyond its kind: addresses of a failed connection, an errno, the size of a segment.
+"""The specific cause in a failing line: addresses of a failed connection, an errno, the size of a segment.
 
 Given the fault that a line shows, and the line, return the fault that explains it and the cause in words; what a
 line tells by its words alone is in variants.py.
@@ -30,7 +30,7 @@ _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|1
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
 _LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-# What Docker gives to a bridge of its own (docker0, those of compose: its default pools): many a host has the same.
+# What Docker gives to its own bridge (docker0, those of compose: its default pools): many a host has the same.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
 _DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
@@ -75,7 +75,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def refine(judgement: Judgement, fault: str, note: Note) -> Detail:
-    """Return what a fault's line says; nothing where it says no more than its kind."""
+    """Return the specific cause in a fault's line; None without one."""
     if (said := formed(fault, note.text)) is not None:
         return said
     below = _below(judgement, note) if fault == "nccl.launch-failed" else None
@@ -92,7 +92,7 @@ def _by_words(judgement: Judgement, fault: str, note: Note) -> Detail:
 
 
 def _of_job(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None] | None:  # noqa: PLR0911 -- one return per form
-    """Return (why, cause) by the line's addresses and by the job's other lines; None where they do not tell."""
+    """Return (why, cause) by the line's addresses and by the job's other lines; None if they do not show it."""
     if fault in _EMPTY and _EMPTY_GID.search(note.text):
         return "nccl.gid-empty", None
     if fault.startswith("nccl.ib-") and fault in having("scope", "hosts"):
@@ -188,7 +188,7 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
 
 
 def _own_address(address: str) -> str:
-    """Say what is wrong with a rendezvous at an address that is each host's own."""
+    """Describe the fault of a rendezvous at an address that is local on each host."""
     if address == "0.0.0.0":  # noqa: S104 -- read, not bound
         return "0.0.0.0 was given as the address of rank 0: one listens at it, and nobody can connect to it"
     return (
@@ -236,7 +236,7 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None] | None:
 
 
 def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
-    """Return what explains a CUDA call that failed, by what CUDA says and what the call was for."""
+    """Return the cause of a failed CUDA call, by CUDA's error and the call's purpose."""
     said = _cuda_said(judgement, note)
     error = cuda_error(said)
     if error.fault == "nccl.fabric-manager":
@@ -251,7 +251,7 @@ def _of_cuda(judgement: Judgement, fault: str, note: Note) -> str | None:
 
 
 def _cuda_said(judgement: Judgement, note: Note) -> str:
-    """Return what CUDA says of a call that failed: behind NCCL's error it stands in the last error."""
+    """Return CUDA's error of a failed call: after NCCL's error it is in the last error."""
     last = judgement.event("last-error cuda")
     return last.text if last is not None and _NAMES_NOTHING.search(note.text) else note.text
 
@@ -295,7 +295,7 @@ _DGID = re.compile(r" sgix (\d{1,3}) dgid (fe80:\S{2,40})")
 
 
 def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
-    """Say that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
+    """Report that a path of UCX's over RoCE led to a link-local GID, which UCX prints on the line behind the error."""
     match = _DGID.search(other.text) if other is not None and "/RoCE" in note.text else None
     if match is None:
         return None, None

@@ -173,7 +173,7 @@ def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
 def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     document: JobDocument, judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
-    """Say how far the log goes; nothing where it shows no more than its size."""
+    """Return how far the log goes; nothing where it shows no more than its size."""
     said = document["diagnosis"]
     if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
@@ -239,7 +239,7 @@ _SAID_ALWAYS = ("nccl.libibverbs-missing", "nccl.gdr-no-module", "nccl.ib-no-dev
 
 
 def signs_shown(judgement: Judgement) -> list[str]:
-    """Return what keeps processes of the job from their peers or their fabric, whatever came of it."""
+    """Return obstacles between the job's processes and their peers or fabric, even without consequences."""
     came_up = any(judgement.job.completed.values())
     connect = sorted(having("stage", "connect"))  # a rank tries again (misc/socket.cc: "retrying (3/34)")
     tried = [] if came_up else [name for name in connect if "info:" + name in judgement.job.noted]
@@ -252,7 +252,7 @@ def signs_shown(judgement: Judgement) -> list[str]:
 
 
 def signs_beside(judgement: Judgement) -> list[str]:
-    """Return what is broken around a job that ended without a known cause, on more than one host.
+    """Return faults around a job that ended without a known cause, on more than one host.
 
     Where a CUDA call failed, no network is to blame.
     """
@@ -263,7 +263,7 @@ def signs_beside(judgement: Judgement) -> list[str]:
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
-    """Say that the log shows nothing that could be judged, and what it shows instead."""
+    """Report that the log shows nothing that could be judged, and what it shows instead."""
     alone = judgement.view.chosen_alone()
     if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
         said = "%s, and nothing tells how large the job is: this log proves nothing about the network%s."

@@ -1,6 +1,6 @@
 """Defects of NCCL's versions that explain a fault: where the log names a version that has one, it is a likely cause.
 
-They stand in the fault's entry (jobs.faults.catalogue.Defect). Those that cost bandwidth show in no line and stand
+They are in the fault's entry (jobs.faults.catalogue.Defect). Those that cost bandwidth show in no line and stand
 here: version, GPU, hosts and collective name them, and a table that is no faster than they leave it. Sources: NCCL's
 release notes, and the issue that is named.
 """
@@ -82,7 +82,7 @@ _NUMBERS = re.compile(r"(?:^|\s)(\d{1,2})\.(\d{1,3})(?:\.(\d{1,3}))?")
 def with_defects(
     causes: Sequence[Cause], faults: Sequence[FoundFault], versions: Sequence[str], gpus: Collection[str]
 ) -> list[Cause]:
-    """Return a job's causes with the defect that its NCCL has, which stands behind the likeliest of them.
+    """Return a job's causes with the defect of its NCCL version, after the most likely cause.
 
     ``versions`` are those that the log names, ``gpus`` the names of GPUs: one that only others have explains nothing.
     A defect explains the worst of the faults by the lines that show it.

@@ -120,7 +120,7 @@ def gpus_named(judgement: Judgement) -> set[str]:
 
 
 def without_gpudirect(judgement: Judgement) -> tuple[str, str] | None:
-    """Return what the job's GPUs are called and why they have no GPUDirect RDMA; None where any may have it."""
+    """Return the job's GPU model and the reason why it has no GPUDirect RDMA; None if any may have it."""
     known = [
         next(((kind, why) for pattern, kind, why in WITHOUT_GPUDIRECT if pattern.search(name)), None)
         for name in sorted(gpus_named(judgement))
@@ -148,7 +148,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
 
 
 def disabled_in_vain(judgement: Judgement) -> str | None:
-    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has a switch of its own (nccl-rdma-sharp-plugins)."""
+    """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has its own switch (nccl-rdma-sharp-plugins)."""
     plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
     values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})
     if not plugins or not values:

@@ -54,7 +54,7 @@ def failure_class_of(job: JobDocument) -> str | None:
 
 
 DIAGNOSES: tuple[str, ...] = (
-    "healthy-rdma",  # several hosts, RDMA with GPUDirect (or a fabric of its own) on every channel that the log shows
+    "healthy-rdma",  # several hosts, RDMA with GPUDirect (or its own fabric) on every channel that the log shows
     "healthy-nvlink-limited",  # two hosts, and more than their wires carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
@@ -85,14 +85,14 @@ DIAGNOSES: tuple[str, ...] = (
     "crash",
     "launch-failed",
     "truncated",
-    "unexplained",  # a line speaks of trouble that no rule knows, in a log that would be go without it
-    "restarted",  # an earlier attempt ended badly, and the last one, which is judged, came to its end
+    "unexplained",  # a line mentions trouble that no rule knows, in a log that would be go without it
+    "restarted",  # an earlier attempt ended badly, and the last one, which is judged, ended
     "odd-numbers",  # a benchmark's numbers cannot be true
     "below-published",  # healthy but for numbers below what such hardware is published to give (nccl.below-published)
     "far-below-published",  # the same at a small fraction of it
-    "not-judged",  # healthy but for what the profile asks for and the log does not show
+    "not-judged",  # healthy but for what the profile requests and the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
-    "separate-runs",  # each process ran a job of its own: nothing crossed hosts
+    "separate-runs",  # each process ran its own job: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use
     "no-evidence",
 )

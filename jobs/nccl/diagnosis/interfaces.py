@@ -45,7 +45,7 @@ def _is_virtual(name: str) -> bool:
 
 
 def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | None:
-    """Say which virtual interfaces NCCL's sockets use beside a real one, where the peers are on other hosts.
+    """Say which virtual interfaces NCCL's sockets use next to a real one, where the peers are on other hosts.
 
     A ``peer`` that could not be reached must have an address of theirs.
     """
@@ -65,7 +65,7 @@ def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | 
 
 
 def _of_virtual(judgement: Judgement, peer: Address | None) -> bool:
-    """Say whether of all interfaces' addresses a virtual one's has the longest prefix in common with a peer's."""
+    """Return whether of all interfaces' addresses a virtual one's has the longest prefix in common with a peer's."""
     unlike: dict[str, int] = {}  # interface -> bits behind the common prefix
     for text in judgement.job.facts["socket"] or judgement.job.facts["boot"]:
         name, _, said = text.partition(" ")

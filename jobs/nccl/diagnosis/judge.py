@@ -33,7 +33,7 @@ Rules = tuple[tuple[str, "Callable[[Judgement], None]"], ...]
 
 
 class Judgement:
-    """The faults of one job and what follows from them."""
+    """The faults of one job and their conclusions."""
 
     def __init__(self, view: View, expect: Expected) -> None:
         self.view = view
@@ -43,7 +43,7 @@ class Judgement:
         self.tables = [cast("ReadTable", table) for source in self.job.sources.values() for table in source.tables]
         self.tabled = {(line[0], line[1]) for line in self.job.rank_lines.values()}  # host and pid of a table's ranks
         self.faults: list[FoundFault] = []
-        self.causes: list[tuple[str, Note]] = []  # that lines of any process speak of, the first one first
+        self.causes: list[tuple[str, Note]] = []  # that lines of any process mention, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         self.hang, self.crash = self._ending()
         speak = {proc.host for proc in self.job.procs if proc.edges}
@@ -90,7 +90,7 @@ class Judgement:
 
     @cached_property
     def ended_well(self) -> bool:
-        """All that began came to its end, and no line says that a process of the job died."""
+        """All that began ended, and no line says that a process of the job died."""
         if any(map(self.event, _DEATHS)) or any(proc.last_error for proc in self.job.procs):
             return False
         if self.tables:
@@ -118,7 +118,7 @@ class Judgement:
         return waited, ended and not waited
 
     def survived(self, cause: str) -> bool:
-        """Say whether a cause that keeps a process from coming up did not stop this job, since that came to its end.
+        """Return whether a cause that keeps a process from coming up did not stop this job, since that ended.
 
         NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
         unless only processes warn of it that came to it.
@@ -130,7 +130,7 @@ class Judgement:
         return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
     def _peers_gone(self) -> list[Note]:
-        """Return what processes say of peers that went away before the run that they take part in came to its end."""
+        """Return the processes' messages about peers that disconnected before the end of their run."""
         said = dict.fromkeys(proc for name in FOLLOWS for proc in self.job.noted.get(name, ()))
         if not said:
             return []
@@ -148,7 +148,7 @@ class Judgement:
         return notes
 
     def tell_earlier(self, earlier: Judgement) -> None:
-        """Say of the last attempt of a job how one before it ended."""
+        """Report how an attempt before the job's last one ended."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
         came = "came to its end" if self.ended_well else "came up, and nothing speaks against it"
@@ -183,7 +183,7 @@ class Judgement:
 
     # -- verdict -------------------------------------------------------------------------------------------------------
     def has(self, *names: str) -> bool:
-        """Say whether one of these faults was reported."""
+        """Return whether one of these faults was reported."""
         return any(fault["fault"] in names for fault in self.faults)
 
     def verdict(self) -> Verdict:
@@ -202,7 +202,7 @@ class Judgement:
         return "go" if self.proven() and not doubtful else "inconclusive"
 
     def unexplained(self) -> Note | None:
-        """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
+        """Return the first line that mentions trouble which no rule judges: with it, nothing is proven healthy."""
         notes = self._notes(_UNEXPLAINED_NOTES)
         named = {event[8:]: note for event, note in self.job.events.items() if event.startswith("symptom ")}
         notes += [note for _, note in self.unheaded()]
@@ -222,7 +222,7 @@ class Judgement:
         return min(notes, key=place, default=None)
 
     def unheaded(self) -> list[tuple[str, Note]]:
-        """Return the faults that warnings of NCCL's without a head speak of ("" for none known), in their order."""
+        """Return the faults that warnings of NCCL's without a head mention ("" for none known), in their order."""
         said = [(name[len(UNHEADED) :], note) for name, note in self.job.events.items() if name.startswith(UNHEADED)]
         return sorted(said, key=lambda each: place(each[1]))
 
@@ -231,18 +231,18 @@ class Judgement:
         return [proc.notes[name] for name in names for proc in self.job.noted.get(name, ())]
 
     def passed_over(self) -> Note | None:
-        """Return the first cause that a line names and no fault does, since the job came to its end all the same."""
+        """Return the first cause that a line names and no fault does, since the job ended all the same."""
         if self.has("nccl.unexplained", "nccl.restarted", *(name for name, _ in self.causes)):
             return None
         said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in having("blame", "warning")]
         return min(said, key=place, default=None) if self.ended_well else None
 
     def _told(self, note: Note) -> bool:
-        """Say whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
+        """Return whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
         return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))
 
     def _overcome(self, note: Note) -> bool:
-        """Say whether a line stands alone of its kind, and before NCCL began, in a job that came to its end.
+        """Return whether a line stands alone of its kind, and before NCCL began, in a job that ended.
 
         What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
@@ -250,14 +250,14 @@ class Judgement:
         return alone and note.role in ("", BENIGN)
 
     def stands_before(self, note: Note) -> bool:
-        """Say whether a line stands before NCCL's first one in its stream."""
+        """Return whether a line precedes NCCL's first one in its stream."""
         source = self.job.sources[note.source]
         began = [table["line"] for table in source.tables] + [first for first, _ in source.spans.values()]
         began += [each.line for proc in self.job.procs for each in proc.notes.values() if each.source == note.source]
         return note.line < min(began, default=0)
 
     def proven(self) -> bool:
-        """Say whether the log holds positive evidence of a healthy job."""
+        """Return whether the log holds positive evidence of a healthy job."""
         view = self.view
         if self.hang or self.crash or self.not_shown or view.size_by_channels:
             return False
@@ -273,7 +273,7 @@ class Judgement:
         return False
 
     def _all_shown(self) -> bool:
-        """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others.
+        """Return whether every rank shows a channel: what two of sixteen ranks use does not describe the others.
 
         Of a job whose size no line shows, some are always missing. Whoever else is in the log, such as a second job's
         hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a

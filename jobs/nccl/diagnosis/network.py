@@ -49,7 +49,7 @@ def judge_network(judgement: Judgement) -> None:
 
 
 def _judge_evenness(judgement: Judgement) -> None:
-    """Say that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
+    """Report that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
     hosts = {host["name"]: len(host["ranks"]) for host in judgement.hosts if host["name"] and host["ranks"]}
     if len(set(hosts.values())) < 2 or sum(hosts.values()) != judgement.view.ranks:
         return
@@ -129,7 +129,7 @@ def judge_versions(judgement: Judgement) -> None:
 
 
 def judge_forms(judgement: Judgement) -> None:
-    """Before 2.22 only rank 0 prints its version: how the others word a missing plugin tells theirs."""
+    """Before 2.22 only rank 0 prints its version: the text about a missing plugin shows the other ranks'."""
     if judgement.has("nccl.version-mismatch"):
         return
     nodes: dict[str, set[str]] = {}
@@ -186,7 +186,7 @@ def _judge_ends(judgement: Judgement) -> None:
 
 
 def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
-    """Say whether those on sockets share no communicator, and no process, with those that are not."""
+    """Return whether those on sockets share no communicator, and no process, with those that are not."""
     job = judgement.job
     own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
     with_them = {proc for key in own for proc in job.members[key].values()}
@@ -255,7 +255,7 @@ def _judge_sockets(judgement: Judgement) -> None:
 
 
 def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
-    """Return the line that shows sockets: a channel, or what a process chose."""
+    """Return the line that shows sockets: a channel, or a process's choice."""
     for kind in ("line via-socket", "line chose-socket"):
         if note := judgement.job.first_note(kind, procs):
             return judgement.line(note)
@@ -263,7 +263,7 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 
 def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
-    """Report hosts on NCCL's own verbs transport beside hosts on a plugin's: they need not understand each other."""
+    """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they need not understand each other."""
     text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
     few = min(own, plugin, key=len)
     judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
@@ -383,7 +383,7 @@ _CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "N
 
 
 def _judge_fabric(judgement: Judgement, fabric: str) -> None:
-    """Compare what carries the data with the fabric of the profile; sockets and mixtures are faults of their own."""
+    """Compare the transport with the fabric of the profile; sockets and mixtures are faults of their own."""
     view = judgement.view
     if fabric == view.transport or not view.pairs:
         return
@@ -397,7 +397,7 @@ def _judge_fabric(judgement: Judgement, fabric: str) -> None:
 
 
 def _judge_split(judgement: Judgement) -> None:
-    """Say that NCCL takes parts of a host for nodes."""
+    """Report that NCCL takes parts of a host for nodes."""
     split, nodes = judgement.view.split_nodes, judgement.view.nodes
     text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (split, nodes or 0)
     if nodes is None:

@@ -42,7 +42,7 @@ _UNEVEN, _LARGE = 4.0, 64 << 20
 
 
 def _uneven(table: ReadTable) -> Iterator[str]:
-    """Yield what of large messages was run again, out of place and in place or row by row, and is far apart."""
+    """Yield repeats of large messages with a large spread, out of place and in place or row by row."""
     again: dict[tuple[int, str | None, str | None, int | None], list[float]] = {}
     for row in table["rows"]:
         values = bandwidths(row)
@@ -57,7 +57,7 @@ def _uneven(table: ReadTable) -> Iterator[str]:
 
 
 def _ends(table: ReadTable) -> Iterator[str]:
-    """Yield what the table's last lines say and cannot be."""
+    """Yield impossible values in the table's last lines."""
     average, wrong = table["avg_busbw"], table["out_of_bounds"]
     if wrong is not None and wrong < 0:
         yield "%d values are out of bounds" % wrong
@@ -96,7 +96,7 @@ def _numberless(table: ReadTable) -> Iterator[str]:
 
 
 def _gaps(table: ReadTable) -> Iterator[str]:
-    """Yield the sizes between which a sweep has others that are not there, as its first line says how it goes on."""
+    """Yield the sizes between which a sweep has others that are missing, as its first line says how it continues."""
     step, kind = table["config"].get("step"), table["config"].get("step_kind")
     sizes = sorted({row["size_bytes"] for row in table["rows"]})
     if step is None or isinstance(step, str) or step <= 1:

@@ -1,4 +1,4 @@
-"""The log's own words, for what no rule knows."""
+"""Quotes of the log, for messages without a rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
 _CLOSED = "gloo-error"  # of a peer that ended, mostly
 _TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
-# What stands in front of a message: tags, the process, the place in the source.
+# What is in front of a message: tags, the process, the place in the source.
 _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
@@ -34,7 +34,7 @@ _XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
 
 
 def quoted(note: Note) -> str:
-    """Return a line's message without what stands in front of it, and no word of it cut."""
+    """Return a line's message without what is in front of it, and no word of it cut."""
     text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))
     if len(text) <= _LONGEST:
         return text
@@ -42,7 +42,7 @@ def quoted(note: Note) -> str:
 
 
 def meant(text: str) -> str:
-    """Say what a number in a line stands for: a launcher's code for a signal, or an Xid."""
+    """Explain a number in a line: a launcher's code for a signal, or an Xid."""
     xid = _XID.search(text)
     if xid is not None and int(xid[1]) in xids():
         return " (in NVIDIA's catalog: %s)" % xids()[int(xid[1])].meaning
@@ -54,7 +54,7 @@ def meant(text: str) -> str:
 
 
 def trouble_said(judgement: Judgement) -> Note | None:
-    """Return what a log that proves nothing says of trouble: how a program ended before what only may have failed."""
+    """Return the errors of a log without evidence: how a program ended before what only may have failed."""
     ends = (judgement.event(name) for name in ("uncaught", "exception"))
     note = next((note for note in ends if note is not None), None) or judgement.unexplained()
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
@@ -70,7 +70,7 @@ def follows(judgement: Judgement) -> Note | None:
 
 
 def _exception(judgement: Judgement) -> Note | None:
-    """Return what a rank's program ended with; one that may have been caught only where nothing else is said."""
+    """Return the exception that ended a rank's program; a possibly caught one only without another."""
     return judgement.event("uncaught") or (None if follows(judgement) else judgement.event("exception"))
 
 
@@ -87,7 +87,7 @@ def crash_lines(judgement: Judgement) -> list[Note]:
 
 
 def crash_cause(judgement: Judgement) -> str | None:
-    """Say in the log's own words how it ended, and what that is worth."""
+    """Quote the log's end, and its significance."""
     warning, _ = judgement.earliest("warn")
     gone = follows(judgement)
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
@@ -108,7 +108,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
         note = gone
     elif last is not None and note is error:
-        note = last  # the text of NCCL's error stands behind it
+        note = last  # the text of NCCL's error follows it
     note = note or judgement.earliest("trace")[0]
     if note is None and (closed := judgement.event(_CLOSED)) is not None:
         note, gone = own or closed, closed
@@ -154,12 +154,12 @@ def _stack(judgement: Judgement, note: Note) -> str:
 
 
 def _behind(note: Note, other: Note | None, most: int) -> bool:
-    """Say whether another line stands close behind one, in the same stream."""
+    """Return whether another line stands close behind one, in the same stream."""
     return other is not None and other.source == note.source and 0 <= other.line - note.line <= most
 
 
 def ended_in_cuda(judgement: Judgement) -> bool:
-    """Say whether the first that a failing job shows of its end is a CUDA call that failed."""
+    """Return whether the first that a failing job shows of its end is a CUDA call that failed."""
     notes = [note for note in crash_lines(judgement) if judgement.crash]
     first = min(notes, key=place, default=None)
     return first is not None and _CUDA.search(first.text) is not None

@@ -23,7 +23,7 @@ def rails_used(hosts: Iterable[Host]) -> set[str]:
 
 
 def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
-    """Say how many rails of those that a host must use carry channels, or '' where none is missing.
+    """Return how many rails of those that a host must use carry channels, or '' where none is missing.
 
     ``filters`` are the values of NCCL_IB_HCA, by which NCCL leaves devices out.
     """
@@ -37,11 +37,11 @@ def rails_missing(used: set[str], expected: int, filters: set[str]) -> str:
 
 
 _FEW = 0.25
-"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a NIC beside a GPU."""
+"""Of the rails of another host with as many ranks and devices: NCCL gives every host's channels a NIC next to a GPU."""
 
 
 def _in_one_ring(judgement: Judgement) -> bool:
-    """Say whether a communicator of all ranks shows channels of each: parts of a job may reach a host by one NIC."""
+    """Return whether a communicator of all ranks shows channels of each: parts of a job may reach a host by one NIC."""
     view = judgement.view
     return any(len(view.shown.get(key, ())) == view.ranks for key in ("", *judgement.job.world))
 

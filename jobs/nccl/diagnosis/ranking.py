@@ -1,4 +1,4 @@
-"""The causes that remain, in order, each with what tells it from the next: faults of a job in, ranked causes out.
+"""The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
 
 First the causes that the worst fault may have, those before others that the log's circumstances speak for, and without
 those that it rules out; then the further faults, and what else was seen.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Signs:
-    """What a log shows of the circumstances that tell causes apart: its link layer, whether the job had worked before.
+    """The circumstances in a log that distinguish causes: its link layer, whether the job had worked before.
 
-    Each is looked at once it is asked for.
+    Each is looked at once it is requested.
     """
 
     def __init__(self, judgement: Judgement) -> None:
@@ -33,7 +33,7 @@ class Signs:
         self._known: dict[str, bool | None] = {}
 
     def get(self, name: str) -> bool | None:
-        """Return whether a sign of CIRCUMSTANCES is there; None where the log does not tell."""
+        """Return whether a sign of CIRCUMSTANCES is present; None if the log does not show it."""
         if name not in self._known:
             self._known[name] = CIRCUMSTANCES[name](self._judgement)
         return self._known[name]
@@ -45,7 +45,7 @@ def _roce(judgement: Judgement) -> bool | None:
 
 
 def _running(judgement: Judgement) -> bool | None:
-    """Say whether ranks were connected before something failed; None where it does not show how far they came."""
+    """Return whether ranks were connected before something failed; None where it does not show how far they came."""
     job = judgement.job
     if "connected" in job.flags or any(table["rows"] for table in judgement.tables):
         return True
@@ -57,7 +57,7 @@ def _not(value: bool | None) -> bool | None:
 
 
 def _rails_crossed(judgement: Judgement) -> bool:
-    """Say whether the log shows both ends of an edge, and another NIC at one than at the other."""
+    """Return whether the log shows both ends of an edge, and another NIC at one than at the other."""
     ends: dict[tuple[str, int, int, int], dict[str, set[str]]] = {}
     for item in judgement.view.crossings:
         if item.connector.kind == "net" and item.connector.side and item.transport not in TCP:
@@ -67,7 +67,7 @@ def _rails_crossed(judgement: Judgement) -> bool:
 
 
 def _geforce(judgement: Judgement) -> bool | None:
-    """Say whether GeForce cards are listed; None where nothing names the GPUs."""
+    """Return whether GeForce cards are listed; None where nothing names the GPUs."""
     names = gpus_named(judgement)
     return any("GeForce" in name for name in names) if names else None
 
@@ -98,7 +98,7 @@ def _first_operation(judgement: Judgement) -> bool:
 
 
 def _no_row(judgement: Judgement) -> bool:
-    """Say whether a benchmark's ranks are connected, its table has begun, and no row of it was printed."""
+    """Return whether a benchmark's ranks are connected, its table has begun, and no row of it was printed."""
     begun = [table for table in judgement.tables if table["columns"]]
     return bool(begun) and "connected" in judgement.job.flags and not any(table["rows"] for table in judgement.tables)
 
@@ -125,9 +125,9 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
 def rank(
     faults: Sequence[FoundFault], signs: Signs | Mapping[str, bool | None], further: Iterable[tuple[str, Detail]] = ()
 ) -> list[Cause]:
-    """Return the causes that remain, the most likely first.
+    """Return the remaining causes, the most likely first.
 
-    ``further`` are faults that lines speak of, each with what its line tells beyond its kind.
+    ``further`` are faults that lines mention, each with what its line tells beyond its kind.
     """
     causes: list[Cause] = []
     for fault in faults:
@@ -146,7 +146,7 @@ def rank(
 
 
 def told(words: str) -> Cause:
-    """Return the cause of a log that shows no fault, and speaks of trouble."""
+    """Return the cause of a log that shows no fault, and mentions trouble."""
     return {
         "fault": "nccl.unexplained",
         "cause": "the log says: %s" % words,
@@ -167,7 +167,7 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
 
 
 def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
-    """Return the causes that the catalogue lists of a fault, those first that the circumstances speak for."""
+    """Return a fault's causes from the catalogue, those supported by the circumstances first."""
     listed = (each for each in fault_catalogue()[name].alternatives if not each.said)
     left = [each for each in listed if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
 # A cause, and what it is called where the job went on: NCCL_IGNORE_DISABLED_P2P goes around a broken NVLink. That a
-# port failed and another one took over is told as information (net_ib/p2p_resiliency*.cc).
+# port failed and another one took over is reported as information (net_ib/p2p_resiliency*.cc).
 _WENT_ON = {"nccl.nvlink-broken": "nccl.p2p-off", "info:nccl.nvlink-broken": "nccl.p2p-off"}
 _TOOK_OVER = {"info:nccl.ib-given-up": "nccl.ib-recovered"}
 
 
 def judge_node(judgement: Judgement) -> None:
-    """Report what lines say of the work inside nodes that degrades it."""
+    """Report lines about degraded work inside nodes."""
     went_on = _WENT_ON if judgement.ended_badly else {**_WENT_ON, **_TOOK_OVER}
     for said, name in (*((name, name) for name in _DEGRADED), *went_on.items()):
         note, procs = judgement.earliest(said)
@@ -55,7 +55,7 @@ def _intra_cause(judgement: Judgement) -> str | None:
 
 
 def _ranks_said(judgement: Judgement) -> int:
-    """Return how many ranks the program speaks of, where all of this one host's communicators are smaller; else 0."""
+    """Return how many ranks the program mentions, where all of this one host's communicators are smaller; else 0."""
     said, shown = max(judgement.job.numbers.get("world", ()), default=0), judgement.view.ranks
     return said if judgement.view.nodes == 1 and shown is not None and said > shown else 0
 
@@ -93,7 +93,7 @@ def judge_runs(judgement: Judgement) -> None:
 
 
 def _of_copies(table: ReadTable) -> bool:
-    """Say whether several processes, each a job of one rank, printed a table."""
+    """Return whether several processes, each a job of one rank, printed a table."""
     return of_one_rank(table["rows"]) and copies(table["rows"]) > 1
 
 

@@ -1,4 +1,4 @@
-"""Several jobs that were given together and may have been meant as one: each on a host of its own, and all alike.
+"""Several jobs that were given together and may have been meant as one: each on its own host, and all alike.
 
 A benchmark is run on each host alone on purpose. A program that trains there may have been started without the others:
 torchrun without --nnodes runs, on each host, and is healthy.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def tell_alone(documents: Sequence[JobDocument]) -> None:
-    """Say of healthy jobs on one host each, alike in size and version, that nothing crossed between them.
+    """Report healthy jobs on one host each, of equal size and version, with no traffic between them.
 
     Those that show no benchmark's numbers are no proof that the job which was meant runs: inconclusive.
     """

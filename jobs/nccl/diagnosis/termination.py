@@ -38,7 +38,7 @@ def judge_ending(judgement: Judgement) -> None:
         name, note = cause
         detail = _explained(judgement, name, note)
         shown = judgement.line(note)
-        if _NAMES_NOTHING in note.text:  # what failed stands in the last error behind it
+        if _NAMES_NOTHING in note.text:  # what failed is in the last error behind it
             shown += judgement.line(judgement.event("last-error cuda"))
         judgement.add(name, _subject(judgement, name), shown, **detail._asdict())
         if judgement.hang:
@@ -93,14 +93,14 @@ def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
 
 
 def _came_up(judgement: Judgement) -> bool:
-    """Say whether any communicator was set up."""
+    """Return whether any communicator was set up."""
     return any(judgement.job.completed.values())
 
 
 def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Say whether a cause ended the job: it failed, waited, or never came up.
+    """Return whether a cause ended the job: it failed, waited, or never came up.
 
-    RDMA errors may have been recovered, and MPI goes on without the UCX that it could not use.
+    RDMA errors may have been recovered, and MPI continues without the UCX that it could not use.
     """
     if judgement.crash or judgement.hang or (cause in having("deadly") and not _overcome(judgement, cause, note)):
         return True
@@ -109,7 +109,7 @@ def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Say whether the job came to its end all the same, or what a line tells that is not NCCL's let NCCL come up."""
+    """Return whether the job ended all the same, or what a line tells that is not NCCL's let NCCL come up."""
     if judgement.survived(cause):
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
@@ -164,7 +164,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
 
 
 def _unknown_end(judgement: Judgement) -> bool:
-    """Say whether a rank ended with an exception that no rule knows, before the store was missed."""
+    """Return whether a rank ended with an exception that no rule knows, before the store was missed."""
     died, gone = judgement.event("uncaught"), judgement.event("symptom nccl.store-gone")
     if died is None or gone is None or place(gone) < place(died):
         return False

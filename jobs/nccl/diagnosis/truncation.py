@@ -41,7 +41,7 @@ def judge_truncation(judgement: Judgement) -> None:
 
 
 def judge_cut_channels(judgement: Judgement) -> None:
-    """Report a log whose channel lines are cut: what proves a healthy job may miss what does not."""
+    """Report a log with truncated channel lines: missing ones may show a fault."""
     if judgement.verdict() == "go" and (cut := _cut_channels(judgement)) is not None:
         text = "the lines of channels are cut, by a page or a pager"
         judgement.add("nccl.log-truncated", "the job", judgement.line(cut), cause=text)
@@ -70,7 +70,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
     One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
-    that is there from its beginning; else what is missing was left out of an excerpt, where the job came to its end.
+    that is there from its beginning; else what is missing was left out of an excerpt, where the job ended.
     """
     streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]
     cut = [
@@ -84,7 +84,7 @@ def _table_without_end(judgement: Judgement) -> ReadTable | None:
 
 
 def _begun(table: ReadTable) -> bool:
-    """Say whether a table is there from its beginning, or has one and no row."""
+    """Return whether a table is there from its beginning, or has one and no row."""
     return bool(table["config"]) or (bool(table["columns"]) and not table["rows"])
 
 

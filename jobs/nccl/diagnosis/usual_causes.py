@@ -1,4 +1,4 @@
-"""What mostly lies behind an error of NCCL of which the log shows the name alone, as NCCL_DEBUG was not set.
+"""Usual causes of an NCCL error of which the log shows only the name, as NCCL_DEBUG was not set.
 
 They are alternatives of nccl.crash, each with what the line must say, the more usual first.
 """
@@ -60,9 +60,9 @@ _OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argumen
 
 
 def _said_more(judgement: Judgement) -> bool:
-    """Say whether NCCL warned, or a line tells more than the error: a peer that went away, what stands behind it.
+    """Return whether NCCL warned, or a line tells more than the error: a peer that went away, what follows it.
 
-    Who is told that it uses NCCL wrongly ends by itself, and its peers see it go away.
+    Who is reported that it uses NCCL wrongly ends by itself, and its peers see it go away.
     """
     if judgement.earliest("warn")[0] or judgement.event("last-error"):
         return True

@@ -1,4 +1,4 @@
-"""Find what a hung job left among files and folders: each file is told by its content, and read by its format."""
+"""Find the evidence of a hung job in files and folders, each recognised by its content."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Place:
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     """Return what was found, a job each, and the paths that remain to be read as logs.
 
-    A folder is one job, where nothing in it tells several; files that are named beside it belong to it, and to none
+    A folder is one job, where nothing in it tells several; files that are named next to it belong to it, and to none
     where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
     look like evidence of a hang and none can be read.
     """
@@ -112,7 +112,7 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 
 def structured(evidence: Evidence) -> bool:
-    """Say whether there is more than what a log says."""
+    """Return whether there is more than what a log says."""
     recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.notes
     return bool(recorded)
 
@@ -191,7 +191,7 @@ def _tail(descriptor: int, size: int) -> bytes:
 
 
 def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size: int) -> None:
-    """Read answers of RAS in one of its forms, or what the Inspector recorded."""
+    """Read answers of RAS in one of its forms, or the Inspector's records."""
     if size > MAX_TEXT:
         evidence.notes.append(f"{shown}: larger than the {MAX_TEXT >> 20} MiB that are read of one answer")
         return

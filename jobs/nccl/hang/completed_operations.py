@@ -41,7 +41,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
 
 
 def from_times(made: Decision, evidence: Evidence) -> None:
-    """Name the ranks that the others wait for while the job goes on; a hang that is proven stays what it is."""
+    """Name the ranks that the others wait for while the job continues; a hang that is proven stays what it is."""
     last = _last_to_come(evidence)
     if last is None or evidence.timeouts:
         return
@@ -68,7 +68,7 @@ def from_times(made: Decision, evidence: Evidence) -> None:
 
 
 def from_records(made: Decision, evidence: Evidence) -> None:
-    """Say how far the ranks of the largest communicators got, by their records."""
+    """Return how far the ranks of the largest communicators got, by their records."""
     latest: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     for (comm, operation, rank), done in evidence.performed.items():
         latest[comm, operation][rank] = done.sequence

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_contradictions(made: Decision, evidence: Evidence) -> None:
-    """Add to the decision what contradicts it, with which is right and why."""
+    """Add contradicting evidence to the decision, with the correct side and the reason."""
     ok = bool(evidence.samples) and evidence.samples[-1].ok and of_the_dumps(evidence)
     if not of_the_dumps(evidence) and not any("its ranks are not theirs" in text for text in made.contradictions):
         made.contradictions.append(

@@ -54,26 +54,26 @@ def _copy(one: Sample, other: Sample) -> bool:
 
 
 def of_the_dumps(evidence: Evidence) -> bool:
-    """Say whether RAS may speak of the job of the dumps: it has as many ranks, where the dumps list them all."""
+    """Return whether RAS may mention the job of the dumps: it has as many ranks, where the dumps list them all."""
     listed = [group.members for group in evidence.groups.values() if group.name == "default_pg" and group.members]
     size = evidence.samples[-1].size if evidence.samples else 0
     return not (evidence.ranks and listed and size) or size == len(listed[0])
 
 
 def advanced(evidence: Evidence) -> bool:
-    """Say whether some count of RAS differs between its samples."""
+    """Return whether some count of RAS differs between its samples."""
     named, unnamed = _series(evidence)
     series: list[list[Any]] = [*named.values(), *unnamed.values()]
     return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
 
 
 def counted_alike(evidence: Evidence) -> bool:
-    """Say whether RAS counts the same on all ranks, and does not count on: they stand in what they launched last."""
+    """Return whether RAS counts the same on all ranks, and does not count on: they are in what they launched last."""
     return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
 
 def still(evidence: Evidence) -> bool:
-    """Say whether several samples of RAS show the same counts."""
+    """Return whether several samples of RAS show the same counts."""
     series, _ = _series(evidence)
     samples = len(evidence.samples)
     states = [sample.states for sample in evidence.samples]

@@ -1,4 +1,4 @@
-"""The kind of a hang, who is late and who waits: facts in, one decision out."""
+"""The kind of a hang, its late and waiting ranks: facts in, one decision out."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
 
 
 def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
-    """What does not answer in the last sample is gone; an earlier INCOMPLETE that is answered later is not."""
+    """A process that does not answer in the last sample is dead; an earlier INCOMPLETE that answers later is not."""
     if not evidence.samples:
         return
     last = evidence.samples[-1]
@@ -273,7 +273,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined and worst[0].operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
-    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who stands there, not for whom it waits
+    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who is there, not for whom it waits
         made.waiting |= ranks
         return False
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
@@ -328,7 +328,7 @@ def _absent(made: Decision, evidence: Evidence) -> bool:
 
 
 def _group_of(event: Timeout, evidence: Evidence) -> Group | None:
-    """Return the group that a watchdog's line is about, where a dump lists it with the rank that speaks."""
+    """Return the group that a watchdog's line is about, where a dump lists it with the rank that reports."""
     for group in evidence.groups.values():
         if event.rank in group.members and (group.name, group.key.partition("/")[0]) == (event.group, event.number):
             return group
@@ -403,7 +403,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
 
 
 def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
-    """Where no operation timed out, a watchdog that stands still is all that is known of its rank."""
+    """If no operation timed out, a blocked watchdog is the only evidence of its rank."""
     if not evidence.blocked or evidence.timeouts:
         return False
     made.kind, made.proven = "watchdog", True
@@ -414,5 +414,5 @@ def _from_blocked_watchdogs(made: Decision, evidence: Evidence) -> bool:
 
 
 def _same_place(item: Lagging, behind: Lagging) -> bool:
-    """Say whether a snapshot shows ranks at the number that others did not join."""
+    """Return whether a snapshot shows ranks at the operation that other ranks did not join."""
     return item.group == behind.group and item.sequence is not None and item.sequence == behind.sequence

@@ -1,4 +1,4 @@
-"""Write the decision about a hang into a job's document: beside what its log says, or into a document of its own."""
+"""Write the decision about a hang into a job's document: next to what its log says, or into its own document."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def _conclude(
 
 
 def _larger(job: Document, evidence: Evidence) -> bool:
-    """Say whether a log is of more ranks than the dumps' default group has: another job's."""
+    """Return whether a log is of more ranks than the dumps' default group has: another job's."""
     worlds = [group.members for group in evidence.groups.values() if group.name == "default_pg" and evidence.ranks]
     return any(members and (job["ranks"] or 0) > max(members) + 1 for members in worlds)
 
 
 def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
-    """Say whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
+    """Return whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
 
     ``speaking``: the files in which torch's reports are; what else fails there follows from them.
     """
@@ -138,7 +138,7 @@ def _by_logs(
 
 
 def _explained(job: Document) -> bool:
-    """Say whether the log shows what ended the job: a watchdog that stands still follows from it."""
+    """Return whether the log shows what ended the job: a watchdog that stands still follows from it."""
     return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 
@@ -202,7 +202,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["sentence"] = f"{text} The log: {job['sentence']}"
     elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
-            f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
+            f"{job['sentence']} {text}"  # a running job's log was judged; that it continues takes nothing away
         )
     else:
         job["verdict"] = "inconclusive"
@@ -212,7 +212,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
 
 
 def _own_words(job: Document, ranks: AbstractSet[int]) -> dict[str, str]:
-    """Return what nobody caught of these ranks' exceptions, where the log's evidence has it; not that a peer left."""
+    """Return these ranks' uncaught exceptions, if the log's evidence has them; not that a peer disconnected."""
     lines = [line["text"] for fault in job["faults"] for line in fault["evidence"]]
     said = [match for text in lines if "/gloo/transport/" not in text and (match := _UNCAUGHT.match(text))]
     return {match[1]: match[0] for match in reversed(said) if int(match[1]) in ranks}
@@ -249,7 +249,7 @@ def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
 
 
 def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
-    """Return what was not switched on, or not given, and would have said more of this hang."""
+    """Return the missing settings and inputs that would have explained more of this hang."""
     if any(by_gloo(made_by.last) for made_by in evidence.ranks.values()):
         return None if made.proven and not made.unknown - made.suspects else _BY_GLOO
     advice = []

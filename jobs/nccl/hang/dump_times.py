@@ -37,7 +37,7 @@ its watchdog's heart may stand still (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH
 
 
 def needs_all(operation: Operation) -> bool:
-    """Say whether an operation ends on no rank before all have entered."""
+    """Return whether an operation ends on no rank before all have entered."""
     return operation.name.rpartition(":")[2] in _NEED_ALL
 
 
@@ -73,7 +73,7 @@ def of_another_run(evidence: Evidence) -> set[int]:
 
 
 def _together(one: Rank, other: Rank) -> bool:
-    """Say whether two ranks queued some collective by gloo within its time-out: they are of one run."""
+    """Return whether two ranks queued some collective by gloo within its time-out: they are of one run."""
     return any(
         abs(one.queued_at[key].created - other.queued_at[key].created) <= time_limit(one.queued_at[key])
         for key in one.queued_at.keys() & other.queued_at.keys()
@@ -130,7 +130,7 @@ class Waited:
     dated: bool = True
     """The dumps, or times of their files that fit a time-out, tell it; a copy has the time of the copy."""
     by_itself: bool = True
-    """A time-out writes such dumps (NCCL's); gloo's are of whoever asks for them."""
+    """A time-out writes such dumps (NCCL's); gloo's are of whoever requests them."""
 
 
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
@@ -138,7 +138,7 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
 
     What a rank's own dump has later than an operation that is open in it is a bound, and enough where it is beyond the
     time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what
-    is too early for a time-out; one much younger is a copy, and as well of what a job that runs was asked for.
+    is too early for a time-out; one much younger is a copy, and as well of what a job that runs was requested.
     """
     own: list[tuple[float, float]] = []
     by_file: list[tuple[float, float]] = []
@@ -163,5 +163,5 @@ def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited 
 
 
 def same_process(one: Rank, other: Rank) -> bool:
-    """Say whether two dumps are of the same process: they share when an operation was queued."""
+    """Return whether two dumps are of the same process: they share when an operation was queued."""
     return bool(one.marks & other.marks)

@@ -59,7 +59,7 @@ def stem_of(path: str) -> str:
 
 
 def is_dump(head: bytes) -> bool:
-    """Say whether a file begins as a pickle or as the JSON of a dump."""
+    """Return whether a file begins as a pickle or as the JSON of a dump."""
     if head[:1] == b"\x80":
         return True
     ends = head[:8192] + head[-8192:]
@@ -91,7 +91,7 @@ def parse(path: str, data: bytes, members: Members) -> tuple[int, dict[str, Any]
 
 
 def _is_older(content: Any) -> bool:
-    """Say whether a dump's entries know their group by its number in the process alone (TraceUtils.h, to 2.3)."""
+    """Return whether a dump's entries know their group by its number in the process alone (TraceUtils.h, to 2.3)."""
     entries = content.get("entries") if isinstance(content, dict) else content
     entry = entries[0] if isinstance(entries, list) and entries else None
     return isinstance(entry, dict) and "profiling_name" in entry and "process_group" not in entry
@@ -349,7 +349,7 @@ def _operation(entry: dict[str, Any], group_of: dict[str, str], evidence: Eviden
 
 
 def gloo(ranks: Iterable[Rank]) -> bool:
-    """Say whether these dumps are gloo's of a version that does not mark what is retired: its states say nothing."""
+    """Return whether these dumps are gloo's of a version that does not mark what is retired: its states say nothing."""
     made = list(ranks)
     return any(operation.name.startswith("gloo:") for rank in made for operation in rank.pending) and not any(
         rank.completed for rank in made

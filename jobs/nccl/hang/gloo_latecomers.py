@@ -1,4 +1,4 @@
-"""Who came to a collective of gloo's when the others had given up, by when each rank queued it.
+"""Ranks that queued a collective of gloo after the other ranks had timed out.
 
 Such a rank ends with an error as the others do, and its recorder calls what broke retired, as it calls what is done.
 """
@@ -59,7 +59,7 @@ def _before(made: Rank, operation: Operation) -> Operation | None:
 def _all_at_once(
     evidence: Evidence, queued: Mapping[tuple[str, int], Mapping[int, Operation]], operation: Operation
 ) -> bool:
-    """Say whether all ranks of a group queued an operation within its time-out."""
+    """Return whether all ranks of a group queued an operation within its time-out."""
     by_rank = queued[operation.group, operation.sequence]
     members = evidence.groups[operation.group].members or tuple(evidence.world)
     times = [by_rank[rank].created for rank in members if rank in by_rank]

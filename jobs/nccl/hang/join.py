@@ -27,7 +27,7 @@ _ASIDE = re.compile(
     r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
     r"|Flight recorder dump|to dump (?:the )?debug info"
 )
-"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank asked for it."""
+"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank requested it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 
@@ -98,7 +98,7 @@ def join(
     logged: Mapping[int, Process],
     read_tail: Tail | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return for each late, dead or silent rank what is known of it: host, GPU, process, pod, node, network, words."""
+    """Return the known facts of each late, dead or silent rank: host, GPU, process, pod, node, network, words."""
     places: dict[str, dict[str, Any]] = {}
     hosts = {rank: host for host in document["hosts"] for rank in host["ranks"] if host["name"]}
     for rank in sorted(made.late | made.dead | (made.unknown if len(made.unknown) <= MOST_PLACES else set()))[

@@ -11,7 +11,7 @@ from .model import Decision, Evidence
 
 
 def queued_less(made: Decision, evidence: Evidence) -> bool:
-    """Name the ranks that did not queue what timed out in the default group; nobody where they are more."""
+    """Name the ranks that did not queue the timed-out operation of the default group; none if they are the majority."""
     ended = [event for event in evidence.timeouts if event.number == "0" or event.group == "default_pg"]
     if not ended or not evidence.queued:
         return False

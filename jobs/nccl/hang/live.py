@@ -15,7 +15,7 @@ MAX_NOTES = 50
 
 
 def take_sample(evidence: Evidence, source: str, text: str) -> bool:
-    """Add an answer, and say whether it was one; what is cut or foreign is noted in ``not_seen`` and proves nothing."""
+    """Add an answer, and return whether it was valid; a truncated or foreign one is noted in ``not_seen``."""
     name = f"{source}, answer {len(evidence.samples) + 1}"
     try:
         form = ras.form_of(text)

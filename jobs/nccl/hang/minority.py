@@ -1,4 +1,4 @@
-"""Which of two sides is wrong: those that did not come to an operation, or the fewer that wait in it.
+"""Decides between two sides: ranks missing from an operation, or the fewer that wait in it.
 
 A few ranks that called one operation more than the others look as if all others were late. Where the evidence does not
 tell, nobody is called late: those that did not come are suspects.

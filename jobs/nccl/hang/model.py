@@ -27,13 +27,13 @@ class Operation:
 
 
 def by_gloo(operation: Operation | None) -> bool:
-    """Say whether gloo's recorder wrote an operation."""
+    """Return whether gloo's recorder wrote an operation."""
     return operation is not None and operation.name.startswith("gloo:")
 
 
 @dataclass(slots=True)
 class Rank:
-    """What one rank's Flight Recorder dump says."""
+    """The content of one rank's Flight Recorder dump."""
 
     rank: int
     pending: list[Operation] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Rank:
     active: bool = False
     """It holds nothing that is complete."""
     cut: bool = False
-    """What it recorded first is gone, and the first that is left is pending: what it stands at may be gone, too."""
+    """What it recorded first is gone, and the first that is left is pending: what it is at may be gone, too."""
     lost: bool | None = None
     """The same by the counters of its groups, which tell how far each came; None where there are none."""
     marks: frozenset[int] = frozenset()
@@ -124,7 +124,7 @@ class Sample:
     parts: set[str] = field(default_factory=set)
     """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
     written: float | None = field(default=None, compare=False)
-    """When its file was written, in seconds of the epoch; None where it was asked for just now."""
+    """When its file was written, in seconds of the epoch; None where it was requested just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Lagging:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rank whose operation ended in an error because another one went away or never came: that one is to blame."""
+    """A rank whose operation failed because another one disconnected or never connected: that one is at fault."""
 
     rank: int
     gone: bool
@@ -176,7 +176,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """How far a rank came in the default group, as it says when it is told of a time-out."""
+    """A rank's last operation in the default group, as printed when it is notified of a timeout."""
 
     rank: int
     sequence: int
@@ -252,7 +252,7 @@ class Evidence:
     named: set[str] = field(default_factory=set)
     """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)
-    """Logs that lie beside it, by the names under which they are read."""
+    """Logs that lie next to it, by the names under which they are read."""
     joined: str = ""
     """Under which names its dumps lie in one folder, where only that no rank is twice tells that they are one job's."""
     standing: float | None = None
@@ -274,7 +274,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Decision:
-    """What is said of the job; ranks are world ranks."""
+    """The document of the hang; ranks are world ranks."""
 
     kind: str = "undecided"
     """late, stalled, inside, dead, mismatch, order, watchdog, or undecided, alive, slow."""
@@ -315,7 +315,7 @@ class Decision:
     unnamed: int = 0
     """How many ranks are late where the evidence counts them and names none."""
     unrecorded: bool = False
-    """A late rank may stand in a send or a receive, which its backend's recorder leaves out."""
+    """A late rank may are in a send or a receive, which its backend's recorder leaves out."""
     reported: list[str] = field(default_factory=list)
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
     seconds: float = 0

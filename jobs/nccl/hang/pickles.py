@@ -71,7 +71,7 @@ def _refusal(code: int) -> str:
 
 
 class _Machine:
-    """What the opcodes work on: a stack, those that a MARK put aside, and the memo."""
+    """The state of the opcodes: a stack, those saved by a MARK, and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []

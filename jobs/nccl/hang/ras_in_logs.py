@@ -1,6 +1,6 @@
 """Find answers of NCCL RAS inside a log, and behind what a log collector puts in front of each line.
 
-What stands in front of the answer's heading stands in front of its other lines, too, except for its digits: the time of
+What is in front of the answer's heading is in front of its other lines, too, except for its digits: the time of
 a line, or the index of a pod.
 """
 

@@ -30,7 +30,7 @@ MAX_RANKS = 1_000_000
 
 
 def read_text(evidence: Evidence, file: str, text: str) -> None:
-    """Add the samples of a text; several answers in one file are told apart by their headings."""
+    """Add the samples of a text; several answers in one file are distinguished by their headings."""
     starts = [match.start() for match in BEGIN.finditer(text)]
     bounds = [0, *starts[1:], len(text)]
     version = _VERSION.search(text)
@@ -96,7 +96,7 @@ def _complete_states(states: dict[int, str], counted: list[tuple[int, str]], siz
 
 
 def _is_world(rows: list[tuple[str, ...]], group: int, size: int) -> bool:
-    """Say whether a group of the table is the one communicator of all ranks; without a table, the first is."""
+    """Return whether a group of the table is the one communicator of all ranks; without a table, the first is."""
     if not rows:
         return group == 0
     return any((int(row[0]), int(row[1]), int(row[2])) == (group, 1, size) for row in rows)

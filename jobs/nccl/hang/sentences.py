@@ -1,4 +1,4 @@
-"""The first sentence of a hang: what holds it up, who waits, and where to look."""
+"""The first sentence of a hang: cause, waiting ranks, and the place to examine."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
 
 
 def _late(made: Decision, waits: str) -> str:
-    """Say who is late, and what they did not come to."""
+    """Name the late ranks, and the operation that they did not enter."""
     late, where = made.late, _where(made)
     them = "those processes" if len(late) + len(made.nameless) > 1 else "that process"
     if made.departed:
@@ -199,7 +199,7 @@ def _by_ras(made: Decision) -> str:
 
 
 def _watchdog(made: Decision) -> str:
-    """Say whose watchdog stands still, and that this names nobody as late."""
+    """Name the ranks with a blocked watchdog, without calling any rank late."""
     return (
         f"{_still(made.suspects, made.seconds)}. No operation timed out, so nothing tells who is late: compare the"
         " stacks of all ranks, with native frames"
@@ -228,7 +228,7 @@ def besides(evidence: Evidence) -> str:
 
 
 def unnamed(made: Decision) -> str:
-    """Say how many ranks are late where nothing says which."""
+    """Return how many ranks are late where nothing says which."""
     return (
         f"{made.unnamed} rank{'s' if made.unnamed > 1 else ''} never entered {_where(made)}, and the text of NCCL RAS"
         " names none of them: ask it for JSON (ncclras -f json), or look at the Flight Recorder's dumps"
@@ -236,7 +236,7 @@ def unnamed(made: Decision) -> str:
 
 
 def _slow(made: Decision) -> str:
-    """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
+    """Say whom the others wait for while the job continues, by the times of kernels or by RAS."""
     who, many = _placed(made, made.late), len(made.late) > 1
     load = "(data loader, clocks, a GPU or host under load)"
     if any(file == "Inspector" for file, _, _ in made.because):
@@ -251,7 +251,7 @@ def _slow(made: Decision) -> str:
 
 
 def _either(made: Decision, waits: str) -> str:
-    """Say who did not come, and why none of them is called late."""
+    """Name the missing ranks, and explain why none of them is called late."""
     came = f"{capital(ranks_in_words(made.suspects))} never entered {_where(made)}{waits}"
     if made.ahead:
         more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"

@@ -1,6 +1,6 @@
-"""Who says nothing of a hang of which all others speak, though its log is there.
+"""Who does not describe a hang of which all others speak, though its log is there.
 
-The first rank whose watchdog sees a time-out signals all others to dump (torch 2.3 and later): a thread of its own,
+The first rank whose watchdog sees a time-out signals all others to dump (torch 2.3 and later): its own thread,
 which needs neither the GPU nor Python's lock, prints on each that the signal came. A process that is gone or stopped
 prints nothing.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> None:
-    """Call those gone who spoke before, in logs that are there, and say nothing of the signal; RAS would know better.
+    """Call those gone who spoke before, in logs that are there, and do not describe the signal; RAS would know better.
 
     ``logged``: where each rank of the one job spoke.
     """

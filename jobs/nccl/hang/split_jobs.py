@@ -1,6 +1,6 @@
-"""Tell the jobs apart whose evidence lies in one place: what one job's ranks did says nothing of another's.
+"""Tell the jobs apart whose evidence lies in one place: what one job's ranks did does not describe another's.
 
-A part is what lies in one directory under one kind of name. Parts are joined where nothing tells them apart.
+A part is what lies in one directory under one kind of name. Parts are joined where nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def said_in(evidence: Evidence, files: set[str]) -> Evidence:
 
 
 def without(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return all but what some files' words say."""
+    """Return the evidence without that of these files' logs."""
     spoken = {file for _, file in speakers(evidence)} | {item.file for item in evidence.lagging + evidence.called}
     rest = said_in(evidence, spoken - files)
     return replace(
@@ -126,7 +126,7 @@ def _meet(one: Job, other: Job) -> bool:
 
 
 def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
-    """Add a part to the job that it is of, or as a job of its own; ``surely``: where nothing tells, it is its own."""
+    """Add a part to the job that it is of, or as its own job; ``surely``: where nothing tells, it is its own."""
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:
@@ -140,7 +140,7 @@ def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
 
 
 def _again(job: Job, part: Job) -> bool:
-    """Say whether these are other dumps of the same processes."""
+    """Return whether these are other dumps of the same processes."""
     first, second = job.evidence.ranks, part.evidence.ranks
     both = first.keys() & second.keys()
     empty = bool(both) and not any(first[rank].recorded or second[rank].recorded for rank in both)
@@ -185,7 +185,7 @@ def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
 
 
 def _foreign(job: Job) -> list[Job]:
-    """Return the job, and as jobs of their own what speaks of another number of ranks, or of other communicators."""
+    """Return the job, and as jobs of their own what mentions another number of ranks, or of other communicators."""
     evidence, made = job.evidence, [job]
     groups: list[list[Sample]] = []
     for sample in evidence.samples:

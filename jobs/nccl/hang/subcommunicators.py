@@ -21,7 +21,7 @@ _Who = tuple[str, int | None, str]
 
 @dataclass(slots=True)
 class _Trouble:
-    """A communicator whose ranks launched unequally many operations."""
+    """A communicator whose ranks launched different numbers of operations."""
 
     comm: str
     operation: str
@@ -56,7 +56,7 @@ def _troubles(sample: Sample) -> list[_Trouble]:
 
 
 def _may_be_ahead(who: _Who, troubles: list[_Trouble]) -> bool:
-    """Say whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
+    """Return whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
     return any(trouble.unnamed_ahead and who not in trouble.behind for trouble in troubles)
 
 

@@ -1,7 +1,7 @@
-"""Who waits for whom: from Flight Recorder dumps to the ranks for whom others wait and that wait for nobody.
+"""The graph of waits: from Flight Recorder dumps to the ranks that block other ranks and wait for none.
 
-A rank stands at its first pending operation. It waits for each member of that operation's group that has neither
-completed it nor stands at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it
+A rank is at its first pending operation. It waits for each member of that operation's group that has neither
+completed it nor is at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it
 queued nothing or queued work that its GPU does not finish. A member without a dump may be that end, too.
 """
 
@@ -20,15 +20,15 @@ MAX_EDGES = 3_000_000
 
 @dataclass(slots=True)
 class Waits:
-    """What the dumps show; all ranks are world ranks."""
+    """The result of the dumps; all ranks are world ranks."""
 
     late: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)
     """Late ranks that queued what the others wait for, and whose GPU does not come to it."""
     differing: set[int] = field(default_factory=set)
-    """The strict minority that stands at another operation or size under the same number."""
+    """The strict minority that is at another operation or size under the same number."""
     inside: set[int] = field(default_factory=set)
-    """Ranks that all stand in one operation that all have joined."""
+    """Ranks that all are in one operation that all have joined."""
     unknown: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     crossed: bool = False
@@ -120,13 +120,13 @@ def _unentered(evidence: Evidence, operation: Operation) -> float:
 
 
 def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
-    """Say whether what a rank has behind it may have ended in an error: gloo's recorder calls that retired, too."""
+    """Return whether what a rank has behind it may have ended in an error: gloo's recorder calls that retired, too."""
     last = made.last if made else None
     return last is None or (last.name.startswith("gloo:") and (last.group, last.sequence) == (group, sequence))
 
 
 def _may_have_failed(evidence: Evidence, rank: int) -> bool:
-    """Say whether a rank's last operation may have ended in an error, which gloo's recorder calls retired, too.
+    """Return whether a rank's last operation may have ended in an error, which gloo's recorder calls retired, too.
 
     A member of that group has no dump, and no other one went on there.
     """

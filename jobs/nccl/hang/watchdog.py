@@ -139,7 +139,7 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
 
 
 def _stuck(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
-    """Add a watchdog that stands still itself."""
+    """Add a watchdog that is blocked itself."""
     if "got stuck" in line and (match := _BLOCKED.search(line)) and len(evidence.blocked) < MAX_KEPT:
         own = _OF_WORLD.search(line)
         rank = int(own[1]) if world is None and own is not None else world
@@ -160,7 +160,7 @@ def _counters(evidence: Evidence, file: str, number: int, line: str, world: int 
 
 
 def _of_gloo(evidence: Evidence, file: str, number: int, line: str) -> None:
-    """Add what gloo says of an operation that broke."""
+    """Add gloo's message about a failed operation."""
     text = line.strip()[:300]
     if "RuntimeError" in line and (match := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
         rank = int(match[1])

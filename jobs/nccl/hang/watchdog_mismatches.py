@@ -25,7 +25,7 @@ _OTHER = frozenset(("SEND", "RECV", "COALESCED"))  # numbered by pair, or severa
 
 
 def unlike_calls(evidence: Evidence) -> bool:
-    """Say whether watchdogs of one group waited in different operations, or sizes, under one number."""
+    """Return whether watchdogs of one group waited in different operations, or sizes, under one number."""
     return called_otherwise(Decision(), evidence)
 
 
@@ -45,7 +45,7 @@ def called_otherwise(made: Decision, evidence: Evidence) -> bool:
         differing = {rank for name, ranks in calls.items() if name != common for rank in ranks}
         made.kind, made.proven = "mismatch", True
         made.late = differing if len(differing) < len(calls[common]) else set()
-        made.waiting |= set(spoke) - made.late if made.late else set()  # of two sides, none is innocent
+        made.waiting |= set(spoke) - made.late if made.late else set()  # of two sides, none is not at fault
         made.group, made.operation, made.sequence = group or None, common.partition(" ")[0], sequence
         made.called = f"as number {sequence}: " + ", ".join(
             f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} called {name}" for name, ranks in sorted(calls.items())
@@ -61,7 +61,7 @@ def _call(event: Timeout) -> str:
 
 
 def _one_group(evidence: Evidence) -> bool:
-    """Say whether nothing tells of several groups: one number, and ranks as in the world."""
+    """Return whether nothing tells of several groups: one number, and ranks as in the world."""
     ranks = [(event, _RANK.search(event.text)) for event in evidence.timeouts]
     own = all(match is not None and int(match[1]) == event.rank and not event.group for event, match in ranks)
     return own and len({event.sequence for event in evidence.timeouts}) == 1

@@ -1,7 +1,7 @@
 """A job that was started again, as torchrun does with --max-restarts: which attempt was the last one.
 
 Its processes are others, of the same ranks on the same GPUs, and begin behind the last word of those before them; or it
-is all of NCCL that the log shows, and what failed stands in front of it. Communicators are told apart by their ids.
+is all of NCCL that the log shows, and what failed is in front of it. Communicators are distinguished by their ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FAILS = ("symptom ", "last-error")  # how further events that speak against a j
 
 
 def last_attempt(job: Job) -> Job | None:
-    """Return the last attempt as a job of its own, without what was said before it; None where there was no other.
+    """Return the last attempt as its own job, without what was said before it; None where there was no other.
 
     Of several streams, those that show no attempt stay whole: nothing tells before which one they speak.
     """
@@ -25,7 +25,7 @@ def last_attempt(job: Job) -> Job | None:
     last = attempts[0] if len(attempts) == 1 else _last(job, attempts)
     starts = _starts(job, last)
     if any(_both(source, starts.get(index, 0)) for index, source in job.sources.items()):
-        return None  # something was said before the attempt and in it: whose it is, cannot be told
+        return None  # something was said before the attempt and in it: whose it is, cannot be determined
     before = [table for index, line in starts.items() for table in job.sources[index].tables if table["line"] < line]
     if not starts or any(not table["complete"] for table in before):
         return None  # a benchmark that did not come to its end is no attempt at the one behind it
@@ -44,7 +44,7 @@ def last_attempt(job: Job) -> Job | None:
 
 
 def stands_before(evidence: list[EvidenceLine], last: Job) -> bool:
-    """Say whether the first of some lines stands in front of an attempt, in a stream that shows where that begins."""
+    """Say whether the first of some lines is in front of an attempt, in a stream that shows where that begins."""
     begins = {
         source.name: min((first for key, (first, _) in source.spans.items() if key in last.comms), default=0)
         for source in last.sources.values()
@@ -108,7 +108,7 @@ def _starts(job: Job, last: set[Proc]) -> dict[int, int]:
 
 
 def _since(source: Source, start: int) -> Source:
-    """Return a stream without what speaks against a job and stands before a line."""
+    """Return a stream without evidence against a job before a line."""
     since = copy.copy(source)
     since.events = {name: note for name, note in source.events.items() if note.last >= start or not _fails(name)}
     since.watch = source.watch if "watchdog" in since.events else {}
@@ -125,5 +125,5 @@ def _both(source: Source, start: int) -> bool:
 
 
 def _speaks_since(proc: Proc, starts: dict[int, int]) -> bool:
-    """Say whether a process without a communicator may belong to an attempt that begins at these lines."""
+    """Return whether a process without a communicator may belong to an attempt that begins at these lines."""
     return not proc.notes or any(note.last >= starts.get(note.source, 0) for note in proc.notes.values())

@@ -1,4 +1,4 @@
-"""What leaves a host: edges as their two ends print them, and what runs between two hosts."""
+"""Traffic between hosts: edges as their two ends print them, and the transport of two hosts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Crossing(NamedTuple):
 
 
 Edge: TypeAlias = tuple[Proc, str, str, int, int, int, str | None, str | None, Carrier]
-"""What a crossing holds; a large job has many, and few of them are asked for more than their ends."""
+"""What a crossing holds; a large job has many, and few of them are requested more than their ends."""
 End: TypeAlias = tuple[str, int, int, int, str]
 """Communicator, sender, receiver, connection, transport."""
 

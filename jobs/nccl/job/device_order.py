@@ -1,4 +1,4 @@
-"""The order in which names of network devices are told; without the reader of logs, for the checks use it, too."""
+"""The order in which names of network devices are reported; without the reader of logs, for the checks use it, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network devices of a job: what the names and numbers of channel lines stand for."""
+"""The network devices of a job: the meaning of names and numbers in channel lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .jobs import Job
 
 
 class Carrier(NamedTuple):
-    """What carries an edge: the connector as it was printed, the transport behind its name, and the device's name."""
+    """The transport of an edge: the connector as printed, the transport behind its name, and the device's name."""
 
     connector: Connector
     transport: str
@@ -59,7 +59,7 @@ class Devices:
             self.known[proc] = alike.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:
-        """Return what carries a connector of a process; a device that no list names is called by its index."""
+        """Return the device of a process's connector; an unlisted device is named by its index."""
         connector = connector_of(text)
         if connector.kind in ("net", "collnet"):
             net, dev = "IB" if connector.kind == "collnet" else connector.net, connector.dev

@@ -84,7 +84,7 @@ class Job:
         return members.get(rank) if members else None
 
     def ended(self, proc: Proc) -> bool:
-        """Say whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
+        """Return whether a process destroyed or aborted those of its communicators that hold the whole job, or all."""
         own_comms = {key for key, _ in proc.comms if key in self.world} or {key for key, _ in proc.comms}
         return bool(own_comms) and own_comms <= proc.facts.get("destroyed", _NONE) | proc.facts.get("aborted", _NONE)
 
@@ -94,7 +94,7 @@ class Job:
         return tuple(sorted({key for (key, _), comm in proc.comms.items() if comm.nranks == most}))
 
     def destroyed(self, keys: Collection[str]) -> bool:
-        """Say whether one of these communicators ended as it should: one of its ranks said so.
+        """Return whether one of these communicators ended as it should: one of its ranks said so.
 
         A rank aborts its own when another one failed, too, so that all of them must have.
         """
@@ -103,7 +103,7 @@ class Job:
         return cleanly or (bool(procs) and all(map(self.ended, procs)))
 
     def left_by_all(self, keys: Collection[str]) -> bool:
-        """Say whether every rank of these communicators ended: a rank that died says nothing, and others do end."""
+        """Return whether every rank of these communicators ended: a rank that died says nothing, and others do end."""
         ranks = [rank for key in keys for rank in self.members[key].values()]
         shown = all(len(self.members[key]) >= self.comms[key][0].nranks for key in keys)
         return shown and bool(ranks) and all(map(self.ended, ranks))
@@ -126,7 +126,7 @@ def addressed(procs: list[Proc]) -> bool:
 
 
 def renamed(procs: list[Proc]) -> bool:
-    """Say whether a process was told its host's id, so that one host may be several to NCCL on purpose."""
+    """Return whether a process was reported its host's id, so that one host may be several to NCCL on purpose."""
     return any(proc.facts.get("hostid") or "NCCL_HOSTID" in proc.env for proc in procs)
 
 
@@ -138,13 +138,13 @@ def twice_ranked(proc: Proc) -> set[int]:
 
 
 def place(note: Note) -> tuple[int, int]:
-    """Return where a note stands: its stream and line."""
+    """Return a note's position: its stream and line."""
     return note.source, note.line
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
-    """Merge the same process over streams, and heads whose host was torn (``rexnode1`` beside ``node1``, same pid)."""
+    """Merge the same process over streams, and heads whose host was torn (``rexnode1`` next to ``node1``, same pid)."""
     merged: dict[tuple[object, ...], Proc] = {}
     own: set[tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
 
@@ -220,7 +220,7 @@ def _copy(proc: Proc) -> Proc:
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------
 def _nodes(procs: list[Proc]) -> dict[Proc, str]:
-    """Name the node of each process: its host, told apart where two nodes carry one name."""
+    """Name the node of each process: its host, distinguished if two nodes have one name."""
     by_host: dict[str, list[Proc]] = {}
     for proc in procs:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)

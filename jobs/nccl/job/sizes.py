@@ -36,7 +36,7 @@ def table_nodes(job: Job) -> int | None:
 
 
 def list_cut(job: Job) -> bool:
-    """Say whether the table's header, where there is one, leaves ranks out: nothing is known of those."""
+    """Return whether the table's header, where there is one, leaves ranks out: nothing is known of those."""
     return len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _at_least(job)
 
 
@@ -53,7 +53,7 @@ def _by_ratio(job: Job) -> int:
 
     Printed with three digits, the quotient tells 8 ranks from 16, and hundreds from thousands no more.
     """
-    if "separate-runs" in job.events:  # each copy has a list of its own
+    if "separate-runs" in job.events:  # each copy has its own list
         return 0
     sent = any(_sent(row) for source in job.sources.values() for table in source.tables for row in table["rows"])
     sides = [
@@ -73,14 +73,14 @@ def _by_ratio(job: Job) -> int:
 
 
 def _sent(row: dict[str, Any]) -> bool:
-    """Say whether a row is of an all-reduce or reduce-scatter that sent something: of one rank, both give 0."""
+    """Return whether a row is of an all-reduce or reduce-scatter that sent something: of one rank, both give 0."""
     if row["redop"] in (None, "none") or row["root"] not in (None, -1):
         return False
     return any(row[side] and (row[side]["busbw_gbps"] or 0) > 0.05 for side in ("out_of_place", "in_place"))
 
 
 def hosts_hidden(job: Job) -> bool:
-    """Say whether there may be more hosts than the log names.
+    """Return whether there may be more hosts than the log names.
 
     A launcher's task printed something, but no line of it names a host; or nothing but failures is in the log: an
     excerpt, which does not show who else there was.
@@ -96,7 +96,7 @@ def hosts_hidden(job: Job) -> bool:
 
 
 def remote_trouble(job: Job) -> bool:
-    """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
+    """Return whether a line mentions another host: connecting to it failed, or a transfer with it."""
     remote = having("scope", "hosts") | {"nccl.ib-flushed"}
     mnnvl = "1" in job.env["NCCL_MNNVL_ENABLE"]
     return mnnvl or not job.noted.keys().isdisjoint(remote)
@@ -111,7 +111,7 @@ def most_on_one_host(job: Job, ranks: int) -> bool:
 
 
 def silent(job: Job) -> bool:
-    """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
+    """Return whether processes printed no more than their versions: nothing that mentions where they run."""
     return all(
         not proc.facts.keys() - {"version", "driver", "git"}
         and not proc.edges
@@ -156,7 +156,7 @@ def size_by_channels(job: Job) -> bool:
 
 
 def split_hosts(job: Job) -> bool:
-    """Say whether a GPU's index is beyond the ranks of a node, as NCCL counts nodes: a host may be several to it.
+    """Return whether a GPU's index is beyond the ranks of a node, as NCCL counts nodes: a host may be several to it.
 
     So NVLink bridges split one: pairs at least. Or the job was given the last GPUs of its hosts.
     """

@@ -1,7 +1,7 @@
 """Streams are grouped to jobs before anything is judged.
 
 Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each
-other's processes in a table's header. Everything else is a job of its own.
+other's processes in a table's header. Everything else is its own job.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _join_complementary(partial: Partial, find: Callable[[int], int], join: Call
 def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
     """Join a stream that names no process with the only job whose files carry its name.
 
-    A launcher writes ``ring.out`` beside ``ring.HOST.PID.log``.
+    A launcher writes ``ring.out`` next to ``ring.HOST.PID.log``.
     """
     named = {index for (index, host, _) in partial.procs if not host.startswith("?")}
     stems: dict[tuple[str, str], set[int]] = {}
@@ -137,13 +137,13 @@ def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[
 
 
 def _of_nccl(partial: Partial) -> set[int]:
-    """Return the streams in which NCCL speaks, or a benchmark of it."""
+    """Return the streams in which NCCL reports, or a benchmark of it."""
     spoken = {index for index, source in enumerate(partial.sources) if source.nccl_lines or source.tables}
     return spoken | {index for (index, _, _) in partial.procs}
 
 
 def _join_beside(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
-    """Join the streams without NCCL's lines that lie beside one job's dumps alone: what each of its ranks wrote."""
+    """Join the streams without NCCL's lines that lie next to one job's dumps alone: what each of its ranks wrote."""
     speaking = _of_nccl(partial)
     beside = list(beside)
     for names in beside:
@@ -166,7 +166,7 @@ def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]
 
 
 def _speaking(source: Source) -> set[str]:
-    """Return the ranks whose watchdog, or whose exception that nobody caught, stands in a stream."""
+    """Return the ranks whose watchdog, or whose exception that nobody caught, is in a stream."""
     said = [_OF_RANK.search(note.text) for name, note in source.events.items() if name in TROUBLE]
     return {key.partition(" ")[0] for key in source.watch} | {match[1] for match in said if match}
 

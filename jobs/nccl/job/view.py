@@ -1,4 +1,4 @@
-"""What a job really used: transports between nodes, GPUDirect, rails, sizes; facts, nothing judged yet.
+"""The facts of a job: transports between nodes, GPUDirect, rails, sizes, without a judgement.
 
 Evidence order: channel lines, then the network that was selected, then device lists. What none of them
 shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
@@ -227,7 +227,7 @@ class View:
         return 1 if self.local_evidence() else None
 
     def alone(self) -> bool:
-        """Say whether the log places every rank on the one host: a host that is seen is not yet the only one.
+        """Return whether the log places every rank on the one host: a host that is seen is not yet the only one.
 
         NCCL's own count of nodes says so, a whole rank list, or the ranks' channels inside it; where none of these is
         shown, that all of them are of one host by name.
@@ -241,18 +241,18 @@ class View:
         return named and self._placed >= (self.ranks or 1)
 
     def chosen_alone(self) -> bool:
-        """Say whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
+        """Return whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
         shown = self.connectors or self.local_net or sum(self.local.values())
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
-        """Say whether something that happens inside one node only is all that the log shows."""
+        """Return whether something that happens inside one node only is all that the log shows."""
         marked = any(name in self.job.noted or "symptom " + name in self.job.events for name in having("scope", "host"))
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self._crossed
 
     def paths(self) -> IntraNode:
-        """Count the channels between ranks of the same host by what carries them."""
+        """Count the channels between ranks of the same host by transport."""
         flags = self.job.flags
         return {
             "p2p": self.local["p2p"],
@@ -270,7 +270,7 @@ class View:
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
         if self.ranks == 1 or (self.nodes == 1 and (self.alone() or not remote_trouble(self.job))):
             return "none"
-        if self.nvlink_domain:  # the network that a rank names beside it carries nothing
+        if self.nvlink_domain:  # the network that a rank names next to it carries nothing
             return "mnnvl"
         if self.chosen_alone():
             return "unknown"
@@ -279,7 +279,7 @@ class View:
         return next(iter(self.chosen)) if len(self.chosen) == 1 else "unknown"
 
     def link_shown(self) -> bool:
-        """Say whether a failed transfer tells the link layer.
+        """Return whether a failed transfer tells the link layer.
 
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
@@ -351,7 +351,7 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Say whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read)."""
+        """Return whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.connector.kind == "net" and item.transport not in TCP:
@@ -360,7 +360,7 @@ class View:
 
 
 def _wire_format(net: str) -> str:
-    """Return by what an end speaks: NCCL's own verbs and a plugin's do not understand each other."""
+    """Return by what an end reports: NCCL's own verbs and a plugin's do not understand each other."""
     return "IB" if net == "IB" else family(net)
 
 

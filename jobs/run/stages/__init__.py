@@ -1,4 +1,4 @@
-"""What a rank's probe prints: the fields of each stage, for those who read them and for the check where they come in.
+"""The output of a rank's probe: the fields of each stage, for readers and for the validation on input.
 
 A field may be missing or null, which is unknown: read it with ``get``. Fields that are not named here are nobody's.
 """
@@ -16,7 +16,7 @@ COLLECTIVE = "collective."
 
 
 class Stages(TypedDict, total=False):
-    """What a rank's probe prints, stage by stage; of a collective it is ``collective.NAME``."""
+    """The output of a rank's probe, stage by stage; a collective's stage is ``collective.NAME``."""
 
     start: StartStage
     runtime: RuntimeStage

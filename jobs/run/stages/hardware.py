@@ -1,4 +1,4 @@
-"""What a pod's probe says first and last, and the stages of its node's hardware: GPUs, RDMA devices, their paths."""
+"""The first and last stage of a pod's probe, and the stages of its node's hardware: GPUs, RDMA devices, their paths."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class StartStage(TypedDict, total=False):
 
 
 class EndStage(TypedDict, total=False):
-    """The probe's last stage; ``stopped`` says what ended it before its time."""
+    """The probe's last stage; ``stopped`` is the reason of an early end."""
 
     seconds: float
     stopped: str
 
 
 class Smi(TypedDict, total=False):
-    """What became of nvidia-smi, or the tool that the vendor has."""
+    """The result of nvidia-smi, or of the vendor's tool."""
 
     found: bool
     listed: bool
@@ -45,7 +45,7 @@ class Smi(TypedDict, total=False):
 
 
 class GpuFacts(TypedDict, total=False):
-    """A GPU, as nvidia-smi -q -x tells."""
+    """A GPU, as nvidia-smi -q -x reports it."""
 
     index: Count
     uuid: str
@@ -188,7 +188,7 @@ class Nic(TypedDict, total=False):
 
 
 class GpuPath(TypedDict, total=False):
-    """How far a GPU and an RDMA device are from each other, in nvidia-smi's words."""
+    """The distance of a GPU and an RDMA device, in nvidia-smi's terms."""
 
     gpu: Count
     nic: str
@@ -196,7 +196,7 @@ class GpuPath(TypedDict, total=False):
 
 
 class AcsBridge(TypedDict, total=False):
-    """A PCI bridge, and whether it redirects what its devices send each other."""
+    """A PCI bridge, and whether it redirects traffic between its devices."""
 
     bus_id: str
     enabled: bool

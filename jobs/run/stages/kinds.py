@@ -1,4 +1,4 @@
-"""The kinds of values that a probe prints, beside plain ones."""
+"""The kinds of values that a probe prints, next to plain ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Count", "Label", "LogPart", "Record"]
 
 
 def _is_rank(value: object) -> bool:
-    """Tell whether a table's line about a rank can be read: numbers where it is compared with processes."""
+    """Return whether a table's line about a rank can be read: numbers where it is compared with processes."""
     return isinstance(value, list) and len(value) == 7 and all(isinstance(value[each], int) for each in (0, 2, 6))
 
 
@@ -24,7 +24,7 @@ Rank = Annotated[list[Any], Kind("rank, host, process, device, bus, name and lin
 
 
 class _Source(TypedDict, total=False):
-    """What is read of a stream beside what the log reader itself reads back."""
+    """The parts of a stream that are read in addition to the log reader's."""
 
     tables: list[ReadTable]
     ranks: list[Rank]

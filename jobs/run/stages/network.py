@@ -1,4 +1,4 @@
-"""The stages of what lies outside the pod: names, the rendezvous port, the pod network, storage."""
+"""The stages outside the pod: names, the rendezvous port, the pod network, storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ResolvConf(TypedDict, total=False):
 
 
 class DnsPeer(TypedDict, total=False):
-    """What the name of another rank resolved to."""
+    """The resolved addresses of another rank's name."""
 
     name: str
     error: str
@@ -29,7 +29,7 @@ class DnsPeer(TypedDict, total=False):
 
 
 class DnsStage(TypedDict, total=False):
-    """Names of the other ranks."""
+    """Names of all ranks."""
 
     error: str
     resolver: ResolvConf
@@ -78,7 +78,7 @@ class PortTry(TypedDict, total=False):
 
 
 class NetworkPeer(TypedDict, total=False):
-    """What the pod network carries to another rank."""
+    """The pod network to another rank."""
 
     index: Count
     address: str
@@ -106,7 +106,7 @@ class NetworkStage(TypedDict, total=False):
 
 
 class TriedPath(TypedDict, total=False):
-    """What can be done at a path."""
+    """The operations that work at a path."""
 
     name: str
     path: str

@@ -9,7 +9,7 @@ from .kinds import Count, LogPart
 
 
 class ProgramFacts(TypedDict, total=False):
-    """What a collective's program left beside its table."""
+    """The file of a collective's program, next to its table."""
 
     op: str
     cycles: Count
@@ -72,7 +72,7 @@ class TrainingMode(TypedDict, total=False):
 
 
 class TrainingRank(TypedDict, total=False):
-    """What one rank measured; milliseconds.
+    """The measurements of one rank; milliseconds.
 
     ``compute_ms``, ``losses`` and ``bad_step`` are of the same steps without any other rank.
     """
@@ -162,7 +162,7 @@ class CheckpointSave(TypedDict, total=False):
 
 
 class CheckpointRank(TypedDict, total=False):
-    """What one rank told."""
+    """The report of one rank."""
 
     rank: Count
     torch: str

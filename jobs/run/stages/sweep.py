@@ -1,4 +1,4 @@
-"""What a sweep's coordinator and agents print: the fields of their stages, as beside it those of a trial's probe."""
+"""The output of a sweep's coordinator and agents: the fields of their stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .programs import TrainingSteps
 
 
 class SweepFleet(TypedDict, total=False):
-    """Who is here, by which rank: `gone` says why a node is not, `rails` names its network devices in NCCL's order."""
+    """The connected nodes by rank: `gone` is an absent one's reason, `rails` its network devices in NCCL's order."""
 
     nodes: list[str]
     gone: dict[str, str]
@@ -19,7 +19,7 @@ class SweepFleet(TypedDict, total=False):
 
 
 class SweepAgent(TypedDict, total=False):
-    """Why a pod has not met the coordinator, by its own word: where it tried, and what came of it."""
+    """The pod's own report of a failed connection to the coordinator: address and result."""
 
     address: str
     error: str
@@ -44,7 +44,7 @@ class SweptGpu(TypedDict, total=False):
 
 
 class SweptHardware(TypedDict, total=False):
-    """Who a node's GPUs and NICs are."""
+    """The identity of a node's GPUs and NICs."""
 
     gpus: list[SweptGpu]
     cards: dict[str, SweptCard]

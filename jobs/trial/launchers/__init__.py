@@ -1,4 +1,4 @@
-"""The kinds of objects that launch a trial, one module each; the evidence is the same whatever launches it."""
+"""The kinds of objects that launch a trial, one module each; the evidence is the same for all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["KINDS", "READ", "Kind", "TrainJob", "kind_of", "unread"]
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (IndexedJob(), MpiJob(), PyTorchJob(), TrainJob())}
 
 READ: tuple[Kind, ...] = (*KINDS.values(), JobSet(), RayJob(), StatefulSet())
-"""All whose jobs are explained; a TrainJob comes before the JobSet of its name."""
+"""All kinds of jobs that are explained; a TrainJob comes before the JobSet of its name."""
 
 
 def kind_of(name: str) -> Kind:
-    """The kind behind a word of the profile; the spec has refused any other."""
+    """The kind of a profile's launcher; the spec has rejected unknown ones."""
     return KINDS[name]

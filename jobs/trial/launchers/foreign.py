@@ -1,4 +1,4 @@
-"""Kinds of objects that launch other people's jobs: read and explained, never made.
+"""Kinds of objects that launch foreign jobs: read and explained, never created.
 
 Sources: kubernetes-sigs/jobset api/jobset/v1alpha2/jobset_types.go; ray-project/kuberay ray-operator/apis/ray/v1 and
 controllers/ray/common/pod.go (labels), controllers/ray/utils (names); Kubernetes, StatefulSet (pod names and labels).
@@ -38,7 +38,7 @@ class JobSet(Kind):
         return retold(raw, conditions, pods=pods or 1, suspended=spec.get("suspend"), backoff=backoff)
 
     def index(self, pod: Unstructured) -> int:
-        """Of the first of its Jobs the completion index; of the others only their order is known."""
+        """The completion index for the first of its Jobs; only the order is known for the rest."""
         first = labels_of(pod).get("jobset.sigs.k8s.io/job-global-index", "0") == "0"
         return number(pod, INDEX) if first else MOST_REPLICAS
 
@@ -59,7 +59,7 @@ class RayJob(Kind):
     group, version, resource, kind = "ray.io", "v1", "rayjobs", "RayJob"
 
     def selector(self, name: str) -> str:
-        """Every pod of a RayCluster; which are this job's the name of the cluster tells."""
+        """Every pod of a RayCluster; this job's are found by the cluster's name."""
         del name
         return "ray.io/cluster"
 
@@ -99,14 +99,14 @@ class RayJob(Kind):
 
 
 class StatefulSet(Kind):
-    """apps/v1 StatefulSet whose pods are workers: it never completes, and restarts what ends."""
+    """apps/v1 StatefulSet whose pods are workers: it never completes, and restarts terminated pods."""
 
     name = "statefulset"
     group, version, resource, kind = "apps", "v1", "statefulsets", "StatefulSet"
     operator = "kube-controller-manager"
 
     def selector(self, name: str) -> str:
-        """Every pod of a StatefulSet; which are this one's their names tell."""
+        """Every pod of a StatefulSet; this one's are found by their names."""
         del name
         return "statefulset.kubernetes.io/pod-name"
 
@@ -115,7 +115,7 @@ class StatefulSet(Kind):
         return bool(re.fullmatch(rf"{re.escape(name)}-\d{{1,6}}", name_of(pod)))
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """No condition tells an end."""
+        """No condition reports an end."""
         replicas = whole(as_map(raw.get("spec")).get("replicas"), 1)
         return retold(raw, {}, pods=replicas, suspended=False, backoff=_ENDLESS)
 
@@ -129,7 +129,7 @@ class StatefulSet(Kind):
 
 
 def unread(kind: Kind, name: str, pods: list[Unstructured]) -> Unstructured:
-    """Tell of a job whose object this account may not get, as a batch/v1 Job, what its pods show."""
+    """Describe a job from its pods, as a batch/v1 Job, if this account may not get its object."""
     phases = [str(as_map(pod.get("status")).get("phase")) for pod in pods]
     begun = min((str(as_map(pod.get("metadata")).get("creationTimestamp") or "") for pod in pods), default="")
     ended = {"type": "Complete", "status": "True"} if {*phases} == {"Succeeded"} else {}

@@ -18,7 +18,7 @@ class IndexedJob(Kind):
     def job(self, spec: JobSpec) -> Unstructured:
         """One pod per node, no retry, a TTL, and a deadline where there is one."""
         shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
-        # One lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a pod that
+        # One lost pod ends all. A sweep continues with the rest: what others remove does not count, and a pod that
         # fails may come back, as long as the coordinator lasts.
         action = "Ignore" if spec.outlives_pods else "FailJob"
         return {

@@ -1,4 +1,4 @@
-"""What the launcher needs to know of a kind of object that starts pods.
+"""The launcher's interface of a kind of object that starts pods.
 
 Each kind says how it is written (suspended, from the frozen spec), which pods are its own and which rank each is, and
 tells its state in the words of a batch/v1 Job: so that one diagnosis, and one way to wait, serve all.
@@ -21,7 +21,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Kind:
-    """One kind of object; a subclass fills in what differs."""
+    """One kind of object; a subclass fills in the differences."""
 
     name = ""  # the word of the profile and the command line
     group, version, resource, kind = "", "", "", ""
@@ -50,7 +50,7 @@ class Kind:
         return {LABEL_RUN: spec.run_id} if self.uses_service else {}
 
     def left_out(self, spec: JobSpec) -> tuple[str, ...]:
-        """What the spec asks for that this kind has no place for, in words."""
+        """Requests of the spec that this kind cannot express, as text."""
         del spec
         return ()
 
@@ -70,20 +70,20 @@ class Kind:
         raise NotImplementedError
 
     def as_job(self, raw: Unstructured) -> Unstructured:
-        """Tell the object in the words of a batch/v1 Job."""
+        """Convert the object to a batch/v1 Job."""
         raise NotImplementedError
 
     def index(self, pod: Unstructured) -> int:
-        """Which replica a pod is; MOST_REPLICAS where nothing tells."""
+        """Return a pod's replica number; MOST_REPLICAS if unknown."""
         return number(pod, INDEX)
 
     def command_missing(self, pod: Unstructured) -> str:
-        """The fault of an image without what this pod runs, where that is not the probe itself."""
+        """The fault of an image that lacks this pod's program, if that is not the probe itself."""
         del pod
         return ""
 
     def tells(self, pod: Unstructured) -> bool:
-        """Tell whether this pod's log carries evidence."""
+        """Return whether this pod's log carries evidence."""
         del pod
         return True
 
@@ -92,20 +92,20 @@ class Kind:
         return _parallelism(self.as_job(raw))
 
     def shown_by(self, pod: Unstructured) -> bool:
-        """Tell whether a pod that belongs shows by itself that an object of this kind has made it."""
+        """Return whether a pod that belongs shows by itself that an object of this kind has made it."""
         del pod
         return True
 
     def templates(self, raw: Unstructured) -> list[Unstructured]:
-        """The pod templates of an object that somebody wrote."""
+        """The pod templates of a user's object."""
         return [as_map(as_map(raw.get("spec")).get("template"))]
 
     def size(self, raw: Unstructured) -> int:
-        """How many pods it wants, also of what is told as a batch/v1 Job already (foreign.py, unread)."""
+        """The number of pods it wants, also for an object converted to a batch/v1 Job (foreign.py, unread)."""
         return self.desired_pods(raw) if raw.get("apiVersion") != "batch/v1" else _parallelism(raw)
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Further objects, as (kind, name), that a controller makes of it and whose events speak of it."""
+        """Further objects, as (kind, name), that a controller creates for it and whose events mention it."""
         del name
         return ()
 
@@ -116,11 +116,11 @@ class Kind:
         return ""
 
     def not_known_yet(self, raw: Unstructured) -> bool:
-        """Tell whether no controller has ever touched the object."""
+        """Return whether no controller has ever touched the object."""
         return bool(self.operator) and not as_list(as_map(raw.get("status")).get("conditions"))
 
     def belongs(self, pod: Unstructured, name: str) -> bool:
-        """Tell by its labels whether a pod is this object's."""
+        """Return by its labels whether a pod is this object's."""
         key, _, value = self.selector(name).partition("=")
         return labels_of(pod).get(key) == value
 

@@ -1,4 +1,4 @@
-"""What the jobs of Kubeflow's older operators (kubeflow.org: MPIJob, PyTorchJob) share: run policy and labels."""
+"""Common parts of the jobs of Kubeflow's older operators (kubeflow.org: MPIJob, PyTorchJob): run policy and labels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspend
 
 
 class KubeflowJob(Kind):
-    """A job whose suspend, deadline and retries stand in spec.runPolicy."""
+    """A job whose suspend, deadline and retries are in spec.runPolicy."""
 
     group = "kubeflow.org"
 
     def resume(self) -> Unstructured:
-        """Its suspend stands in the run policy."""
+        """Its suspend is in the run policy."""
         return {"spec": {"runPolicy": {"suspend": False}}}
 
     def templates(self, raw: Unstructured) -> list[Unstructured]:
@@ -43,7 +43,7 @@ def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
 
 
 def template(spec: JobSpec, shape: pod.PodShape) -> Unstructured:
-    """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
+    """A replica's pod template; the operator warns of a restart policy next to the replica's own."""
     made = pod.template(spec, shape)
     del made["spec"]["restartPolicy"]
     return made

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROLE = "training.kubeflow.org/job-role"
 # A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then. Of a
-# user's own program nobody knows that: it is not started twice.
+# user's own program this is unknown: it is not started twice.
 BACKOFF = 3
 
 
@@ -61,7 +61,7 @@ class MpiJob(KubeflowJob):
         }
 
     def for_other_version(self, job: Unstructured, refusal: str) -> Unstructured | None:
-        """Leave out what releases before v0.5 do not know; they start the launcher at once, without itself a rank."""
+        """Leave out fields unknown before v0.5; such releases start the launcher at once, without itself a rank."""
         unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
         if not unknown:
             return None
@@ -84,7 +84,7 @@ class MpiJob(KubeflowJob):
         return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
 
     def command_missing(self, pod: Unstructured) -> str:
-        """Whatever the profile calls it: workers run sshd, the launcher mpirun."""
+        """Independent of the profile's name: workers run sshd, the launcher mpirun."""
         return {"worker": "mpi.sshd-missing", "launcher": "mpi.mpirun-missing"}.get(_role(pod), "")
 
     def shown_by(self, pod: Unstructured) -> bool:
@@ -96,11 +96,11 @@ class MpiJob(KubeflowJob):
         return _role(pod) == "launcher"
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """The launcher is a Job of its own."""
+        """The launcher is a separate Job."""
         return (("Job", f"{name}-launcher"),)
 
     def refused(self, event: Event) -> str:
-        """The operator says in an event of its own that a worker cannot be created."""
+        """The operator says in its own event that a worker cannot be created."""
         said = event.message
         if event.reason == "MPIJobFailed" and said.startswith("worker pod created failed: "):
             return said.removeprefix("worker pod created failed: ")

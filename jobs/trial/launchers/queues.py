@@ -1,4 +1,4 @@
-"""What a queue wants of a trial's objects: Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
+"""The queue's requirements on a trial's objects: Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
 
 The PodGroup is ours whatever launches the pods: an operator makes one only where it was started with gang scheduling.
 Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/podgroup/.
@@ -23,7 +23,7 @@ def scheduler(spec: JobSpec) -> str | None:
 
 
 def pod_annotations(spec: JobSpec) -> dict[str, str]:
-    """What a pod says of its group."""
+    """A pod's reference to its group."""
     return {GROUP_NAME: spec.job_name} if scheduler(spec) else {}
 
 
@@ -41,7 +41,7 @@ def pod_group(spec: JobSpec, meta: Unstructured) -> Unstructured:
 
 
 def _all(spec: JobSpec) -> dict[str, str]:
-    """What all ranks ask for together: Volcano lets the group in only where its queue has that."""
+    """The sum of all ranks' requests: Volcano admits the group only if its queue has it."""
     asked = resources(spec).get("requests") or {}
     amounts = {name: quantity(text) for name, text in asked.items()}
     return {name: f"{(amount * spec.nodes).normalize():f}" for name, amount in amounts.items() if amount is not None}

@@ -65,7 +65,7 @@ class TrainJob(Kind):
         return dict(job) | {"spec": rest | {"podTemplateOverrides": [override]}}
 
     def left_out(self, spec: JobSpec) -> tuple[str, ...]:
-        """What the runtime alone decides."""
+        """Fields that only the runtime decides."""
         asked = {
             "capabilities": ", ".join(spec.capabilities),
             "runtime_class": spec.runtime_class,
@@ -99,7 +99,7 @@ class TrainJob(Kind):
 
 
 def _template(spec: JobSpec) -> Unstructured:
-    """Return what changes in the runtime's pods."""
+    """Return the changes of the runtime's pods."""
     pods: Unstructured = {
         "volumes": pod.volumes(spec),
         "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
