@@ -27,7 +27,7 @@ FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with
 HELP = """\
 usage: seatrial COMMAND [options]
 
-Acceptance tests for GPU Kubernetes clusters: can this cluster train across nodes
+Acceptance tests for GPU Kubernetes clusters: can a cluster train across nodes
 on its RDMA fabric? If not: the fault, its place, and the remedy.
 
   seatrial preflight       judge the cluster by its API; starts no pod

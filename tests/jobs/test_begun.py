@@ -168,7 +168,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         arguments(left(profile="/etc/passwd"), None)
     with pytest.raises(JobError, match=r"damaged: options\.tenant is the text 'yes', not true or false"):
         arguments(left(tenant="yes"), None)
-    with pytest.raises(JobError, match="attach with the same one"):
+    with pytest.raises(JobError, match="attach with the same version"):
         arguments(Begun("abc", 1, {"seatrial": "9.9", "options": {}}, {}), None)
 
 
