@@ -60,7 +60,7 @@ def detached(seatrial, config, out, *more):
     code, said = seatrial("accept", "--profile", "h100-ib", "--detach", "--out", str(out), *more, kubeconfig=config)
     assert code == 10, said
     job = record(out)["trial"]["job"]
-    assert f"{job} goes on in the cluster and is not judged yet" in re.sub(r"\s+", " ", said)
+    assert f"{job} continues in the cluster and is not judged yet" in re.sub(r"\s+", " ", said)
     assert "ERROR" not in said and "BLOCKED" not in said and "blocked" not in said, said
     assert f"  Next: {record(out)['trial']['attach']}\n" in said
     return job
@@ -175,7 +175,7 @@ def test_what_preflight_found_fails_beside_a_trial_that_goes_on(seatrial, root, 
         seatrial("job", "cancel", attach.split()[-1], kubeconfig=sim.config)
     finally:
         sim.close()
-    assert code == 1 and f"  Next: {attach}\n" in said and "goes on in the cluster" in said
+    assert code == 1 and f"  Next: {attach}\n" in said and "continues in the cluster" in said
 
 
 @pytest.mark.slow
