@@ -135,7 +135,8 @@ def in_every_form(out, record):
     page = html.unescape((out / "report.html").read_text())
     assert summary.headline in page
     assert summary.counted in page
-    assert f"<title>{summary.verdict} (SIMULATED) · " in page
+    marks = "".join(f" ({mark})" for mark in summary.marks)
+    assert f"<title>{summary.verdict}{marks} · " in page
     for outcome, number in summary.counts.items():
         assert len(re.findall(rf'<details class="check"[^>]*><summary><span class="{outcome}"', page)) == number
     for each in summary.measured:
@@ -173,7 +174,7 @@ def on_the_terminal(printed, summary):
     for text in (decided.name, decided.fact, f"expected {decided.expected}" if decided.expected else ""):
         assert " ".join(plain(text).split())[:200] in said
     for what, text in summary.proven if summary.verdict == "go" else ():
-        assert f" {what} {text[:24]}" in said
+        assert f" {what} {text[:19]}" in said
     families = re.findall(r"^(?:PASSED|FAILED|ERROR|BLOCKED) +([\w-]+)  ", printed, re.MULTILINE)
     assert families == terminal.by_layer(families)
     lines = [line for line in printed.splitlines() if not line.startswith("  · ")]  # of progress: one, however long

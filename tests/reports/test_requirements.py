@@ -85,7 +85,7 @@ def test_the_evidence_is_what_was_measured_and_of_a_failure_what_failed():
         ({"simulated": True}, ["SIMULATED"]),
         ({"scope": "partial", "selection": "--check nccl"}, ["PARTIAL: --check nccl"]),
         ({"scope": "partial"}, ["PARTIAL: checks were deselected"]),
-        ({"tenant": True}, ["TENANT: what one namespace shows"]),
+        ({"tenant": True}, ["TENANT: one namespace only"]),
         ({"coverage": {"pool": ["a", "b", "c"], "tried": ["a", "b"]}}, ["2 of 3 nodes tried"]),
         ({"trial": {}, "coverage": {"pool": ["a"]}}, ["no pod was started"]),
         ({"interrupted": "SIGTERM"}, ["ended early: SIGTERM"]),

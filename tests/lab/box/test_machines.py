@@ -135,7 +135,7 @@ def test_what_this_machine_refuses_a_pod_is_no_fault_of_a_cluster(checked: tuple
     assert (
         "the embedded cluster could not set up this pod on this machine: mounts: [Errno 13] Permission denied" in said
     )
-    assert "lab.machine: The embedded cluster cannot run the pod here" in said
+    assert "lab.machine: The embedded cluster cannot run the pod" in said
     assert "FAILED" not in said
     assert "GPU runtime" not in said
 
