@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -47,6 +48,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "slow" or not collection_path.is_relative_to(ROOT / "tests"):
         return None
     return None if collection_path in _with_slow_tests() else True
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """At the end of a module stop the leases of runs that it left unfinished: another test's server may get their port."""
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    for thread in threading.enumerate():
+        if thread.name == "renewal" and (target := vars(thread).get("_target")):  # which a thread that ends drops
+            target.__self__.stop()
 
 
 @functools.cache
