@@ -254,7 +254,10 @@ def test_gpus_that_turn_unhealthy_in_the_middle(bench, command):
     run.process.send_signal(signal.SIGCONT)
     outcome = run.end()
     judged(bench, outcome, "no-go", "gpu.missing")
-    assert f"{node}: 6 nvidia.com/gpu allocatable after the trial" in " ".join(outcome.text.split())
+    found = [each for check in outcome.record["checks"] for each in check["findings"] if each["fault"]]
+    assert [(each["subject"], each["observed"]) for each in found] == [
+        (node, "6 nvidia.com/gpu allocatable after the trial")
+    ]
 
 
 @needs_pods
