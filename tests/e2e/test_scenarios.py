@@ -110,7 +110,7 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
         SWEEPS[name](record["sweep"])
     if record["verdict"] == "go" and record["sweep"] and any((out / "logs").glob("*.log")):
         said = seatrial("explain", str(out / "logs"))
-        assert (said.returncode, "the pods of a sweep" in " ".join(said.stdout.split())) == (10, True), said.stdout
+        assert (said.returncode, "pods of a sweep" in " ".join(said.stdout.split())) == (10, True), said.stdout
     profile = SHIPPED / f"{record['profile']}.yaml"
     if (
         record["verdict"] == "go"
@@ -174,7 +174,7 @@ def on_the_terminal(printed, summary):
     for text in (decided.name, decided.fact, f"expected {decided.expected}" if decided.expected else ""):
         assert " ".join(plain(text).split())[:200] in said
     for what, text in summary.proven if summary.verdict == "go" else ():
-        assert f" {what} {text[:19]}" in said
+        assert " ".join([what, *text.split()[:2]]) in said
     families = re.findall(r"^(?:PASSED|FAILED|ERROR|BLOCKED) +([\w-]+)  ", printed, re.MULTILINE)
     assert families == terminal.by_layer(families)
     lines = [line for line in printed.splitlines() if not line.startswith("  · ")]  # of progress: one, however long
