@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -224,8 +223,8 @@ def test_the_plugin_for_krew_runs_the_wheel_that_it_carries(wheel, tmp_path):
     assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     assert platform["uri"] == f"https://example.com/v1/{archive.name}"
     assert f"seatrial-{manifest['spec']['version'].removeprefix('v')}-py3-none-any.whl" == wheel.name
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path / "store", filter="data")
+    (tmp_path / "store").mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path / "store"], check=True)
     programs, plugin = tmp_path / "programs", tmp_path / "krew" / platform["bin"]
     plugin.parent.mkdir()
     plugin.symlink_to(tmp_path / "store" / platform["bin"])
