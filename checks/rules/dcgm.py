@@ -77,7 +77,7 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
         rest = [_told(each) for each in own if each.get("status") != "pass"]
         says = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
         shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {says}", *rest])
-        yield proven(f"{node} {name}", bool(passed or _only_persistence(own)), shown, expected)
+        yield proven(f"{node} {name}", bool(passed), shown, expected)
     if not gpus:
         yield unknown(node, "no GPU was read", expected)
 
@@ -89,11 +89,6 @@ def _named(passed: Sequence[DcgmResult]) -> Iterator[str]:
         of.setdefault(each.get("category") or "", []).append(each.get("test") or "a test")
     for category, tests in of.items():
         yield ", ".join(tests) if len(tests) <= MOST_NAMED else f"{len(tests)} tests of {category}"
-
-
-def _only_persistence(own: Sequence[DcgmResult]) -> bool:
-    """Say whether all that is told of a GPU is that its driver unloads, which runtime.persistence judges."""
-    return any(map(_is_persistence, own)) and all(_is_persistence(each) or _is_skipped(each) for each in own)
 
 
 def _is_skipped(result: DcgmResult) -> bool:
