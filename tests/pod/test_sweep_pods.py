@@ -20,7 +20,7 @@ from tests.waiting import HANG_S, until
 
 PLAY = r'''
 """Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
-import json, os, sys, time
+import glob, json, os, signal, sys, time
 
 options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 rank, nodes = int(options["node-rank"]), int(options["nnodes"])
@@ -45,6 +45,17 @@ if mode != "silent " + node:
         log.write(head + "NCCL version 2.28.9+cuda13.0\n")
         log.write(head + "ncclCommInitRankConfig comm 0x1 rank %d nranks %d cudaDev 0 nvmlDev 0 busId 1b000 commId 0x2 - Init START\n" % (rank, nodes))
         log.write(head + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/%s\n" % net)
+if mode.startswith("drain ") and nodes == 2:  # that node's pod is told to end, and its partner's program loses it
+    met = os.path.join(mode.split()[2], options["master-port"])
+    drained = node == mode.split()[1]
+    open(met + "." + node, "w").close()
+    while not glob.glob(met + ".*[!%s]" % node[-1]):
+        time.sleep(0.01)
+    if drained:
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(600)
+    if glob.glob(met + "." + mode.split()[1]):
+        sys.exit("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited")
 if mode == "crash " + node:
     sys.exit("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error")
 if rank == 0:
@@ -283,6 +294,17 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
     assert stages["sweep.end"] == {"why": ""}
 
 
+def test_a_pod_that_is_told_to_end_takes_its_test_with_it(fleet, tmp_path):
+    """SIGTERM in the middle of a test, as a drain sends it: its partner's program fails, and neither node has failed."""
+    for rank in range(4):
+        fleet.start(rank, FAKE_MODE=f"drain gpu-node-3 {tmp_path}")
+    tests = rounds(fleet.stages(0))
+    cut = [test for test in tests if "gpu-node-3" in test["nodes"]]
+    assert len(cut) == 1 and cut[0]["outcome"] in ("nothing", "failed"), cut
+    assert "gpu-node-3" not in cut[0].get("reported", ["gpu-node-3"])  # half of a result is none (judgement.py)
+    assert {test["outcome"] for test in tests if test not in cut} == {"measured"}
+
+
 @pytest.mark.slow
 def test_agents_end_when_the_coordinator_is_killed(fleet):
     """kill -9 of rank 0: nobody says good-bye, and no pod holds its GPUs for longer than a minute; here a quarter of that."""
@@ -441,6 +463,31 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
     assert (result.outcome, result.reported) == ("nothing", ("b",))
     missing = {name: item for name, item in whole.items() if name != key}
     assert planner.result(("a", "b"), {"a": missing, "b": whole}).outcome == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("own", "partner", "outcome"),
+    [
+        ("stopped", "failed", "nothing"),
+        ("failed", "failed", "nothing"),
+        ("no end", "measured", "nothing"),
+        ("measured", "failed", "nothing"),
+        ("measured", "measured", "measured"),
+    ],
+)
+def test_a_test_of_a_pod_that_is_to_end_accuses_nobody(own, partner, outcome):
+    """Whatever its partner's program says of it; a result that is whole counts, and wrong sums, too."""
+    whole = {"busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
+    answers = {
+        "a": {**whole, "state": own, "interrupted": True},
+        "b": {**whole, "state": partner, "interrupted": False},
+    }
+    assert Planner().result(("a", "b"), answers).outcome == outcome
+    assert Planner().result(("a", "b"), {**answers, "b": {**answers["b"], "wrong": 3}}).outcome == "wrong sums"
+    calm = {node: {**answer, "interrupted": "yes"} for node, answer in answers.items()}
+    assert Planner().result(("a", "b"), calm).outcome == (
+        own if own in ("no end", "measured") and partner == "measured" else "failed"
+    )
 
 
 @contextlib.contextmanager

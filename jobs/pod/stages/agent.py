@@ -199,7 +199,8 @@ class Agent:
             except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
                 result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None
-            self._tell(dict(result, seatrial=1, kind="result", id=order.get("id")))
+            interrupted = self.watch.stopped() and self.watch.interrupted()  # its pod is to end: a drain, a preemption
+            self._tell(dict(result, seatrial=1, kind="result", id=order.get("id"), interrupted=interrupted))
 
 
 def _rails() -> List[str]:

@@ -39,7 +39,10 @@ class Planner:
         return model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
-        """Join what the nodes of a test have answered; half of a result is none."""
+        """Join what the nodes of a test have answered; half of a result is none.
+
+        A pod that was told to end takes its test with it: its partner's program then fails, too, and proves nothing.
+        """
         states = {node: answer.get("state") for node, answer in answers.items()}
         reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
         at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
@@ -49,6 +52,9 @@ class Planner:
             return self._result(model.WRONG_SUMS, reported, own)
         if at:
             return self._result(model.WRONG_TRANSPORT, reported, at)
+        ending = {node for node, answer in answers.items() if answer.get("interrupted") is True}
+        if ending and set(states.values()) != {fleettest.MEASURED}:
+            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in ending), ())
         for state, outcome in ((fleettest.NO_END, model.NO_END), (fleettest.FAILED, model.FAILED)):
             if state in states.values():
                 return self._result(outcome, reported, ())
