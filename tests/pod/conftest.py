@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pod.stages import spec
+from jobs.pod.stages import children, spec
 from jobs.pod.stages.barrier import Barrier
 from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.rendezvous import Rendezvous
@@ -353,6 +353,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """What asks for torch is what `make test-torch` runs."""
     if "torch_python" in getattr(item, "fixturenames", ()):
         item.add_marker("torch")
+
+
+@pytest.fixture(autouse=True)
+def no_end_of_this_process_family(monkeypatch):
+    """What ends all that is below a pod's process runs in a process of its own: here it would end other tests' clusters."""
+
+    def refused(*_):
+        raise AssertionError("this ends every process below the tests' own: run it in a process of its own")
+
+    monkeypatch.setattr(children, "kill_all", refused)
 
 
 @pytest.fixture(scope="session")

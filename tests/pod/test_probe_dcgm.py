@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from jobs.pod.stages import children, dcgm
-from jobs.pod.stages.deadline import Watch
+from jobs.pod.stages import dcgm
 from lab.hardware.fakes.dcgm import document
 
 MISMATCH = {"status": "Fail", "warning": "A mismatch.", "category": 10, "id": 58, "severity": 2}
@@ -33,6 +32,16 @@ sys.stdout.write({says!r})
 sys.stdout.flush()
 time.sleep({hangs})
 sys.exit(226)
+"""
+
+STAGE = """
+import json, os, sys
+from jobs.pod.stages import dcgm
+from jobs.pod.stages.deadline import Watch
+limit_s, folder, programs = sys.argv[1:]
+data = dcgm.blank(2)
+status = dcgm.run(data, float(limit_s), folder, {**os.environ, "PATH": programs}, Watch(600, 10))
+print(json.dumps([status, data]))
 """
 
 
@@ -119,8 +128,10 @@ def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, d
             values = {"refuses": given.get("refuses"), "hangs": given.get("hangs", 0), "says": given.get("says", "")}
             (programs / name).write_text(text.format(python=sys.executable, **values))
             (programs / name).chmod(stat.S_IRWXU)
-    data = dcgm.blank(2)
-    status = dcgm.run(data, limit_s, str(folder), {**os.environ, "PATH": str(programs)}, Watch(600, 10))
+    # In a process of its own, as a pod's: the stage ends every process below the one that it runs in.
+    asked = [sys.executable, "-c", STAGE, str(limit_s), str(folder), str(programs)]
+    said = subprocess.run(asked, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, check=True).stdout
+    status, data = json.loads(said)
     return status, data
 
 
@@ -135,8 +146,7 @@ def test_the_diagnostics_run_and_nothing_of_them_stays(folder: Path) -> None:
     says = json.dumps(document(world("4.4.1", dcgm={"memory": MISMATCH}), 2))
     status, data = ran(folder, says=says)
     assert (status, data["found"], data["exit"], data["error"]) == ("failed", True, 226, None)
-    engine = int((folder / "engine.pid").read_text())
-    assert engine not in children.descendants(os.getpid())
+    assert not Path("/proc", (folder / "engine.pid").read_text()).exists()
 
 
 def test_without_the_programs_nothing_is_started(folder: Path) -> None:
@@ -156,4 +166,4 @@ def test_what_hangs_is_ended_at_the_limit(folder: Path) -> None:
     status, data = ran(folder, limit_s=2.0, hangs=600)
     assert (status, data["exit"]) == ("failed", None)
     assert "did not end" in str(data["error"])
-    assert not [pid for pid in children.descendants(os.getpid()) if str(pid) == (folder / "engine.pid").read_text()]
+    assert not Path("/proc", (folder / "engine.pid").read_text()).exists()
