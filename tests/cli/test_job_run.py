@@ -136,6 +136,7 @@ def test_what_does_not_fit_is_refused_in_one_line(config):
     kube.close()
 
 
+@pytest.mark.slow
 def test_gpus_that_others_hold_are_nobodys_fault(config):
     """Ten, as everywhere where nothing can be told."""
     held = run(

@@ -13,11 +13,11 @@ from tests.program import seatrial
     ("scenario", "faults"),
     [
         ("driver-old", set()),
-        ("toolkit-old", set()),
-        ("ecc-uncorrected", {"gpu.ecc"}),
+        pytest.param("toolkit-old", set(), marks=pytest.mark.slow),
+        pytest.param("ecc-uncorrected", {"gpu.ecc"}, marks=pytest.mark.slow),
         ("gpu-count-pod", {"runtime.gpu-count"}),
-        ("gpu-throttled", {"gpu.throttled"}),
-        ("nvlink-down", {"gpu.nvlink-down"}),
+        pytest.param("gpu-throttled", {"gpu.throttled"}, marks=pytest.mark.slow),
+        pytest.param("nvlink-down", {"gpu.nvlink-down"}, marks=pytest.mark.slow),
         ("driver-mismatch", {"runtime.nvidia-smi"}),  # whoever it belongs to: no pod can use these GPUs
     ],
 )

@@ -83,6 +83,7 @@ def test_a_program_without_a_table_has_shown_no_bandwidth(accept):
     assert got["nccl.bandwidth-default"] == got["nccl.correctness"] == "error"
 
 
+@pytest.mark.slow
 def test_a_program_that_goes_on_is_not_taken_for_a_hang(accept):
     done, record = accept("sleep 300")
     assert done.returncode == 10, done.stdout

@@ -217,6 +217,7 @@ def test_a_name_that_nothing_has_is_why_the_rank_waits(healthy, more, fault, tex
     handle.cancel()
 
 
+@pytest.mark.slow
 def test_an_image_that_nobody_has_ends_the_waiting(missing):
     """Given back as Pending, with the pull secret that is missing besides; the job is still there to be canceled."""
     more = {"image": "registry.example.com/typo:1", "image_pull_secret": "typo"}

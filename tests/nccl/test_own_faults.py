@@ -151,6 +151,7 @@ def site(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_line_that_only_a_profiles_faults_know_has_their_remedy_in_a_trial(seatrial, site):
     """The reader that knows it runs in the pods: the host gets what it found."""
     cluster = ("--cluster", "sim:closed.yaml")

@@ -163,6 +163,7 @@ def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, o
     assert alone["gpu-node-1"]["copies"] == [50.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["", "crash-training gpu-node-2", "differs gpu-node-2"])
 def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
     """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""

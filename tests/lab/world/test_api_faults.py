@@ -116,6 +116,7 @@ async def _forecast(_, client, times=60):
     return answers
 
 
+@pytest.mark.slow
 def test_the_same_seed_brings_the_same_faults():
     """Repeatable for a client that asks in the same order; another seed brings others."""
     first, second, other = (meet(f"healthy?api-faults=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
