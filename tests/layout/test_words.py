@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from cli.listing import all_checks
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("checks", "cli", "jobs", "lab", "reports", "benchmarks")
+PACKAGES = ("checks", "cli", "jobs", "lab", "reports", "seatrial", "benchmarks")
 
 
 def test_a_modules_first_line_says_what_it_is():
