@@ -130,9 +130,10 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         from checks.rules.reference import judge_by  # noqa: PLC0415 -- most logs are read without a profile
 
         judge_by(jobs, profile)
-    else:
+    elif any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
         nccl.judge_bandwidth(jobs, known)
-    nccl.withhold_unread(jobs, unread)
+    if unread:
+        nccl.withhold_unread(jobs, unread)
     if alone and jobs:
         workload.tell_around(jobs[0])
         workload.tell_manifest(jobs[0])

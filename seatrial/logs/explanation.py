@@ -57,8 +57,10 @@ def explain(
         from .hang.document import conclude as conclude_hang  # noqa: PLC0415 -- most jobs do not hang
 
         jobs = conclude_hang(hangs, jobs, partial, tail_of)
-    judge_bandwidth(jobs, known)
-    withhold_unread(jobs, unread)
+    if any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
+        judge_bandwidth(jobs, known)
+    if unread:
+        withhold_unread(jobs, unread)
     for job in jobs:
         job["failure_class"] = failure_class_of(job) if job["faults"] else None
         if (job["nccl_version"] or "").startswith("RCCL"):
@@ -70,8 +72,6 @@ def explain(
 
 def judge_bandwidth(jobs: list[JobDocument], known: Said) -> None:
     """Compare a benchmark's numbers with published ones; make an unsupported go inconclusive."""
-    if not any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
-        return
     from .bandwidth.judgement import compare, judge  # noqa: PLC0415 -- most logs hold no benchmark
 
     for job in jobs:
@@ -81,7 +81,7 @@ def judge_bandwidth(jobs: list[JobDocument], known: Said) -> None:
 
 def withhold_unread(jobs: list[JobDocument], unread: list[str]) -> None:
     """Make a go inconclusive where files were not read that may be logs of the job."""
-    for job in jobs if unread else ():
+    for job in jobs:
         more = " and %d more" % (len(unread) - 1) if len(unread) > 1 else ""
         text = "not read: %s%s; unpack compressed files, or name the logs" % (printable(unread[0], 300), more)
         withhold(job, "not-judged", text)
