@@ -14,13 +14,13 @@ unexport PYTHONHOME PYTHONPATH  # packages come from .venv/ alone
 .PHONY: help demo test test-slow test-torch test-real lint faults wheel chart lock clean
 help:
 	@echo "make demo       run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
-	@echo "make test       run the quick half of the tests, minutes; ARGS=... goes to pytest: ARGS=tests/nccl"
+	@echo "make test       run the quick half of the tests, minutes; ARGS=... goes to pytest: ARGS=tests/logs"
 	@echo "make test-slow  run the others, twice as long: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make test-torch  run the bench's tests, on torch and gloo: fetches 2.3 GB and takes 4 GB of disk ($(TORCH)/)"
 	@echo "make test-real  build a real Kubernetes and run tests on it, with Go: MINOR=1.37 chooses which; on a cluster that"
 	@echo "                is there: CLUSTER=KUBECONFIG, and REGISTRY=... where it pulls the images from; ARGS=\"-k cronjob\""
 	@echo "make lint       ruff (format and rules) and mypy --strict"
-	@echo "make faults     write what the pods get of the fault catalogue: jobs/pod/nccl_reader/events/symptoms.json"
+	@echo "make faults     write what the pods get of the fault catalogue: seatrial/logs/reader/events/symptoms.json"
 	@echo "make wheel      build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
 	@echo "make chart      renew what the Helm chart takes over from the kustomizations"
 	@echo "make lock       renew the lock files"
@@ -59,7 +59,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 faults: $(VENV)/.dev
-	$(BIN)/python -m jobs.faults
+	$(BIN)/python -m seatrial.faults
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m hatchling build -t wheel -d dist

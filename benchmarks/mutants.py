@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("checks/rules", "jobs/nccl", "jobs/diagnosis", "jobs/pod/sweep", "reports/record.py", "reports/compare")
-TESTS = ("checks", "hang", "jobs", "nccl", "pod", "reports")
+ROOMS = ("checks/rules", "seatrial/logs", "jobs/diagnosis", "jobs/pod/sweep", "reports/record.py", "reports/compare")
+TESTS = ("checks", "hang", "jobs", "logs", "pod", "reports")
 FORK = multiprocessing.get_context("fork")
 SAID = os.dup(1)
 """Standard output, which pytest and the tests do not get."""

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from jobs.nccl import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
 from reports import explain_forms  # noqa: E402
 from reports.explain_forms import to_markdown  # noqa: E402
 from reports.record import EXIT_CODES, worst  # noqa: E402
-from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402
+from seatrial.logs import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
+from tests.logs.logmaker import Maker, interleaved, table_of  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

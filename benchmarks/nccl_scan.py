@@ -69,13 +69,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402 -- after the path is set
+from tests.logs.logmaker import Maker, interleaved, table_of  # noqa: E402 -- after the path is set
 
 JUDGE = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[1])
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from jobs.nccl import conclude, open_sources, read
+from seatrial.logs import conclude, open_sources, read
 began = time.process_time()
 (job, *_) = conclude(read(open_sources([sys.argv[2]])))
 peak = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
@@ -87,7 +87,7 @@ AGAINST = os.environ.get("AGAINST", "")  # a folder of another version, which is
 BASE = Maker(hosts=("gpu-node-0", "gpu-node-1"), gpus=8, rails=8, channels=16)
 
 
-RECORDED = ROOT / "tests" / "nccl" / "data" / "recorded"
+RECORDED = ROOT / "tests" / "logs" / "data" / "recorded"
 HEAD = re.compile(r"(\S+):\d+:\d+ \[\d+\] NCCL ")
 ORDER = re.compile(r"Channel \d+/\d+ :\s+\d+ ")  # the ring order of all ranks, which rank 0 alone prints
 

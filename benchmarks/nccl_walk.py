@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from cli import explain  # noqa: E402 -- after the path is set
 
-PACKAGES = tuple(str(ROOT / name) for name in ("checks", "cli", "jobs", "reports"))
+PACKAGES = tuple(str(ROOT / name) for name in ("checks", "cli", "jobs", "reports", "seatrial"))
 LINE = (
     "gpu-{node}:{pid}:{pid} [{gpu}] NCCL INFO Channel {channel:02d}/0 : {src}[{gpu}] -> {dst}[{gpu}] [send]"
     " via NET/IB/{gpu}/GDRDMA\n"

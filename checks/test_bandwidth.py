@@ -22,9 +22,9 @@ from checks.rules.bandwidth import (
     unjudged,
 )
 from checks.rules.ranks import facts
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.logs.job_document import JobDocument
 
 Jobs = Mapping[str, JobDocument | None]
 

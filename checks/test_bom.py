@@ -13,9 +13,9 @@ from checks.rules.api import git_version
 from checks.rules.pool import Pool
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing, policies, toolkit_version
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from reports.record import bill
+from seatrial.logs.job_document import JobDocument
 
 
 @pytest.mark.preflight

@@ -20,9 +20,9 @@ from checks.rules.nodes import node_findings
 from checks.rules.pool import Pool
 from checks.rules.visibility import require_seen, skip_on_demand
 from jobs.cluster.facts.inventory import Inventory
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.logs.job_document import JobDocument
 
 Jobs = Mapping[str, JobDocument | None]
 pytestmark = pytest.mark.cpu

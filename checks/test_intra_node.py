@@ -13,9 +13,9 @@ from checks.rules.bandwidth import COLLECTIVE, correct, floor_findings, notes, s
 from checks.rules.collectives import alone_findings
 from checks.rules.intra_node import path_findings
 from checks.rules.ranks import facts, place
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.logs.job_document import JobDocument
 
 Jobs = Mapping[int, JobDocument | None]
 

@@ -12,9 +12,9 @@ from checks.profiles.trial import COMMAND
 from checks.rules import rdma, transport
 from checks.rules.bandwidth import correctness_findings
 from checks.rules.collectives import analysed, completed_findings, last_words, over_all_nodes, put_with_steps
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.logs.job_document import JobDocument
 
 Jobs = Mapping[str, JobDocument | None]
 

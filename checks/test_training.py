@@ -11,9 +11,9 @@ from checks.rules import training as rules
 from checks.rules.ranks import place
 from checks.rules.training import Member
 from checks.rules.training_pace import Pace
-from jobs.nccl.bandwidth.hardware import of_other_kind
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.logs.bandwidth.hardware import of_other_kind
 
 CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothing of GPUs"
 

@@ -42,7 +42,7 @@ def everything() -> Parser:
     from checks.profiles.loader import profile_names  # noqa: PLC0415
     from cli.__main__ import COMMANDS  # noqa: PLC0415
     from cli.listing import all_checks  # noqa: PLC0415 -- collects them
-    from jobs.faults.advice import FAULTS  # noqa: PLC0415
+    from seatrial.faults.advice import FAULTS  # noqa: PLC0415
 
     names = {"checks": tuple(all_checks()), "faults": tuple(FAULTS)}
     values = {"--profile": tuple(profile_names()), "--check": names["checks"], "--launcher": LAUNCHERS}

@@ -15,24 +15,22 @@ from cli.job_answer import tell
 from cli.pod_logs import cluster_name, hint, open_containers, telling
 from cli.trial_logs import TrialLogs
 from cli.usage import INCONCLUSIVE, Parser, connect, refuse
-from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.cluster.unstructured import Unstructured, name_of
-from jobs.faults.catalogue import INFRASTRUCTURE, OwnFaultsError
-from jobs.nccl.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
-from jobs.nccl.hang.model import Evidence as HangEvidence
-from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
 from reports import step_summary
-from reports.plain import plain
 from reports.record import EXIT_CODES, worst
+from seatrial import logs as nccl
+from seatrial.faults.catalogue import INFRASTRUCTURE, OwnFaultsError
+from seatrial.logs.bandwidth.hardware import NOTHING_SAID, UnknownHardwareError, said
+from seatrial.logs.hang.model import Evidence as HangEvidence
+from seatrial.logs.job_document import NOTHING
 
 if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
     from jobs.diagnosis.state import Seen
-    from jobs.nccl.bandwidth.hardware import Said
-    from jobs.nccl.job_document import Expected, JobDocument
+    from seatrial.logs.job_document import Expected, JobDocument
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str], *, of_jobs: bool = False) -> int:
     try:
         profile = _profile(options.profile) if options.profile else None
         if own := [Path(place) for place in (options.faults, profile and profile.faults) if place]:
-            from jobs.faults.own import use  # noqa: PLC0415 -- few have some
+            from seatrial.faults.own import use  # noqa: PLC0415 -- few have some
 
             use(*own)
         jobs = _judged(options, profile)
@@ -100,7 +98,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     trials = TrialLogs()
     known = said(options.gpu, options.nics) if options.gpu or options.nics else NOTHING_SAID
     expect = _expected(profile) if profile is not None else NOTHING
-    from jobs.nccl.unread_files import unread_below  # noqa: PLC0415 -- it brings the reader: faults of one's own first
+    from seatrial.logs.unread_files import unread_below  # noqa: PLC0415 -- it brings the reader: faults of one's own first
 
     unread = [path for log in options.logs if os.path.isdir(log) for path in unread_below(log)]  # noqa: PTH112
     hangs, options.logs = nccl.collect_hang(options.logs)
@@ -128,13 +126,14 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     jobs = logs + reported
     if hangs != [HangEvidence()]:
         jobs = nccl.conclude_hang(hangs, jobs, partial, workload.tail)
-    if profile is not None or any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
-        _judge_bandwidth(jobs, known, profile)
-    for job in jobs if unread else ():
-        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        text = f"not read: {plain(unread[0], 300)}{more}; unpack compressed files, or name the logs"
-        nccl.withhold(job, "not-judged", text)
-        job["not_seen"] = [*job.get("not_seen", ()), text]
+    if profile is not None:
+        from checks.rules.reference import judge_by  # noqa: PLC0415 -- most logs are read without a profile
+
+        judge_by(jobs, profile)
+    elif any(job["tables"] or job["intra_node"]["shm"] for job in jobs):
+        nccl.judge_bandwidth(jobs, known)
+    if unread:
+        nccl.withhold_unread(jobs, unread)
     if alone and jobs:
         workload.tell_around(jobs[0])
         workload.tell_manifest(jobs[0])
@@ -159,20 +158,6 @@ def _expected(profile: Profile) -> Expected:
     from checks.rules.collectives import expectation  # noqa: PLC0415 -- most logs are read without a profile
 
     return expectation(profile)
-
-
-def _judge_bandwidth(jobs: list[JobDocument], known: Said, profile: Profile | None) -> None:
-    """Compare a benchmark's numbers with the profile's and with published ones; make an unsupported go inconclusive."""
-    if profile is not None:
-        from checks.rules.reference import judge_by  # noqa: PLC0415 -- most logs are read without a profile
-
-        judge_by(jobs, profile)
-        return
-    from jobs.nccl.bandwidth.judgement import compare, judge  # noqa: PLC0415 -- most logs hold no benchmark
-
-    for job in jobs:
-        compare(job, known)
-        judge(job)
 
 
 def _failure_class(job: JobDocument) -> str | None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from jobs import nccl
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, JobState
-from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN
+from seatrial import logs as nccl
+from seatrial.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jobs.diagnosis.state import FailureAnalysis, Seen
-    from jobs.nccl.job_document import FoundFault, JobDocument
+    from seatrial.logs.job_document import FoundFault, JobDocument
 
 _CLASSES = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 EXITED = "job.failed"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from checks.rules.topology import Zones
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.workloads import Manifests
-    from jobs.nccl.job_document import Lacking
+    from seatrial.logs.job_document import Lacking
 
 DESCRIPTION = """\
 Compare a job's pod templates with what training across nodes needs: RDMA devices, networks, IPC_LOCK, /dev/shm, the
@@ -184,7 +184,7 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
 def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacking]:
     """Return what the manifest of a workload of the cluster lacks for sure; nothing where it cannot be read."""
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- as above
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- as above
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
 
     try:
         judged = of_cluster(kube, kind, name, of_profile(profile)) if kind in KINDS else []
@@ -269,7 +269,7 @@ def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
 
 def document(judged: Judged) -> dict[str, Any]:
     """Return one workload as JSON."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- only findings need the catalogue
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- only findings need the catalogue
 
     findings = []
     for each in judged.findings:
@@ -302,7 +302,7 @@ def _text(judged: Sequence[Judged], others: Sequence[str], verdict: Verdict, pro
 
 def lines(judged: Judged) -> Iterator[str]:
     """Write one workload's findings for a terminal."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- as above
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
 
     yield f"{judged.source}: {plain(judged.workload)}"
     for ok in (False, None):
@@ -320,7 +320,7 @@ def lines(judged: Judged) -> Iterator[str]:
 
 def _github(judged: Sequence[Judged]) -> Iterator[str]:
     """Write the findings as annotations of a GitHub workflow (docs.github.com, workflow commands)."""
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- as above
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
 
     for one in judged:
         for ok, level in ((False, "error"), (None, "notice")):

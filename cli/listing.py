@@ -19,9 +19,9 @@ from checks.framework.selection import Declaration, declaration
 from cli.requirements import REQUIREMENTS, list_names, show_requirements
 from cli.usage import USAGE, Parser
 from jobs.cluster.redact import safe
-from jobs.faults.catalogue import Fault, OwnFaultsError
-from jobs.faults.variants import fill
 from reports.requirements.forms import FORMATS
+from seatrial.faults.catalogue import Fault, OwnFaultsError
+from seatrial.faults.variants import fill
 
 FOUND = 1  # the file has mistakes; one that pytest uses for failed tests, as for a no-go
 
@@ -128,7 +128,7 @@ def show_faults(arguments: Sequence[str]) -> int:
     if asked.lint:
         return _lint(Path(asked.lint))
     queries = list(asked.words)
-    from jobs.faults.advice import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
+    from seatrial.faults.advice import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     about = {name: " ".join((name, fault.title, *_texts(fault))) for name, fault in FAULTS.items()}
     rows = {name: (name, explain(name)["title"]) for name in FAULTS}
@@ -158,7 +158,7 @@ def _synonyms() -> dict[str, list[str]]:
 
 def _lint(place: Path) -> int:
     """List the errors of a user's file of faults, one a line; 0 without errors."""
-    from jobs.faults.own import use  # noqa: PLC0415 -- the lists do not need it
+    from seatrial.faults.own import use  # noqa: PLC0415 -- the lists do not need it
 
     try:
         faults, lines = use(place)

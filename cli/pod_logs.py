@@ -16,7 +16,7 @@ from jobs.run.containers import failed_before
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
-    from jobs.nccl.job_document import JobDocument
+    from seatrial.logs.job_document import JobDocument
 
 DEADLINE_S = 600.0
 KINDS = ("job", "mpijob", "pytorchjob", "trainjob", "jobset", "rayjob", "statefulset")

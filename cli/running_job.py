@@ -26,10 +26,10 @@ from jobs.diagnosis import around
 from jobs.diagnosis.around import Moment
 from jobs.diagnosis.pod import examine
 from jobs.diagnosis.symptoms import Surroundings
-from jobs.nccl.hang.live import take_dump, take_sample
-from jobs.nccl.hang.model import Evidence, Pod
-from jobs.nccl.job_document import Around
 from jobs.pod import ras_client
+from seatrial.logs.hang.live import take_dump, take_sample
+from seatrial.logs.hang.model import Evidence, Pod
+from seatrial.logs.job_document import Around
 
 LINES = 2000
 """Of each container's log, the last ones: what a program says as it dies."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from jobs import nccl
-from jobs.nccl.job_document import Expected, JobDocument
 from jobs.run.evidence import EvidenceReader, RankEvidence, StageData
 from jobs.run.stages import COLLECTIVE, SWEEP_STAGES
+from seatrial import logs as nccl
+from seatrial.logs.job_document import Expected, JobDocument
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
 _ADDRESS = re.compile(rb'"MASTER_ADDR": ?"([^"\\]{1,253})"')

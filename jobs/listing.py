@@ -5,16 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from seatrial.logs.listing import first_of
+
 from .cluster.redact import safe
 
+__all__ = ["first_of", "nearest"]
+
 MOST_CHOICES = 40
-
-
-def first_of(names: Iterable[str], most: int) -> str:
-    """Return at most so many names, and how many more there are: 'a, b and 3 more'."""
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobs.nccl.job_document import JobDocument as Job
+from seatrial.logs.job_document import JobDocument as Job
 
 from .explain_page import to_html
 from .explain_parts import Below, Part, names_of, parts, where

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.nccl.job_document import JobDocument as Job
-from jobs.nccl.job_document import Pair
+from seatrial.logs.job_document import JobDocument as Job
+from seatrial.logs.job_document import Pair
 
 from .explain_parts import names_of, what_happened, what_is_wrong, where
 from .plain import plain

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobs.nccl.job_document import EvidenceLine, FoundFault, Row, Table
-from jobs.nccl.job_document import JobDocument as Job
+from seatrial.logs.job_document import EvidenceLine, FoundFault, Row, Table
+from seatrial.logs.job_document import JobDocument as Job
 
 from .plain import plain
 

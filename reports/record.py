@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, cast
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
 if TYPE_CHECKING:
-    from jobs.nccl.job_document import JobDocument
+    from seatrial.logs.job_document import JobDocument
 
     from .schema import RecordedCheckpoint, RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining
 

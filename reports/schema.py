@@ -114,7 +114,7 @@ class RecordedPair(TypedDict):
 
 
 class RecordedJob(TypedDict):
-    """The parts of a job document that readers of a record use (jobs/nccl/job_document.py)."""
+    """The parts of a job document that readers of a record use (seatrial/logs/job_document.py)."""
 
     nodes: int | None
     ranks: int | None

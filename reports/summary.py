@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jobs.nccl.job_document import NETWORK_NAMES
+from seatrial.logs.job_document import NETWORK_NAMES
 
 from .plain import plain, with_unit
 from .record import ALONE, Coverage, coverage_of, goes_on, references, run_of

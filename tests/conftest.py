@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 import yaml
 
-from jobs.nccl.bandwidth import published
+from seatrial.logs.bandwidth import published
 from tests.real_cluster import programs
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
 @pytest.fixture
 def few_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Judge bandwidths by a few published rows, so that a test of the rules does not change with the data."""
-    monkeypatch.setattr(published, "FILE", ROOT / "tests" / "nccl" / "data" / "few-references.yaml")
+    monkeypatch.setattr(published, "FILE", ROOT / "tests" / "logs" / "data" / "few-references.yaml")
     published.published.cache_clear()
     yield
     monkeypatch.undo()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-PACKAGES = ("nccl_reader", "stages", "sweep")
+PACKAGES = ("reader", "stages", "sweep")
 """What of `payload.PACKAGE` a pod's own process imports."""
 
 
@@ -66,7 +66,7 @@ ARCHIVE = payload.archive(payload.files())
 
 def _make_ready() -> None:
     """Make what the reader of logs makes once it has read many lines, which each of the pods would come to do."""
-    patterns: Any = MODULES[f"{payload.PACKAGE}.nccl_reader.lines.patterns"]
+    patterns: Any = MODULES[f"{payload.PACKAGE}.reader.lines.patterns"]
     things = {id(thing): thing for module in MODULES.values() for thing in vars(module).values()}
     for thing in things.values():
         if isinstance(thing, patterns.AnyOf):

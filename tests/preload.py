@@ -20,7 +20,7 @@ from cli.__main__ import main
 from lab.apiserver.authority import Authority
 
 LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb", "readline", "tomllib")
-PACKAGES = ("jobs", "checks.rules", "checks.profiles", "reports", "cli", "lab")
+PACKAGES = ("seatrial", "jobs", "checks.rules", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
 sys.dont_write_bytecode = False  # whatever the first process was started with: what one has compiled, others need not

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from jobs.faults.catalogue import catalogue
 from jobs.listing import first_of
 from reports.record import CheckResult, is_withheld
 from reports.schema import Outcome
+from seatrial.faults.catalogue import catalogue
 
 if TYPE_CHECKING:
     from checks.framework.selection import Declaration

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
-from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
 from reports.record import Run
 from reports.schema import Outcome, Verdict
+from seatrial.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
 
 _OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
 

@@ -28,13 +28,13 @@ from jobs.cluster.facts.claims import Claim, Class, Definitions
 from jobs.cluster.facts.conditions import Report
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
-from jobs.nccl.job_document import JobDocument
 from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.schema import RecordedSweep
+from seatrial.logs.job_document import JobDocument
 
 
 @pytest.fixture(scope="session")

@@ -27,10 +27,10 @@ from checks.profiles.loader import without_gpus
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact, safe
-from jobs.faults.catalogue import Fault
 from reports.record import CheckResult, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
 from reports.stash import RUN
+from seatrial.faults.catalogue import Fault
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
 ELSEWHERE = pytest.StashKey["Mapping[str, str]"]()  # the ids that this command does not run, and what runs them
@@ -154,7 +154,7 @@ def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
     theirs = {path for path in set(paths) if not path.is_relative_to(CHECKS)}
     if not theirs:
         return {}
-    from jobs.faults.advice import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue
+    from seatrial.faults.advice import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue
 
     try:
         return {name: fault for path in sorted(theirs) for name, fault in read_own(path).items()}
@@ -396,7 +396,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
     """
     if not result.faults:
         return
-    from jobs.faults.advice import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")

@@ -29,7 +29,6 @@ from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.redact import redact, safe
-from jobs.faults.catalogue import OwnFaultsError
 from jobs.run.begun import Begun
 from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.run.recorder import Recorder
@@ -39,6 +38,7 @@ from jobs.trial.parts import Deadlines, NetworkSpec
 from jobs.trial.spec import TrialSpec
 from reports.record import Run, write_json
 from reports.schema import Cluster
+from seatrial.faults.catalogue import OwnFaultsError
 
 RUN_ID = "SEATRIAL_RUN_ID"
 """A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
@@ -99,7 +99,7 @@ class Session:
             if profile:
                 self.profile = load_profile(profile)
             if self.profile.faults:
-                from jobs.faults.own import use  # noqa: PLC0415 -- few profiles have some
+                from seatrial.faults.own import use  # noqa: PLC0415 -- few profiles have some
 
                 use(Path(self.profile.faults))
             if self.options.resume:

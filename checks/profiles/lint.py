@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs.nccl.bandwidth.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 from reports.plain import format_size
+from seatrial.logs.bandwidth.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 
 from .profile import Profile
 from .schema import BenchSection, Floor

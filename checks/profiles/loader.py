@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.faults.catalogue import OwnFaultsError
-from jobs.faults.own import read
 from jobs.listing import nearest
 from jobs.trial.names import SpecError
+from seatrial.faults.catalogue import OwnFaultsError
+from seatrial.faults.own import read
 
 from .errors import Problem, ProfileError
 from .lint import Objection, objections

@@ -8,8 +8,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.faults.own import digest
 from jobs.trial.parts import Deadlines
+from seatrial.faults.own import digest
 
 from .schema import (
     ApiSection,
@@ -74,7 +74,7 @@ class Profile:
     deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
     unjudged: str = ""  # why an all_reduce without a floor is measured and not judged; none: it is inconclusive
-    faults: str = ""  # a file or folder of faults of one's own (jobs.faults.own), as a path from the profile's file
+    faults: str = ""  # a file or folder of faults of one's own (seatrial.faults.own), as a path from the profile's file
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")

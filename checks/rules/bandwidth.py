@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
-from jobs.nccl.bandwidth.physics import TOLERANCE, wire_limit_gbps
-from jobs.nccl.job_document import JobDocument, Row, Table
-from jobs.nccl.rows import bandwidths, sides
 from jobs.run.stages.programs import ProgramFacts
 from jobs.trial.spec import TrialSpec
 from reports.plain import format_size
 from reports.record import Finding
+from seatrial.logs.bandwidth.physics import TOLERANCE, wire_limit_gbps
+from seatrial.logs.job_document import JobDocument, Row, Table
+from seatrial.logs.rows import bandwidths, sides
 
 from ..profiles.lint import least_seeing
 from ..profiles.loader import Floor, Profile, Size

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from jobs.cluster.facts.inventory import Inventory, Node
 from jobs.cluster.facts.stack import Policy, image_version, operand
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
+from seatrial.logs.job_document import JobDocument
 
 from ..profiles.profile import Profile
 from .nodes import FACTS

@@ -1,6 +1,6 @@
 """The result of each collective of the trial: one job document per collective, merged from the pods' evidence.
 
-Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (jobs.nccl).
+Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (seatrial.logs).
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from jobs import nccl
-from jobs.nccl.bandwidth.reference import refer_table
-from jobs.nccl.job_document import Expected
-from jobs.nccl.rows import sides
 from jobs.pod.stages.capture import causes
 from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
+from seatrial import logs as nccl
+from seatrial.logs.bandwidth.reference import refer_table
+from seatrial.logs.job_document import Expected
+from seatrial.logs.rows import sides
 
 from ..framework.evidence import Evidence
 from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
 from .ranks import hosts, missing_stage, place, ran, stages
 
 if TYPE_CHECKING:
-    from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.result import TrialResult
     from jobs.run.stages.programs import CollectiveRun
     from jobs.trial.spec import TrialSpec
+    from seatrial.logs.job_document import FoundFault, JobDocument
 
     from ..profiles.loader import Profile
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from jobs.faults.xid import Xid, xids
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import GpuFacts, RuntimeStage
 from jobs.run.stages.programs import TrainingRun
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.faults.xid import Xid, xids
 
 from .findings import failed, proven, unknown
 from .ranks import place, silent, stages

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jobs.nccl.intra_node import channels_by_path, wrong_paths
-from jobs.nccl.job_document import JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.logs.intra_node import channels_by_path, wrong_paths
+from seatrial.logs.job_document import JobDocument
 
 from .findings import compared, unknown
 from .ranks import place

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobs.nccl.bandwidth.hardware import Hardware, Said
-from jobs.nccl.bandwidth.physics import GIB
-from jobs.nccl.bandwidth.published import family
-from jobs.nccl.bandwidth.reference import LOW, refer
-from jobs.nccl.job_document import Reference
 from reports.record import Finding
+from seatrial.logs.bandwidth.hardware import Hardware, Said
+from seatrial.logs.bandwidth.physics import GIB
+from seatrial.logs.bandwidth.published import family
+from seatrial.logs.bandwidth.reference import LOW, refer
+from seatrial.logs.job_document import Reference
 
 from ..profiles.loader import Profile
 from .findings import proven

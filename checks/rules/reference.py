@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobs.nccl.bandwidth.hardware import NOTHING_SAID, Hardware, models_of, of_other_kind
-from jobs.nccl.bandwidth.judgement import compare, judge
-from jobs.nccl.bandwidth.published import FABRICS, family, operation
-from jobs.nccl.job_document import FloorRow, JobDocument, Table
-from jobs.nccl.rows import bandwidths, sides
 from reports.plain import format_size
+from seatrial.logs.bandwidth.hardware import NOTHING_SAID, Hardware, models_of, of_other_kind
+from seatrial.logs.bandwidth.judgement import compare, judge
+from seatrial.logs.bandwidth.published import FABRICS, family, operation
+from seatrial.logs.job_document import FloorRow, JobDocument, Table
+from seatrial.logs.rows import bandwidths, sides
 
 from ..profiles.loader import Profile
 from .levels import said_of

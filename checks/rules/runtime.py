@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from jobs.nccl.bandwidth.hardware import of_other_kind
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import RuntimeStage, StartStage
 from jobs.trial.spec import TrialSpec
 from reports.plain import format_size
 from reports.record import Finding
+from seatrial.logs.bandwidth.hardware import of_other_kind
 
 from ..framework.evidence import Evidence
 from ..profiles.loader import Profile

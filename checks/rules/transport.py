@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from jobs.nccl.diagnosis.rails import rails_missing, rails_used
-from jobs.nccl.job_document import FoundFault, Host, JobDocument
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.logs.diagnosis.rails import rails_missing, rails_used
+from seatrial.logs.job_document import FoundFault, Host, JobDocument
 
 from ..profiles.loader import Profile
 from ..profiles.trial import COMMAND

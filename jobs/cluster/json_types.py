@@ -8,7 +8,6 @@ that ends in ! must be there) and a list of such as ``[{...}]``. Null is absent;
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -23,6 +22,8 @@ from typing import (
     is_typeddict,
 )
 
+from seatrial.logs.kinds import Kind
+
 from .redact import safe
 
 LARGEST = 2**64
@@ -30,14 +31,6 @@ LARGEST = 2**64
 
 Check = Callable[[Any], str]
 """Says where a value differs from its type and how: "peers[0].index is the text 'x', not a count"; '' where it fits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Values that belong together, and their name."""
-
-    name: str
-    holds: Callable[[Any], bool]
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -51,7 +44,6 @@ def is_whole(value: object) -> bool:
 
 
 Count = Annotated[int, Kind("a count", lambda value: is_whole(value) and value >= 0)]
-Label = Annotated[str | float, Kind("a number or text", lambda value: isinstance(value, str | int | float))]
 _PLAIN = {
     str: Kind("text", lambda value: isinstance(value, str)),
     bool: Kind("true or false", lambda value: isinstance(value, bool)),

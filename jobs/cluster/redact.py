@@ -2,7 +2,7 @@
 
 Logs, annotations, environment and API messages are written by others. Everything that reaches a file, a terminal or a
 report goes through `safe` (one line of prose), `redact` (a line of a log) or `redact_value` (decoded JSON). What a
-credential looks like is in jobs/pod/redact.py, which the pods and the reader of logs use, too.
+credential looks like is in seatrial/logs/reader/redact.py, which the pods and the reader of logs use, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from ..pod.redact import MASK, redact, secret_name
+from seatrial.logs.reader.redact import MASK, redact, secret_name
 
 __all__ = ["MASK", "LineRedactor", "clean", "redact", "redact_value", "safe", "secret_name"]
 

@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from seatrial.faults.xid import xids
+
 from ..cluster.facts.conditions import is_unhealthy
 from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
-from ..faults.xid import xids
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
 """Reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""

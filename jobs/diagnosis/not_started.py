@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from seatrial.faults.catalogue import read_text
+
 from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from ..faults.catalogue import read_text
 from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import ERR_INFRA, Issue
 from .symptoms import NOT_STARTED, PodSymptom, Surroundings, pull, start_error, waiting

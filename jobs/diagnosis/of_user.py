@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from seatrial.faults.catalogue import PROGRAM, read_text
+
 from ..cluster.facts.inventory import pod_requests
 from ..cluster.facts.scheduling import rooms, unmatched
 from ..cluster.unstructured import Unstructured, as_map
-from ..faults.catalogue import PROGRAM, read_text
 from .state import ERR_PROGRAM
 from .symptoms import NOT_STARTED, PodSymptom
 

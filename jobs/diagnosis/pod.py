@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from seatrial.faults.catalogue import read_text
+
 from ..cluster.facts.events import Event, latest
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from ..faults.catalogue import read_text
 from .grace_periods import DELETED_S, NODE_LOST_S
 from .history import asked_at, sidecar_names, was_taken
 from .not_started import never_started, pending, preparing, unschedulable, waiting_container

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
+from seatrial.faults.catalogue import read_text
+
 from ..cluster.redact import safe
 from ..cluster.unstructured import quantity
-from ..faults.catalogue import read_text
 
 
 @dataclass(frozen=True, slots=True)

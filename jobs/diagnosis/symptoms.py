@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from seatrial.faults.catalogue import INFRASTRUCTURE, PROGRAM, read_text
+from seatrial.faults.variants import Detail, named
+
 from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_map
-from ..faults.catalogue import INFRASTRUCTURE, PROGRAM, read_text
-from ..faults.variants import Detail, named
 from .grace_periods import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from seatrial.faults.catalogue import catalogue
+
 from ..cluster.client.errors import ClusterError
 from ..cluster.client.kube import Kube, path
 from ..cluster.facts.events import about, read_events
@@ -13,7 +15,6 @@ from ..cluster.facts.namespace import namespace_state
 from ..cluster.redact import safe
 from ..cluster.unstructured import uid_of
 from ..diagnosis.state import FailureAnalysis, JobState, interrupted
-from ..faults.catalogue import catalogue
 from .result import TrialResult
 
 

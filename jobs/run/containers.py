@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from seatrial.faults.catalogue import read_text
+
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, whole
 from ..diagnosis.state import FailureAnalysis
 from ..diagnosis.symptoms import blame
-from ..faults.catalogue import read_text
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation by which a pod names the container that kubectl logs takes; injected sidecars may stand before it."""

@@ -44,8 +44,8 @@ def _checks() -> dict[str, Check]:
 def _unread(part: object, stage: str) -> str:
     """Explain why the log reader cannot read its own part back."""
     if part:
-        from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
-        from ..pod.nccl_reader.state.partial import Partial  # noqa: PLC0415
+        from seatrial.logs.reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
+        from seatrial.logs.reader.state.partial import Partial  # noqa: PLC0415
 
         try:
             Partial.from_dict(as_map(part))

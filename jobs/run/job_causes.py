@@ -30,7 +30,7 @@ def advised(
     cause: FailureAnalysis, namespace: str, job: str, pods: Iterable[Unstructured] = (), *, trial: bool = False
 ) -> FailureAnalysis:
     """Return a cause with its own advice, or that of its fault, with all names filled in."""
-    from ..faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
+    from seatrial.faults.advice import explain  # noqa: PLC0415 -- only a job with a fault needs the catalogue
 
     entry = explain(
         cause.fault,

@@ -13,13 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from seatrial.faults.catalogue import read_text
+
 from ..cluster.client.errors import ApiError, ClusterError, NotFound
 from ..cluster.client.kube import Kube, path
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, uid_of
 from ..diagnosis.state import Issue
 from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
-from ..faults.catalogue import read_text
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 from ..trial.parts import Queue
 

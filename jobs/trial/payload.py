@@ -1,7 +1,8 @@
-"""The pods' program: one archive that Python executes (PEP 441), made of the unchanged sources in jobs/pod.
+"""The pods' program: one archive that Python executes (PEP 441), of the sources in jobs/pod and seatrial/logs/reader.
 
-Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest. The same sources make the
-same archive whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
+Its layout is the mount's: `__main__.py` is jobs/pod/probe.py, below `PACKAGE` lies the rest, the reader as `reader/`;
+imports of READER name it there, and nothing else of the sources changes. The same sources make the same archive
+whatever the machine, its clock and its umask; compressors differ, so the digest is that of the sources.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from ..pod.own_symptoms import LINES
+import seatrial.logs.reader
+from seatrial.logs.reader.own_symptoms import LINES
+
 from ..pod.stages.payload import digest_of
 
 ARCHIVE = "probe.pyz"
@@ -23,7 +26,9 @@ PACKAGE = "seatrial_pod"
 """No module that an image has installed is called so: the archive is on the path of torchrun's workers, too."""
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
 """Files that run elsewhere, or are the runner's part of the sweep's planner: it writes the record and reads from it."""
-_SYMPTOMS = f"{PACKAGE}/nccl_reader/events/symptoms.json"
+READER = "seatrial.logs.reader"
+"""What jobs/pod imports; an image may have a `seatrial` of its own installed, so the archive has none."""
+_SYMPTOMS = f"{PACKAGE}/reader/events/symptoms.json"
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 _READABLE = 0o100644 << 16
 
@@ -39,15 +44,19 @@ def files() -> Mapping[str, str]:
 
 @cache
 def _shipped() -> Mapping[str, str]:
-    here = Path(__file__).resolve().parents[1] / "pod"
-    kinds = (*here.rglob("*.py"), *here.rglob("*.json"))  # the symptoms of logs are data
-    paths = {path.relative_to(here).as_posix(): path for path in sorted(kinds)}
-    entry = paths.pop("probe.py")
-    texts = {ENTRY: entry.read_text(encoding="utf-8")}
-    for name, path in paths.items():
-        if name not in HOST_ONLY:
-            texts[f"{PACKAGE}/{name}"] = path.read_text(encoding="utf-8")
-    return MappingProxyType(texts)
+    own, reader = Path(__file__).resolve().parents[1] / "pod", Path(seatrial.logs.reader.__file__).parent
+    texts = {f"reader/{name}": text for name, text in _below(reader)}
+    texts |= {name: text.replace(f"from {READER}", f"from {PACKAGE}.reader") for name, text in _below(own)}
+    entry = texts.pop("probe.py")
+    return MappingProxyType(
+        {ENTRY: entry, **{f"{PACKAGE}/{name}": texts[name] for name in sorted(texts) if name not in HOST_ONLY}}
+    )
+
+
+def _below(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield path and text of the sources in a folder; the symptoms of logs are data."""
+    for path in (*folder.rglob("*.py"), *folder.rglob("*.json")):
+        yield path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")
 
 
 def archive(sources: Mapping[str, str]) -> bytes:

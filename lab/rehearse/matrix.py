@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import NotRequired, TypedDict
 
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 
 
 class ScenarioRun(TypedDict, total=False):

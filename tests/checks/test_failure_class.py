@@ -8,9 +8,9 @@ import pytest
 from checks.framework.failures import failure_class_of, failure_of
 from cli.explain import _failure_class, main
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
-from jobs.faults.advice import FAULTS
-from jobs.faults.catalogue import failure_class
 from reports.record import CheckResult, Finding, Outcome, Run
+from seatrial.faults.advice import FAULTS
+from seatrial.faults.catalogue import failure_class
 
 
 def run_of(*checks, trial=None):

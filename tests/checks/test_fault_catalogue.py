@@ -14,10 +14,10 @@ from checks.profiles.loader import Profile
 from checks.profiles.yaml_schema import read_yaml
 from cli.listing import declared_checks
 from cli.usage import run_parser
-from jobs.faults.advice import FAULTS, explain
-from jobs.faults.catalogue import FOLDER, fault_catalogue, read_faults
-from jobs.faults.variants import fill, right_arguments, told_of
 from reports.record import Finding, Run
+from seatrial.faults.advice import FAULTS, explain
+from seatrial.faults.catalogue import FOLDER, fault_catalogue, read_faults
+from seatrial.faults.variants import fill, right_arguments, told_of
 from tests.table import table
 
 TESTS = ("checks", "jobs")
@@ -52,7 +52,7 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
         - {"nccl.conf", "gpu.resource", "gpu.per_node", "sweep.job", "sweep.end", "sweep.json"}
     )
     assert not named - set(FAULTS)
-    launcher = {m for p in (root / "jobs").rglob("*.py") if "nccl" not in p.parts for m in word.findall(p.read_text())}
+    launcher = {m for p in (root / "jobs").rglob("*.py") for m in word.findall(p.read_text())}
     faults = {
         m for m in launcher if m.partition(".")[0] in ("job", "image", "container", "quota", "volume", "limitrange")
     }
@@ -172,7 +172,7 @@ def test_a_remedy_names_only_options_that_a_command_has():
 
 def test_no_fault_is_in_the_catalogue_twice(root):
     """Of two entries of one id YAML and a dict keep the last: within a file the strict reader refuses it."""
-    files = (root / "jobs" / "faults").rglob("*.yaml")
+    files = (root / "seatrial" / "faults").rglob("*.yaml")
     entries = [fault for path in files for fault in read_yaml(path).get("faults", ())]
     assert sorted(entries) == sorted(FAULTS)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.listing import declared_checks
-from jobs.faults.advice import FAULTS, explain
-from jobs.faults.catalogue import fault_catalogue
+from seatrial.faults.advice import FAULTS, explain
+from seatrial.faults.catalogue import fault_catalogue
 from tests.table import table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from checks.profiles.lint import objections
 from checks.profiles.loader import Profile, load_profile, profile_names
 from checks.profiles.schema import BenchSection, FabricSection, Floor, GpuSection, PodSection
 from checks.profiles.yaml_schema import Size
-from jobs.nccl.bandwidth.physics import wire_limit_gbps
+from seatrial.logs.bandwidth.physics import wire_limit_gbps
 
 GI = Size(2**30)
 FLOOR = Floor(

@@ -4,9 +4,9 @@ from checks.profiles.loader import Profile, load_profile
 from checks.rules import rdma
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import logged
-from jobs.nccl.bandwidth.hardware import Hardware
-from jobs.nccl.bandwidth.physics import limit_gbps, tree_limit_gbps
-from jobs.nccl.bandwidth.reference import points_of, refer
+from seatrial.logs.bandwidth.hardware import Hardware
+from seatrial.logs.bandwidth.physics import limit_gbps, tree_limit_gbps
+from seatrial.logs.bandwidth.reference import points_of, refer
 
 
 def row(jobs, name, size):

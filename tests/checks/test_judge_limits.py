@@ -21,8 +21,8 @@ from checks.rules.training_evidence import contradiction
 from checks.rules.visibility import require_listed
 from jobs.cluster.client.kube import Allowed
 from jobs.cluster.facts.stack import Listing
-from jobs.nccl.intra_node import channels_by_path
 from jobs.trial.parts import ClaimSpec, Queue, StorageSpec
+from seatrial.logs.intra_node import channels_by_path
 from tests.checks.sweeps import PROFILE, printed, swept
 from tests.checks.test_judge_shapes import numa, room, said
 

@@ -8,7 +8,7 @@ from checks.profiles.loader import Profile
 from checks.rules import transport
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, table_of
 from checks.rules.collectives import analysed, by_node, completed_findings, expectation, next_steps
-from jobs.nccl.job_document import Expected
+from seatrial.logs.job_document import Expected
 
 RING = "collective.ring"
 

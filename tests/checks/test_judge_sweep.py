@@ -12,10 +12,10 @@ from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import with_findings
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
-from jobs.faults.advice import explain
 from jobs.pod.sweep.model import Finding as Accusation
 from jobs.run.evidence import RankEvidence
 from reports.sweep.text import lines
+from seatrial.faults.advice import explain
 from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 from tests.program import run_pytest
 
 pytest_plugins = ["pytester"]

@@ -10,9 +10,9 @@ from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec, equalities, mirrored
 from checks.profiles.loader import Profile, load_profile, profile_names, without_gpus
 from checks.profiles.yaml_schema import ProfileError, build, parse_size
-from jobs.nccl.bandwidth.physics import limit_gbps
 from jobs.trial.names import SpecError
 from reports.plain import format_size
+from seatrial.logs.bandwidth.physics import limit_gbps
 
 
 @pytest.fixture

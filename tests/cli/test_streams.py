@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "checks"]
-LOG = "tests/nccl/data/recorded/ib-disabled.log"
+LOG = "tests/logs/data/recorded/ib-disabled.log"
 CALLS: dict[str, tuple[list[str], int]] = {
     "preflight": (["--help"], 0),
     "accept": (["--clutser", "sim"], 4),

@@ -15,7 +15,7 @@ import pytest
 from cli import listing, start
 from cli.__main__ import COMMANDS, HELP, _verbosity, main
 from cli.usage import run_parser
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 from tests import program
 from tests.waiting import HANG_S
 

@@ -128,7 +128,7 @@ def step(tmp_path: Path):
         ("preflight", "--cluster sim:gpus-taken", 10, "inconclusive", "report.json"),
         ("preflight", "--cluster sim:gpu-missing", 1, "no-go", "report.json"),
         ("preflight", "--cluster sim:no-such", 4, "error", "output.txt"),
-        ("explain", str(ROOT / "tests/nccl/data/recorded/ib-disabled.log"), 1, "no-go", "output.txt"),
+        ("explain", str(ROOT / "tests/logs/data/recorded/ib-disabled.log"), 1, "no-go", "output.txt"),
     ],
 )
 def test_the_action_says_what_the_command_concluded(step, tmp_path, command, arguments, code, verdict, kept) -> None:

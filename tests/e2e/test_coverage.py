@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from cli.listing import all_checks
-from jobs.faults.advice import FAULTS
-from jobs.faults.lines import read_lines
 from lab.rehearse.matrix import page
+from seatrial.faults.advice import FAULTS
+from seatrial.faults.lines import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"
-SYMPTOMS, ROWS = "tests/nccl/test_nccl_symptoms.py", "tests/nccl/symptom_rows.py"
+SYMPTOMS, ROWS = "tests/logs/test_nccl_symptoms.py", "tests/logs/symptom_rows.py"
 LOGS = "tests/e2e/test_told_by_logs.py"
-CAUSES = "tests/nccl/test_nccl_causes.py"
+CAUSES = "tests/logs/test_nccl_causes.py"
 IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
 IN_LINES += ("shm-name", "chunk-size", "nvls-slots", "uneven-hosts")
-#: Faults that a line of the catalogue tells of a job: tests/nccl/test_nccl_lines.py shows each, by its examples.
+#: Faults that a line of the catalogue tells of a job: tests/logs/test_nccl_lines.py shows each, by its examples.
 BY_LINES = {line.fault for line in read_lines() if line.role in ("cause", "degraded")}
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
@@ -28,9 +28,9 @@ SHOWN_OTHERWISE = {
         for kind in ("dead", "mismatch", "stalled", "order", "inside")
     },
     "nccl.hang-watchdog": ("tests/hang/test_blocked_watchdogs.py", "a watchdog's report, which no trial leaves"),
-    "nccl.iommu": ("tests/nccl/test_nccl_libraries.py", "words of a library beside NCCL"),
+    "nccl.iommu": ("tests/logs/test_nccl_libraries.py", "words of a library beside NCCL"),
     **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_starts.py", "words of a start that failed below the program")
+        f"nccl.{name}": ("tests/logs/test_nccl_starts.py", "words of a start that failed below the program")
         for name in ("file-access", "not-all-came")
     },
     "network.unreachable": (
@@ -47,7 +47,7 @@ SHOWN_OTHERWISE = {
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
     **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_environment.py", "words of what stands around NCCL")
+        f"nccl.{name}": ("tests/logs/test_nccl_environment.py", "words of what stands around NCCL")
         for name in ("cumem-host", "ib-length", "too-many-processes")
     },
     **dict.fromkeys(
@@ -65,32 +65,32 @@ SHOWN_OTHERWISE = {
     "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
     "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
     # of logs that no trial writes
-    "nccl.separate-runs": ("tests/nccl/test_nccl_pasted.py", "several runs in one pasted log"),
+    "nccl.separate-runs": ("tests/logs/test_nccl_pasted.py", "several runs in one pasted log"),
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
-    "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
+    "nccl.odd-numbers": ("tests/logs/test_nccl_tables.py", "numbers that no measurement gives"),
     **{
         f"nccl.{name}": (
-            "tests/nccl/test_nccl_devices.py",
+            "tests/logs/test_nccl_devices.py",
             "what NCCL prints of a device, which the lab's NCCL does not",
         )
         for name in ("gdr-hca-off", "port-rate")
     },
     **{
-        f"nccl.{name}": ("tests/nccl/test_nccl_not_at_fault.py", "hardware, or an errno, that the lab does not have")
+        f"nccl.{name}": ("tests/logs/test_nccl_not_at_fault.py", "hardware, or an errno, that the lab does not have")
         for name in ("gdr-unsupported", "mixed-hcas", "mixed-rails")
     },
     **{
         f"nccl.{name}": (
-            "tests/nccl/test_nccl_remedies.py",
+            "tests/logs/test_nccl_remedies.py",
             "a line of a kernel, a runtime or a daemon, which the lab has not",
         )
         for name in ("imex-asleep", "dmabuf-topology")
     },
-    "nccl.slow-version": ("tests/nccl/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
-    "nccl.restarted": ("tests/nccl/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
-    "nccl.unexplained": ("tests/nccl/test_nccl_trouble.py", "what no rule knows, no scenario shows"),
-    "nccl.below-published": ("tests/nccl/test_nccl_rescaled.py", "accept judges by the profile's floors"),
-    "nccl.bandwidth-falls": ("tests/nccl/test_nccl_tables.py", "the played fabric has no such curve"),
+    "nccl.slow-version": ("tests/logs/test_nccl_slow_versions.py", "a remark on versions that the lab has not"),
+    "nccl.restarted": ("tests/logs/test_nccl_restarts.py", "no launcher of the lab starts a job again"),
+    "nccl.unexplained": ("tests/logs/test_nccl_trouble.py", "what no rule knows, no scenario shows"),
+    "nccl.below-published": ("tests/logs/test_nccl_rescaled.py", "accept judges by the profile's floors"),
+    "nccl.bandwidth-falls": ("tests/logs/test_nccl_tables.py", "the played fabric has no such curve"),
     "checkpoint.failed": ("tests/checks/test_judge_checkpoint.py", "a path that refuses is storage.paths' first"),
     "checkpoint.corrupt": (
         "tests/checks/test_judge_checkpoint.py",

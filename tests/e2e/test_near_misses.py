@@ -1,6 +1,6 @@
 """Every fault of the cluster has a near miss: a world that looks like it, in which it must stay quiet.
 
-Near misses of an NCCL log's faults stand beside their lines (tests/nccl/test_nccl_symptoms.py). A name in the table is
+Near misses of an NCCL log's faults stand beside their lines (tests/logs/test_nccl_symptoms.py). A name in the table is
 a scenario that must not find the fault, which its rehearsal proves; `test_...` is a test of a judgement.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.faults.advice import FAULTS
-from jobs.faults.catalogue import fault_catalogue
+from seatrial.faults.advice import FAULTS
+from seatrial.faults.catalogue import fault_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = [path for room in ("checks", "jobs", "e2e") for path in ROOT.glob(f"tests/{room}/test_*.py")]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.faults.advice import FAULTS
-from jobs.faults.variants import told_of
 from lab.rehearse import trials as rehearse
+from seatrial.faults.advice import FAULTS
+from seatrial.faults.variants import told_of
 from tests.program import Program
 
 ENFORCE = "pod-security.kubernetes.io/enforce"

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from jobs.nccl import conclude, read
-from tests.nccl.logmaker import Maker, sequential
+from seatrial.logs import conclude, read
+from tests.logs.logmaker import Maker, sequential
 
 A = "gpu-node-0:1000:1000 [0] "
 STARTED = sequential(Maker(stop="init").processes()).decode()

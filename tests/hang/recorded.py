@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jobs.nccl.hang.pickles import loads
+from seatrial.logs.hang.pickles import loads
 
 
 def written_at_timeout(folder: Path, later: float = 1.0) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.nccl.diagnosis.faults import DIAGNOSES
-from jobs.nccl.hang.collect import collect
+from seatrial.logs.diagnosis.faults import DIAGNOSES
+from seatrial.logs.hang.collect import collect
 
 STUCK = (
     "ProcessGroupNCCL's watchdog got stuck for {0} seconds without making progress in monitoring enqueued collectives. "

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from jobs.nccl.hang.pickles import loads
+from seatrial.logs.hang.pickles import loads
 from tests.hang.recorded import DATA
 from tests.hang.test_layouts import case, dumped, play
 

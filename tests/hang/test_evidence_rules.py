@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.nccl.hang import counts, decide, dump_times, model, watchdog
-from jobs.nccl.hang.split_jobs import SECOND_LOOK
+from seatrial.logs.hang import counts, decide, dump_times, model, watchdog
+from seatrial.logs.hang.split_jobs import SECOND_LOOK
 
 SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3, 1: 3}})
 

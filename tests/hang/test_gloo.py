@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from cli.explain import main
-from jobs.nccl.hang.pickles import loads
+from seatrial.logs.hang.pickles import loads
 from tests.hang import recorded as hangs
 
 DATA = hangs.DATA / "gloo-2.13"

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from cli.explain import main
-from jobs.nccl.hang import watchdog
-from jobs.nccl.hang.decide import decide
-from jobs.nccl.hang.model import Evidence, Group, Sample
-from jobs.nccl.hang.pickles import loads
+from seatrial.logs.hang import watchdog
+from seatrial.logs.hang.decide import decide
+from seatrial.logs.hang.model import Evidence, Group, Sample
+from seatrial.logs.hang.pickles import loads
 from tests.hang.recorded import DATA
 
 

@@ -9,9 +9,9 @@ import random
 
 import pytest
 
-from jobs.nccl.hang.collect import collect
-from jobs.nccl.hang.decide import decide
-from jobs.pod.nccl_reader.errors import NcclLogError
+from seatrial.logs.hang.collect import collect
+from seatrial.logs.hang.decide import decide
+from seatrial.logs.reader.errors import NcclLogError
 
 AT_TIMEOUT = (601, 601)
 """When the files were written: what is played is queued in the first nanoseconds of 1970, and times out after 600 s."""

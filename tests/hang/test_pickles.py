@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nccl.hang.collect import collect
-from jobs.nccl.hang.decide import decide
-from jobs.nccl.hang.flight_recorder import parse
-from jobs.nccl.hang.pickles import PickleRefusedError, loads
+from seatrial.logs.hang.collect import collect
+from seatrial.logs.hang.decide import decide
+from seatrial.logs.hang.flight_recorder import parse
+from seatrial.logs.hang.pickles import PickleRefusedError, loads
 from tests.hang.recorded import DATA
 
 

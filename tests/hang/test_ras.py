@@ -10,9 +10,9 @@ import pytest
 
 from cli.running_job import _take
 from jobs.cluster.client.pod_exec import Executed
-from jobs.nccl import conclude_hang
-from jobs.nccl.hang.model import Evidence
 from reports.record import EXIT_CODES
+from seatrial.logs import conclude_hang
+from seatrial.logs.hang.model import Evidence
 from tests.hang.recorded import DATA
 from tests.hang.test_layouts import dumped, play
 from tests.program import ROOT

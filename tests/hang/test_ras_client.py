@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nccl.hang.live import take_sample
-from jobs.nccl.hang.model import Evidence
 from jobs.pod import ras_client
+from seatrial.logs.hang.live import take_sample
+from seatrial.logs.hang.model import Evidence
 from tests.hang.ras_standin import Server
 from tests.waiting import HANG_S
 

@@ -15,8 +15,8 @@ from cli.explain import main
 from jobs.cluster.client.errors import ClusterError, Forbidden
 from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.pod_exec import Executed, execute
-from jobs.nccl.hang.join import Process, last_words
-from jobs.nccl.hang.model import Evidence
+from seatrial.logs.hang.join import Process, last_words
+from seatrial.logs.hang.model import Evidence
 from tests.waiting import HANG_S, until
 
 HERE = Path(__file__).parent

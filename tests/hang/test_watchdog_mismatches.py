@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.nccl.hang import watchdog
-from jobs.nccl.hang.decide import decide
-from jobs.nccl.hang.model import Evidence
+from seatrial.logs.hang import watchdog
+from seatrial.logs.hang.decide import decide
+from seatrial.logs.hang.model import Evidence
 
 
 def line(rank: int, operation: str, size: int, number: int = 7, group: str = "", own: int | None = None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.faults.catalogue import catalogue, read_text
+from seatrial.faults.catalogue import catalogue, read_text
 
 ROWS = [
     (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.faults import codes
-from jobs.faults.catalogue import catalogue
-from jobs.faults.codes import UNKNOWN, cuda_error, nccl_results
+from seatrial.faults import codes
+from seatrial.faults.catalogue import catalogue
+from seatrial.faults.codes import UNKNOWN, cuda_error, nccl_results
 
 ROWS = codes._cuda_errors()
 

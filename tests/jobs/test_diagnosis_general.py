@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.diagnosis.verdict import diagnose
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 from tests.jobs.objects import RUNS, ended, event, failed, job, node, pod, waits
 
 LAB = "the embedded cluster could not set up this pod on this machine: "

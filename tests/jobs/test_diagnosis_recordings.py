@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.diagnosis.verdict import diagnose
-from jobs.faults.advice import FAULTS
+from seatrial.faults.advice import FAULTS
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 

@@ -5,9 +5,9 @@ import pytest
 from jobs.diagnosis.state import Issue
 from jobs.diagnosis.symptoms import PodSymptom
 from jobs.diagnosis.verdict import diagnose
-from jobs.faults.advice import FAULTS
-from jobs.faults.catalogue import read_text
 from jobs.trial.launchers import KINDS
+from seatrial.faults.advice import FAULTS
+from seatrial.faults.catalogue import read_text
 from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod, waits
 
 SHM = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi". '

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nccl import open_sources, read
 from jobs.pod.stages import collective, dcgm, gpus, network, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
+from seatrial.logs import open_sources, read
 
 TESTS = Path(__file__).parents[1]
 CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
@@ -42,7 +42,7 @@ def test_what_the_tools_tell_is_taken():
     assert misfit("rdma", {"devices": ports}) == ""
 
 
-@pytest.mark.parametrize("log", sorted((TESTS / "nccl/data/recorded").glob("*.log"))[:6], ids=lambda path: path.stem)
+@pytest.mark.parametrize("log", sorted((TESTS / "logs/data/recorded").glob("*.log"))[:6], ids=lambda path: path.stem)
 def test_what_the_log_reader_made_of_real_logs_is_taken(log):
     document = json.loads(json.dumps(read(open_sources([str(log)])).to_dict()))
     assert misfit("collective.ring", {"nccl": document}) == ""

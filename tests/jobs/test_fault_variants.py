@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, catalogue, formed, read_text, worded
-from jobs.faults.variants import Variant, fill, told_of
+from seatrial.faults.catalogue import INFRASTRUCTURE, PROGRAM, UNKNOWN, catalogue, formed, read_text, worded
+from seatrial.faults.variants import Variant, fill, told_of
 from tests.table import table
 
 ALL = [(fault, each) for fault, entry in catalogue().items() for each in entry.variants]

@@ -109,14 +109,14 @@ def test_what_is_no_credential_stays(text):
 
 def own_sentences():
     """Every text that we write ourselves: the catalogue of faults, titles of checks, and all strings of the code."""
-    for file in sorted((ROOT / "checks" / "faults").glob("*.yaml")):
+    for file in sorted((ROOT / "seatrial" / "faults").rglob("*.yaml")):
         todo = [yaml.safe_load(file.read_text())]
         while todo:
             item = todo.pop()
             todo += list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
             if isinstance(item, str):
                 yield item
-    for folder in ("checks", "jobs", "reports"):
+    for folder in ("checks", "jobs", "reports", "seatrial"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             if "redact" in file.name:
                 continue

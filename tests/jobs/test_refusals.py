@@ -9,9 +9,9 @@ import pytest
 from jobs.cluster.client.errors import ApiError, api_error
 from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import read_refusal
-from jobs.faults.catalogue import catalogue
 from jobs.run.launcher import Launcher
 from jobs.trial.spec import TrialSpec
+from seatrial.faults.catalogue import catalogue
 
 if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.faults.advice import explain
-from jobs.faults.catalogue import catalogue
-from jobs.faults.variants import named, told_of
+from seatrial.faults.advice import explain
+from seatrial.faults.catalogue import catalogue
+from seatrial.faults.variants import named, told_of
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SAID_BY = frozenset(

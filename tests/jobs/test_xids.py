@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobs.diagnosis.around import only_of_programs
-from jobs.faults.catalogue import catalogue
-from jobs.faults.xid import xids
-from jobs.nccl.diagnosis.quotes import meant
-from jobs.pod.nccl_reader.events.symptoms import classify
+from seatrial.faults.catalogue import catalogue
+from seatrial.faults.xid import xids
+from seatrial.logs.diagnosis.quotes import meant
+from seatrial.logs.reader.events.symptoms import classify
 from tests.table import table
 
 ACTIONS = {"none", "restart app", "reset GPU", "reboot", "workflow"}

@@ -9,23 +9,35 @@ from pathlib import Path
 
 import pytest
 
-from jobs import nccl
+from seatrial import logs
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"checks", "cli", "jobs", "reports", "lab"}
+OURS = {"checks", "cli", "jobs", "reports", "lab", "seatrial"}
 ALLOWED = {
-    "jobs": set(),
+    "seatrial": set(),
+    "jobs": {"seatrial.faults", "seatrial.logs"},
     # types: what conclude() returns and explain tells; and how a record that was read is held against its own
-    "reports": {"jobs.nccl.job_document", "jobs.pod.sweep.rows", "jobs.cluster.json_types"},
-    "checks": {"jobs", "reports.record", "reports.schema", "reports.plain", "reports.stash"},
-    "cli": {"checks", "jobs", "reports"},
+    "reports": {"seatrial.logs.job_document", "jobs.pod.sweep.rows", "jobs.cluster.json_types"},
+    "checks": {
+        "seatrial.faults",
+        "seatrial.logs",
+        "jobs",
+        "reports.record",
+        "reports.schema",
+        "reports.plain",
+        "reports.stash",
+    },
+    "cli": {"checks", "jobs", "reports", "seatrial.faults", "seatrial.logs"},
     "lab": set(),
 }
 # Inside a package: its rooms from the ground up. A module knows the rooms below its own, for types too.
 ROOMS = {
-    "jobs": ("faults", "cluster", "trial", "diagnosis", "run"),
-    "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
-    "jobs/nccl": ("job_document", "sources", "parallel", "job", "diagnosis", "bandwidth", "document"),
+    "jobs": ("cluster", "trial", "diagnosis", "run"),
+    "seatrial/logs/reader": ("redact", "own_symptoms", "lines", "state", "tables", "events", "digest", "scan"),
+    "seatrial/logs": (
+        *("kinds", "listing", "reader", "job_document", "sources", "parallel", "job", "diagnosis", "bandwidth"),
+        *("document", "hang", "explanation"),
+    ),
 }
 # `python -m checks` is the command line; `seatrial rehearse` starts trials and reads their records
 COMPOSITION = (Path("checks/__main__.py"), Path("lab/rehearse"))
@@ -65,7 +77,7 @@ def test_a_package_imports_only_what_it_may(package):
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-TOOLS = {"tests.nccl.logmaker", "tests.lab.clusters", "tests.real.playing", "tests.hang.recorded", "tests.real_cluster"}
+TOOLS = {"tests.logs.logmaker", "tests.lab.clusters", "tests.real.playing", "tests.hang.recorded", "tests.real_cluster"}
 """What makes logs, clusters and recordings, and no test."""
 
 
@@ -139,6 +151,28 @@ def test_a_room_knows_only_those_below(package):
         assert not above, f"{name} imports {sorted(above)}"
 
 
+def test_the_catalogue_knows_of_the_logs_their_reader_alone():
+    """Whoever judges logs reads the catalogue: it tries its patterns by the reader, and has no judgement."""
+    wrong = {
+        f"{name} imports {each}"
+        for name, imports_of in imports().items()
+        for each in imports_of
+        if name.startswith("seatrial.faults") and each.startswith("seatrial.logs") and ".reader" not in each
+    }
+    assert wrong == set()
+
+
+def test_the_reader_of_logs_knows_itself_alone():
+    """The pods run it: it is shipped without all else."""
+    wrong = {
+        f"{name} imports {each}"
+        for name, imports_of in imports().items()
+        for each in imports_of
+        if name.startswith("seatrial.logs.reader") and not each.startswith("seatrial.logs.reader")
+    }
+    assert wrong == set()
+
+
 def test_only_one_module_imports_the_kubernetes_client():
     """jobs/cluster/client/credentials.py is the only importer of `kubernetes`."""
     users = set()
@@ -160,7 +194,8 @@ def test_collecting_the_checks_imports_neither_the_kubernetes_client_nor_the_rea
         f" '{ROOT}/checks', '--collect-only', '-qq'])\n"
         "assert code == 0, code\n"
         "heavy = {m.split('.')[0] for m in sys.modules} & {'kubernetes', 'pydantic', 'aiohttp', 'cryptography'}\n"
-        "heavy |= {m for m in sys.modules if m.startswith('jobs.pod.nccl_reader.')}\n"
+        "reader = {m for m in sys.modules if m.startswith('seatrial.logs.reader.')}\n"
+        "heavy |= reader - {'seatrial.logs.reader.redact', 'seatrial.logs.reader.own_symptoms'}\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -183,6 +218,6 @@ def test_a_log_is_explained_without_pytest_the_profiles_and_the_kubernetes_clien
 
 def test_all_of_the_log_analysis_is_found_where_it_is_asked_for():
     """Its package imports a part on first use: all that it offers is there, and nothing else."""
-    assert sorted(nccl._HOMES) == sorted(nccl.__all__)
-    assert all(getattr(nccl, name) is not None for name in nccl.__all__)
-    assert getattr(nccl, "no_such_part", None) is None
+    assert sorted(logs._HOMES) == sorted(logs.__all__)
+    assert all(getattr(logs, name) is not None for name in logs.__all__)
+    assert getattr(logs, "no_such_part", None) is None

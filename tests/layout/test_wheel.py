@@ -118,7 +118,7 @@ def test_the_installed_wheels_run_the_trial(wheel, lab_wheel, tmp_path):
 def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
     """Importing and reading need nothing on the path but the wheel, and a fault's texts only PyYAML besides."""
     log = "import io; log = [('log', io.BytesIO(b'gpu-1:1:1 [0] NCCL INFO NCCL version 2.27.7+cuda12.8\\n'))]"
-    bare = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.jobs.nccl as n; {log}; p = n.read(log)"
+    bare = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.logs as n; {log}; p = n.read(log)"
     judged = f"{bare}; (job,) = n.conclude(p); assert job['faults'][0]['remedy']"
     yaml = Path(pytest.importorskip("yaml").__file__).parent
     (tmp_path / "only").mkdir()
@@ -197,11 +197,10 @@ def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_
     assert "of-the-builder" not in about + about_lab
     moved = {"checks/__main__.py", "cli/__main__.py"}
     ours = {f"seatrial/{name}" for name in files("checks", "cli", "jobs", "reports") - moved}
-    assert set(suite) == ours | {
+    assert set(suite) == ours | files("seatrial") | {
         "seatrial/__main__.py",
         "seatrial/conftest.py",
         "seatrial/pyproject.toml",
-        "seatrial/pytest11.py",
     }
     assert set(lab) == {f"seatrial_{name}" for name in files("lab") - {"lab/pyproject.toml"}}
     versions = {tomllib.loads((ROOT / at / "pyproject.toml").read_text())["project"]["version"] for at in (".", "lab")}

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import jobs.pod
-from jobs import nccl
 from jobs.pod.bench import sweep
 from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
 from jobs.trial import payload
+from seatrial import logs as nccl
 from tests.waiting import HANG_S
 
 SAVED = ("--folder=/nonexistent", "--step=1", "--bytes=4096")
@@ -75,8 +75,9 @@ def test_without_torch_the_reason_is_printed(program: tuple[str, ...], archive: 
 
 
 def test_the_archive_hides_no_package(archive: Path, tmp_path: Path) -> None:
-    """`stages`, `bench` and `nccl_reader` of an image are what torch gets when it imports packages of these names."""
+    """`stages`, `bench` and `seatrial` of an image are what torch gets when it imports packages of these names."""
     names = {path.name for path in Path(jobs.pod.__file__).parent.iterdir() if path.is_dir()} - {"__pycache__"}
+    names |= {"reader", "seatrial"}
     assert "bench" in names
     for name in names:
         (tmp_path / f"{name}.py").write_text("installed = True")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.pod import redact
 from jobs.pod.stages import gpus, host, rdma
 from jobs.pod.stages.deadline import Watch
+from seatrial.logs.reader import redact
 
 if TYPE_CHECKING:
     from pathlib import Path

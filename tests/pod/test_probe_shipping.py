@@ -15,6 +15,7 @@ import pytest
 import jobs.pod
 from jobs.pod.stages.payload import of_archive
 from jobs.trial import payload
+from seatrial.logs import reader
 from tests.waiting import HANG_S
 
 TORCH_ONLY_IN = ("bench/program.py", "bench/training.py")
@@ -42,10 +43,15 @@ def archive(shipped, tmp_path: Path) -> Path:
 
 
 def test_what_is_shipped_is_the_source(shipped) -> None:
-    """Every file of jobs/pod but those of the host, as it is."""
-    here = Path(jobs.pod.__file__).parent
-    paths = (*here.rglob("*.py"), *here.rglob("*.json"))
-    texts = {path.relative_to(here).as_posix(): path.read_text("utf-8") for path in paths}
+    """Every file of jobs/pod but those of the host, and of the reader, as it is but for the reader's name."""
+    texts = {}
+    for here, below in (Path(jobs.pod.__file__).parent, ""), (Path(reader.__file__).parent, "reader/"):
+        for path in (*here.rglob("*.py"), *here.rglob("*.json")):
+            texts[below + path.relative_to(here).as_posix()] = path.read_text("utf-8")
+    texts = {
+        name: text.replace("from seatrial.logs.reader", "from seatrial_pod.reader") for name, text in texts.items()
+    }
+    assert not [name for name, text in texts.items() if "seatrial.logs" in text]
     expected = {f"{payload.PACKAGE}/{name}": text for name, text in texts.items() if name not in payload.HOST_ONLY}
     assert set(payload.HOST_ONLY) <= set(texts)
     assert expected.pop(f"{payload.PACKAGE}/probe.py") == shipped.pop(payload.ENTRY)
@@ -159,7 +165,7 @@ def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
             reached.add(path)
             todo += imported_by(path, shipped)
     packages = {path for path in shipped if path.endswith("/__init__.py")}
-    assert set(shipped) - packages - {f"{payload.PACKAGE}/nccl_reader/events/symptoms.json"} == reached - packages
+    assert set(shipped) - packages - {f"{payload.PACKAGE}/reader/events/symptoms.json"} == reached - packages
 
 
 def test_python_3_8_can_read_it(shipped) -> None:
@@ -182,7 +188,9 @@ def test_only_the_standard_library_is_imported(shipped) -> None:
             for name in names:
                 top = name.partition(".")[0]
                 own = path.removeprefix(f"{payload.PACKAGE}/")
-                allowed = top in sys.stdlib_module_names or (top == "torch" and own in TORCH_ONLY_IN)
+                allowed = top in {*sys.stdlib_module_names, payload.PACKAGE} or (
+                    top == "torch" and own in TORCH_ONLY_IN
+                )
                 assert allowed, f"{path} imports {name}"
 
 

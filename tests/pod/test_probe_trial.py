@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs import nccl
 from jobs.pod.stages.capture import causes
 from jobs.pod.stages.collective import _log_settings
 from jobs.trial.pod import GRACE_S
+from seatrial import logs as nccl
 from tests.waiting import HANG_S, until
 
 DATA = Path(__file__).parent / "data"
-RECORDED = Path(__file__).parents[1] / "nccl" / "data" / "torchrun"
+RECORDED = Path(__file__).parents[1] / "logs" / "data" / "torchrun"
 
 
 def test_a_healthy_trial_tells_every_stage(pods) -> None:

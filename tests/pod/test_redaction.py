@@ -13,12 +13,12 @@ from jobs.cluster.redact import LineRedactor, redact_value, safe
 from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.symptoms import pull, start_error
 from jobs.diagnosis.verdict import Issue
-from jobs.faults.catalogue import fault_catalogue, formed, worded
-from jobs.faults.lines import read_lines
-from jobs.pod.nccl_reader.events.symptoms import classify
-from jobs.pod.nccl_reader.lines.clean import printable
-from jobs.pod.redact import MASK, environment, redact, secret_name
 from jobs.trial import payload
+from seatrial.faults.catalogue import fault_catalogue, formed, worded
+from seatrial.faults.lines import read_lines
+from seatrial.logs.reader.events.symptoms import classify
+from seatrial.logs.reader.lines.clean import printable
+from seatrial.logs.reader.redact import MASK, environment, redact, secret_name
 from tests.secretforms import LINES, VALUES, WRITTEN, shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def logged() -> dict[str, None]:
     examples = [each.example for each in variants]
     missed = [each.near_miss for each in variants if each.near_miss]
     examples += [text for line in read_lines() for text in (*line.example, *line.near_miss)]
-    return dict.fromkeys([*examples, *missed, *lines_of("tests/nccl", "tests/hang")])
+    return dict.fromkeys([*examples, *missed, *lines_of("tests/logs", "tests/hang")])
 
 
 def fault_of(line: str) -> tuple[object, ...]:
@@ -194,7 +194,7 @@ def test_variables_are_hidden_by_their_names() -> None:
 
 def test_there_is_one_mask_and_one_place_that_knows_secrets() -> None:
     """Whoever masks in another way has another idea of what a secret is."""
-    for folder in ("checks", "cli", "jobs", "reports"):
+    for folder in ("checks", "cli", "jobs", "reports", "seatrial"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and path.name != "redact.py":
@@ -210,7 +210,7 @@ def test_other_pythons_mask_the_same(version: str, tmp_path: Path) -> None:
         pytest.skip(f"{python} is not installed here")
     (tmp_path / payload.ARCHIVE).write_bytes(payload.archive(payload.files()))
     texts = [written.format(secret) for written in WRITTEN for secret in VALUES.values()]
-    code = f"import sys; sys.path.insert(0, {payload.ARCHIVE!r}); from {payload.PACKAGE}.redact import redact\n"
+    code = f"import sys; sys.path.insert(0, {payload.ARCHIVE!r}); from {payload.PACKAGE}.reader.redact import redact\n"
     code += "for line in sys.stdin: print(redact(line.rstrip('\\n')))"
     done = subprocess.run(
         [python, "-c", code], input="\n".join(texts), capture_output=True, text=True, cwd=tmp_path, check=True

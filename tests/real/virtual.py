@@ -209,7 +209,7 @@ class World:
         dates = _like(datetime, datetime=self._datetime())
         changed = []
         for name, module in list(sys.modules.items()):
-            if name.split(".")[0] != "jobs" or module is None:
+            if name.split(".")[0] not in ("jobs", "seatrial") or module is None:
                 continue
             for word, real, ours in (
                 ("time", time, clock),

@@ -1,7 +1,7 @@
 """Synthetic records for `seatrial compare`: an accepted run with noise, and its comparison in a few words.
 
 Rows of 1 to 8 GiB as the bench prints them, the noise of each sample drawn uniformly within 3 %, which is the spread
-that published repeats on one fabric show and twice that of the H200 recordings in tests/nccl.
+that published repeats on one fabric show and twice that of the H200 recordings in tests/logs.
 """
 
 from __future__ import annotations

@@ -14,17 +14,17 @@ import jsonschema
 import pytest
 
 from cli.explain import main
-from jobs.nccl import job_document
 from reports.explain_page import MAX_HOSTS, to_html
+from seatrial.logs import job_document
 from tests.hang.recorded import DATA as HANG
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "explain.schema.json"
-LOG = Path(__file__).resolve().parents[1] / "nccl" / "data" / "recorded" / "ib-disabled.log"
+LOG = Path(__file__).resolve().parents[1] / "logs" / "data" / "recorded" / "ib-disabled.log"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def schema_of(hint, definitions):  # noqa: PLR0911 -- one return per form
-    """Return the JSON Schema of a type of jobs/nccl/job_document.py."""
+    """Return the JSON Schema of a type of seatrial/logs/job_document.py."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is typing.Any:
         return {}

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cli.explain import main
-from jobs.nccl import conclude, read
 from reports.explain_forms import FEW, RENDERERS, summary, to_text
-from tests.nccl.logmaker import Maker, sequential
+from seatrial.logs import conclude, read
+from tests.logs.logmaker import Maker, sequential
 
 HEALTHY = sequential(Maker().processes()).decode()
 SOCKETS = sequential(Maker(net="Socket").processes()).decode()

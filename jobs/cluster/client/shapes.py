@@ -10,7 +10,9 @@ from __future__ import annotations
 import datetime
 from typing import Annotated, Any
 
-from ..json_types import Count, Kind, checker
+from seatrial.logs.kinds import Kind
+
+from ..json_types import Count, checker
 from ..redact import safe
 from ..unstructured import Unstructured, quantity
 from .errors import Unreachable

@@ -19,7 +19,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import collective, host, programs, storage
 from .barrier import Barrier
 from .deadline import Watch

@@ -14,7 +14,8 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import children, programs, rdma
 from .barrier import Barrier
 from .capture import Capture, causes

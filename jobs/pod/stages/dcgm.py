@@ -15,7 +15,8 @@ import subprocess
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import children, command
 from .deadline import Watch
 from .files import content

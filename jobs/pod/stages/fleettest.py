@@ -204,13 +204,13 @@ def _number(value: Any) -> Optional[float]:
 
 def summarize(paths: List[str]) -> Dict[str, Any]:
     """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
-    from .. import nccl_reader as reader  # noqa: PLC0415
-    from ..nccl_reader.events import transports  # noqa: PLC0415
-    from ..nccl_reader.state import channels as edges  # noqa: PLC0415
+    from seatrial.logs.reader.events import transports  # noqa: PLC0415
+    from seatrial.logs.reader.scan import read  # noqa: PLC0415
+    from seatrial.logs.reader.state import channels as edges  # noqa: PLC0415
 
     streams = [open(path, "rb") for path in paths]
     try:
-        partial = reader.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
+        partial = read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
     finally:
         for stream in streams:
             stream.close()

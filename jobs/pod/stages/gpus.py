@@ -10,7 +10,8 @@ import re
 import shutil
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import command, rocm, smi
 from .deadline import Watch
 from .files import names_in

@@ -12,7 +12,8 @@ import resource
 import time
 from typing import Any, Dict, Mapping, Optional
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from .files import content, first_line
 
 # TAO's table of rendezvous variables (both conventions) and the ones Kubernetes and the manifests add.

@@ -14,7 +14,8 @@ import urllib.error
 import urllib.request
 from typing import Any, Dict, Mapping, Optional
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from .deadline import Watch
 
 TIMEOUT_S = 8.0

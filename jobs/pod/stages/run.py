@@ -16,7 +16,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
 # What only some trials need is imported where it begins: it takes as long as all the rest, in every pod.
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import children, collective, dns, gpus, host, network, payload, rdma, spec, topology
 from .barrier import Barrier
 from .collective import BenchRun
@@ -365,12 +366,13 @@ def host_blank() -> Dict[str, Any]:
 
 def analyze(paths: List[str]) -> Dict[str, Any]:
     """Return the partial verdict of the shipped analyzer over these files, small enough to be sent home."""
-    from .. import nccl_reader as nccl  # noqa: PLC0415
+    from seatrial.logs.reader.scan import read  # noqa: PLC0415
+    from seatrial.logs.reader.state.partial import POD_BUDGET  # noqa: PLC0415
 
     streams = [open(path, "rb") for path in paths]
     try:
-        partial = nccl.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
-        state: Dict[str, Any] = partial.to_dict(nccl.POD_BUDGET)
+        partial = read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
+        state: Dict[str, Any] = partial.to_dict(POD_BUDGET)
         return state
     finally:
         for stream in streams:

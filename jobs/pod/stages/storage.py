@@ -15,7 +15,8 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from .. import redact
+from seatrial.logs.reader import redact
+
 from . import job_inputs, objects
 from .barrier import Barrier
 from .deadline import Watch

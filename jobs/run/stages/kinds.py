@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
-from ...cluster.json_types import Count, Kind, Label
-from ...nccl.job_document import ReadTable
+from seatrial.logs.job_document import ReadTable
+from seatrial.logs.kinds import Kind, Label
+
+from ...cluster.json_types import Count
 
 __all__ = ["Count", "Label", "LogPart", "Record"]
 
@@ -34,4 +36,4 @@ class _LogPart(TypedDict, total=False):
     sources: list[_Source]
 
 
-LogPart = Annotated[dict[str, Any], _LogPart]  # read back by jobs.pod.nccl_reader
+LogPart = Annotated[dict[str, Any], _LogPart]  # read back by seatrial.logs.reader

@@ -112,7 +112,7 @@ def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
         pytest.skip(f"{below} is not here")
     with tempfile.TemporaryDirectory(prefix="seatrial clone ", dir=below) as folder:
         Path(folder).chmod(0o755)
-        for part in ("checks", "cli", "jobs", "lab", "reports", "conftest.py", "pyproject.toml"):
+        for part in ("checks", "cli", "jobs", "lab", "reports", "seatrial", "conftest.py", "pyproject.toml"):
             source = machine.ROOT / part
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, Path(folder, part))

@@ -276,7 +276,7 @@ def test_a_script_of_anything_else_is_started(tmp_path, python):
     assert forked(["python3", str(script)], env, tmp_path) == (0, "False\n", "")
 
 
-@pytest.mark.parametrize("changed", ["", "seatrial_pod/stages/smi.py", "seatrial_pod/nccl_reader/__init__.py"])
+@pytest.mark.parametrize("changed", ["", "seatrial_pod/stages/smi.py", "seatrial_pod/reader/__init__.py"])
 def test_modules_of_a_pod_are_taken_where_its_archive_is_what_they_were_made_of(changed, tmp_path, monkeypatch):
     monkeypatch.setattr(podmodules, "MOUNT", str(tmp_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))

@@ -1,0 +1,280 @@
+"""The catalogue of faults: *.yaml holds those that checks raise, logs/*.yaml those that the log analyzer finds.
+
+Rule: a fault that a check can raise and the catalogue does not know is a test failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .variants import Detail, Variant, fill, told_of
+
+FOLDER = Path(__file__).resolve().parent
+INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
+"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
+
+    ``when`` names what must not be known to be otherwise (seatrial.logs.diagnosis.ranking: roce, ib, running, ...).
+    ``said`` is a regular expression of a line without which the cause is none (seatrial.logs.diagnosis.usual_causes).
+    """
+
+    cause: str
+    confirm: str
+    when: str = ""
+    said: str = ""
+
+
+_UPGRADE = "run once with a later NCCL (LD_PRELOAD=.../libnccl.so.2, or pip install -U nvidia-nccl-cu12)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """A defect of NCCL's versions that explains a fault: from ``since`` on, and repaired in ``before``, where it is.
+
+    ``says`` is a regular expression that a line of the fault matches, ``gpus`` one of the GPUs that have it.
+    """
+
+    since: str
+    cause: str
+    before: str = ""
+    says: str = ""
+    gpus: str = ""
+    confirm: str = _UPGRADE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An entry of the catalogue; reports and dashboards key on its id.
+
+    ``confirm`` is a command, with placeholders where a finding fills them (seatrial.faults.advice.explain). ``look``
+    says where to look first where that is not the layer in which the fault shows. ``failure`` is its failure class.
+    ``severity`` is the log analyzer's, as a check's finding has a state of its own and its fault none: fatal (the job
+    cannot run, or its results are wrong), degraded (it runs, but not on what was paid for), info (says how far the
+    judgement goes). ``alternatives`` are the causes that it may have, in the order in which the field meets them, and
+    ``variants`` those that a line tells.
+
+    How the log analyzer weighs a line of a fault: ``stage`` is when it meets a job: start (it keeps a process from
+    starting: where NCCL has come up and no program died, another process says it), store (said before the first line
+    of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank comes to it by
+    itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher tells it of a process
+    that had no last word), peer (what the end of another rank or NIC looks like from elsewhere), last (said of a peer
+    that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it),
+    suspect (no fault by itself, and a cause where something is wrong).
+    ``scope``: hosts (it speaks of another host), host (it happens inside of one). ``deadly``: a process cannot go on
+    after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
+    may have moved to another port. ``described``: what is found of it says who waits, what is missing or between whom,
+    and its alternatives say the rest. ``defects`` are those of NCCL's versions that explain it.
+
+    A check's fault that is ``nothing_after`` may leave the verdict open, and still leaves nothing to judge after it:
+    the profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by
+    itself. ``aftermath`` is what an interruption leaves behind for the next attempt.
+    """
+
+    id: str
+    layer: str
+    title: str
+    meaning: str
+    confirm: str
+    remedy: str
+    source: str
+    look: str = ""
+    severity: str = ""
+    stage: str = ""
+    blame: str = ""
+    scope: str = ""
+    deadly: bool = False
+    recovers: bool = False
+    described: bool = False
+    nothing_after: bool = False
+    aftermath: bool = False
+    failure: str = INFRASTRUCTURE
+    alternatives: tuple[Alternative, ...] = ()
+    defects: tuple[Defect, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    def first_look(self) -> str:
+        """Return the layer in which to look first, with its number."""
+        return self.look or f"layer {self.layer}"
+
+
+_LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
+"""What the reader of logs knows already (seatrial.faults.lines), which nobody reads who asks what a fault means."""
+
+
+class OwnFaultsError(ValueError):
+    """A user's file of faults cannot be used: one line for each reason."""
+
+
+class Catalogue(Mapping[str, Fault]):
+    """The faults of catalogue files by id, in their order: a run that finds one reads that entry, not all."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._texts: dict[str, tuple[str, str]] = {}  # the line with the layer, and the entry
+        self._known: dict[str, Fault] = {}
+        for path in paths:
+            text = _LINES.sub("", path.read_text(encoding="utf-8"))
+            head, *entries = re.split(r"(?m)^(?=  [^\s#:]+:$)", text)
+            self._texts |= {entry.partition(":")[0].strip(): (head, entry) for entry in entries}
+
+    def __getitem__(self, fault_id: str) -> Fault:
+        if fault_id not in self._known:
+            self._known |= _faults("".join(self._texts[fault_id]))
+        return self._known[fault_id]
+
+    def said_by(self, who: str) -> Iterator[tuple[str, Variant]]:
+        """Yield the variants of what one part of the cluster says, each with its fault; other entries are not read."""
+        for name, (_, entry) in self._texts.items():
+            if f" who: {who}\n" in entry:
+                yield from ((name, each) for each in self[name].variants if each.who == who)
+
+    def is_so(self, fault_id: str, what: str) -> bool:
+        """Return whether a fault is ``what``, a field of its entry; what is no fault of the catalogue is not."""
+        return fault_id in self._texts and bool(getattr(self[fault_id], what))
+
+    def add(self, faults: Mapping[str, Fault]) -> None:
+        """Take in faults that a user brought, at the end."""
+        self._known |= faults
+        self._texts |= dict.fromkeys(faults, ("", ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def read_faults(path: Path) -> dict[str, Fault]:
+    """Return the faults of one catalogue file by id, in its order. Raises TypeError for a key that no fault has."""
+    return _faults(_LINES.sub("", path.read_text(encoding="utf-8")))
+
+
+@cache
+def catalogue() -> Catalogue:
+    """Return the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
+    own = sorted((int(path.read_text(encoding="utf-8").split(maxsplit=2)[1]), path) for path in FOLDER.glob("*.yaml"))
+    return Catalogue([*(path for _, path in own), *sorted(FOLDER.glob("logs/*.yaml"))])
+
+
+@cache
+def fault_catalogue() -> Catalogue:
+    """Return the faults of NCCL's logs by id: each is read when it is found (needs PyYAML)."""
+    return Catalogue(sorted(FOLDER.glob("logs/*.yaml")))
+
+
+WEIGHTS = ("stage", "blame", "scope", "deadly", "recovers", "described")
+WEIGHED = FOLDER / "weights.json"
+"""The WEIGHTS of each fault that has some, written by `python -m seatrial.faults`: no log needs the whole catalogue."""
+
+
+@cache
+def having(weight: str, value: str | bool = True) -> frozenset[str]:
+    """Return the faults of NCCL's logs of which an entry says so."""
+    return frozenset(fault for fault, weights in _weights().items() if weights.get(weight) == value)
+
+
+@cache
+def _weights() -> dict[str, dict[str, str | bool]]:
+    weights: dict[str, dict[str, str | bool]] = json.loads(WEIGHED.read_text(encoding="utf-8"))
+    return weights
+
+
+def weighed() -> str:
+    """Return what WEIGHED holds, a line for each fault."""
+    told = {
+        name: {key: value for key in WEIGHTS if (value := getattr(fault, key))}
+        for name, fault in sorted(fault_catalogue().items())
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(weights)}" for name, weights in told.items() if weights]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def formed(fault: str, text: str) -> Detail | None:
+    """Return what a line of a fault says by the first expression that fits it; None where none does."""
+    return _likened(next((said for each in _variants(fault) if (said := each.of_form(text)) is not None), None), text)
+
+
+def worded(fault: str, text: str) -> Detail | None:
+    """Return what a line of a fault says by the first of its words; None where it has none."""
+    return _likened(next((said for each in _variants(fault) if (said := each.of_words(text)) is not None), None), text)
+
+
+def read_text(who: str, text: str) -> Detail | None:
+    """Return the fault (as ``why``) that a text of one part of the cluster tells, and what it says of it."""
+    for fault, each in _said_by(who):
+        if (said := each.of_form(text)) is not None and said.variant is not None:
+            failure = each.failure or catalogue()[fault].failure
+            return Detail(fault, said.cause, replace(said.variant, failure=failure))
+    return None
+
+
+@cache
+def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
+    """Return the variants of one part's texts in the order in which they are tried."""
+    found = list(catalogue().said_by(who))
+    for each in [each for each in found if each[1].before]:
+        found.remove(each)
+        found.insert(next(n for n, (fault, _) in enumerate(found) if fault == each[1].before), each)
+    return tuple(found)
+
+
+def _likened(said: Detail | None, text: str) -> Detail | None:
+    """Return what the entries say of a text which a variant calls like their own: the last, where none says more."""
+    if said is None or said.variant is None or not said.variant.like:
+        return said
+    told = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
+    name, found = next(told, (said.variant.like[-1], Detail()))
+    entry, own = catalogue()[name], found.variant or said.variant
+    advice = replace(
+        own,
+        confirm=fill(own.confirm or entry.confirm, trial=False),
+        remedy=fill(own.remedy or entry.remedy, trial=False),
+        failure=said.variant.failure or own.failure or entry.failure,
+    )
+    return Detail(found.why, found.cause or told_of(entry.meaning, trial=False).rstrip("."), advice)
+
+
+def _variants(fault: str) -> tuple[Variant, ...]:
+    return catalogue()[fault].variants if fault in catalogue() else ()
+
+
+def failure_class(classes: Iterable[str]) -> str | None:
+    """Return the class of a failure of which these are its faults' classes; None where they tell none.
+
+    One cause in the cluster is enough to repair that first: a program is accused only where nothing else is at fault.
+    """
+    known = set(classes)
+    return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)
+
+
+def load(text: str) -> dict[str, Any]:
+    """Return a catalogue file as data."""
+    import yaml  # noqa: PLC0415 -- a run that finds nothing reads no catalogue
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
+    document: dict[str, Any] = yaml.load(text, Loader=loader)  # noqa: S506 -- both are safe
+    return document
+
+
+def _faults(text: str) -> dict[str, Fault]:
+    document = load(text)
+    return {name: fault_of(name, document["layer"], entry) for name, entry in document["faults"].items()}
+
+
+def fault_of(name: str, layer: str, entry: Mapping[str, Any]) -> Fault:
+    """Return the fault of an entry. Raises TypeError for a key that no fault has."""
+    causes: dict[str, Any] = {
+        "alternatives": tuple(Alternative(**each) for each in entry.get("alternatives", ())),
+        "defects": tuple(Defect(**each) for each in entry.get("defects", ())),
+        "variants": tuple(Variant.of(each) for each in entry.get("variants", ())),
+    }
+    return Fault(**{"id": name, "layer": layer, **entry, **causes})

@@ -1,0 +1,109 @@
+"""The lines by which the reader of logs knows a fault: `lines:` of an entry of logs/*.yaml, and all of quiet.yaml.
+
+A line has ``pattern``, a regular expression or several. Each needs words that are always the same, as long and as rare
+as may be (no ``(?i)``): most lines of a log meet no pattern, since a gate looks for those words.
+
+``role`` is cause (the default): by itself the reason of a failure; why: explains a choice (sockets, no GPUDirect), a
+fault only together with that choice, also where other lines of its entry are causes; degraded: works, but worse than
+the hardware could; consequence: another rank failed first; benign: harmless. ``who`` is nccl where only NCCL or a
+plugin of its says so, others (the default) where it stands on lines of their own. ``lasting`` is one of NCCL's beside
+which a job that came to its end all the same leaves nothing proven. ``last`` is one that says less than any other of
+its ``who``: a call that failed, or the place in NCCL's code alone. ``before`` names faults whose lines (of the same
+``who``) are tried after this one, where both fit a text. ``example`` is a text that it fits and none before it does,
+``near_miss`` one that it does not; or several.
+
+Of the lines that fit a text the first counts: those of others come first, then NCCL's, those that last behind them, and
+at the end the ``last`` ones, each in the order of the files and of their entries, but for ``before``.
+`python -m seatrial.faults` writes them in that order into what the pods get (COMPILED).
+
+The words are those of NCCL's WARN(...) texts (libnccl.so 2.18 to 2.30) and aws-ofi-nccl's (NCCL_OFI_WARN); of torch
+(torch/csrc/distributed/c10d: socket.cpp, TCPStore.cpp, ProcessGroupNCCL.cpp, reducer.cpp; torch/distributed,
+torch/cuda, torch/utils/data; third_party/gloo); of cudaGetErrorString, nvmlErrorString, libnvidia-container and
+ld.so(8); of Open MPI's help-*.txt, Hydra, PMIx, Slurm (src/common/slurm_errno.c, plugins/auth/munge), ssh(1), enroot,
+pyxis, runc (libcontainer) and Apptainer; of Ray, vLLM, SGLang, DeepSpeed, Megatron-LM, fairseq and Lightning; of
+oneCCL (internal_kvs.cpp) and UCX (ib_device.c, ib_mlx5_dv.c); of modprobe(8) and the kernel (kernel/module, mlx5_core,
+aer.c). Comments name the file of a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .catalogue import FOLDER, load
+
+COMPILED = FOLDER.parent / "logs" / "reader" / "events" / "symptoms.json"
+CAUSE, OTHERS, NCCL = "cause", "others", "nccl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One kind of line, and the fault that it shows: "" where it shows none."""
+
+    fault: str
+    pattern: tuple[str, ...]
+    example: tuple[str, ...]
+    near_miss: tuple[str, ...] = ()
+    role: str = CAUSE
+    who: str = OTHERS
+    lasting: bool = False
+    last: bool = False
+    before: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fault: str, entry: Mapping[str, Any]) -> Line:
+        """Return the line of an entry. Raises TypeError for a key that no line has."""
+        lists = {key: entry.get(key, ()) for key in ("pattern", "example", "near_miss", "before")}
+        texts = {key: (each,) if isinstance(each, str) else tuple(each) for key, each in lists.items()}
+        return cls(**{"fault": fault, **entry, **texts})
+
+    def compiled(self) -> str:
+        """Return what the reader needs of it, one line of JSON: role and who only where they are not the usual."""
+        usual = {"role": CAUSE, "who": OTHERS, "lasting": False}
+        told = {key: value for key in usual if (value := getattr(self, key)) != usual[key]}
+        return json.dumps({"fault": self.fault, **told, "pattern": "|".join(self.pattern)}, separators=(",", ":"))
+
+
+def read_lines(folder: Path = FOLDER / "logs") -> list[Line]:
+    """Return the lines of the catalogue in the order of the files and of their entries."""
+    lines = []
+    for path in sorted(folder.glob("*.yaml")):
+        document = load(path.read_text(encoding="utf-8"))
+        entries = document.get("faults", {}).items()
+        lines += [Line.of(fault, each) for fault, entry in entries for each in entry.get("lines", ())]
+        lines += [Line.of(each.pop("fault", ""), each) for each in document.get("lines", ())]
+    return lines
+
+
+def in_order(lines: list[Line]) -> list[Line]:
+    """Return the lines as they are tried. Raises ValueError where some go before each other in a circle."""
+    lines = sorted(lines, key=lambda line: (line.who != OTHERS, line.last, line.lasting))
+    placed: dict[Line, None] = {}
+    open_lines: list[Line] = []
+
+    def place(line: Line) -> None:
+        if line in open_lines:
+            raise ValueError(f"before: each goes before another one: {', '.join(each.fault for each in open_lines)}")
+        open_lines.append(line)
+        for other in first.get((line.who, line.fault), ()):
+            if other not in placed:
+                place(other)
+        open_lines.pop()
+        placed[line] = None
+
+    first: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        for fault in line.before:
+            first.setdefault((line.who, fault), []).append(line)
+    for line in lines:
+        if line not in placed:
+            place(line)
+    return list(placed)
+
+
+def compiled() -> str:
+    """Return what the pods get of the catalogue: a line for each kind of line, in the order in which they are tried."""
+    return "[\n" + ",\n".join(line.compiled() for line in in_order(read_lines())) + "\n]\n"

@@ -1,0 +1,85 @@
+"""Logs of NCCL and of the programs around it: read (reader/), and judged. It knows no cluster, and needs PyYAML alone.
+
+    from seatrial.logs import explain
+
+    (job,) = explain(Path("job.log"))             # the whole answer: verdict, sentence, faults with their remedies
+
+What a trial does in two places, the pods and the machine of the user, is made of its steps:
+
+    partial = read(open_sources(["job.log"]))      # bytes in, a small state out; constant memory
+    partial = merge([partial, ...])                # parts of one job, from several pods or files
+    for job in conclude(partial): ...              # job documents: transports, faults, tables, verdict
+
+The layers, each knowing only those before it: reader, job (whose the state is), diagnosis (what it means), bandwidth,
+document (the result), hang, explanation. What a fault means is in seatrial/faults.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .diagnosis.amd import tell_of_amd
+    from .diagnosis.conclusion import withhold
+    from .diagnosis.faults import DIAGNOSES, failure_class_of
+    from .document import conclude
+    from .explanation import explain, judge_bandwidth, withhold_unread
+    from .hang.collect import collect as collect_hang
+    from .hang.collect import tail_of
+    from .hang.document import conclude as conclude_hang
+    from .hang.watchdog import watched
+    from .parallel import read
+    from .reader.errors import NcclLogError
+    from .reader.state.partial import POD_BUDGET, Partial, merge
+    from .sources import open_sources
+
+__all__ = [
+    "DIAGNOSES",
+    "POD_BUDGET",
+    "NcclLogError",
+    "Partial",
+    "collect_hang",
+    "conclude",
+    "conclude_hang",
+    "explain",
+    "failure_class_of",
+    "judge_bandwidth",
+    "merge",
+    "open_sources",
+    "read",
+    "tail_of",
+    "tell_of_amd",
+    "watched",
+    "withhold",
+    "withhold_unread",
+]
+
+_HOMES = {
+    "DIAGNOSES": ".diagnosis.faults:DIAGNOSES",
+    "NcclLogError": ".reader.errors:NcclLogError",
+    "POD_BUDGET": ".reader.state.partial:POD_BUDGET",
+    "Partial": ".reader.state.partial:Partial",
+    "collect_hang": ".hang.collect:collect",
+    "conclude": ".document:conclude",
+    "conclude_hang": ".hang.document:conclude",
+    "explain": ".explanation:explain",
+    "failure_class_of": ".diagnosis.faults:failure_class_of",
+    "judge_bandwidth": ".explanation:judge_bandwidth",
+    "merge": ".reader.state.partial:merge",
+    "open_sources": ".sources:open_sources",
+    "read": ".parallel:read",
+    "tail_of": ".hang.collect:tail_of",
+    "tell_of_amd": ".diagnosis.amd:tell_of_amd",
+    "watched": ".hang.watchdog:watched",
+    "withhold": ".diagnosis.conclusion:withhold",
+    "withhold_unread": ".explanation:withhold_unread",
+}
+
+
+@cache
+def __getattr__(name: str) -> Any:
+    """Import names on demand (PEP 562): most commands read no log, and the reader takes a third of their start."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, _, part = _HOMES[name].partition(":")
+    return getattr(import_module(place, __name__), part)

@@ -1,0 +1,75 @@
+"""Interfaces of a host that no other host reaches, and that NCCL took for what crosses hosts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..reader.events.transports import TCP
+from .causes import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .causes import Address
+    from .judge import Judgement
+
+# Bridges and tunnels of a host: the other host has one of the same name, and no way to it. Docker names a
+# network's bridge by twelve digits of its id; a br-ex of OVN and the overlays of flannel and Calico reach other hosts.
+_VIRTUAL = re.compile(r"docker|virbr|veth|br-[0-9a-f]{12}\b|cni|cali|lxc|podman|ip6tnl")
+
+
+def virtual_interfaces(judgement: Judgement) -> list[str]:
+    """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
+    return [] if judgement.view.nodes == 1 else _only(judgement, lambda name, _: _is_virtual(name))
+
+
+def link_local_interfaces(judgement: Judgement) -> list[str]:
+    """Return the interfaces that are all a process offers for the bootstrap, and have a link-local address there."""
+    return _only(judgement, lambda _, address: address is not None and address.is_link_local)
+
+
+def _only(judgement: Judgement, fits: Callable[[str, Address | None], bool]) -> list[str]:
+    """Return the interfaces of those processes that offer no other ones for the bootstrap than such that fit."""
+    found = set()
+    for proc in judgement.job.procs:
+        offered = [text.partition(" ") for text in proc.facts.get("boot", ())]
+        if offered and all(fits(name, address_of(said.partition("<")[0])) for name, _, said in offered):
+            found |= {name for name, _, _ in offered}
+    return sorted(found)
+
+
+def _is_virtual(name: str) -> bool:
+    """Say whether an interface of this name reaches no other host, or a bridge of the same name there at the most."""
+    return name == "lo" or _VIRTUAL.match(name) is not None
+
+
+def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | None:
+    """Say which virtual interfaces NCCL's sockets use next to a real one, where the peers are on other hosts.
+
+    A ``peer`` that could not be reached must have an address of theirs.
+    """
+    chosen = judgement.view.chosen
+    if judgement.view.nodes == 1 or (chosen and not chosen & TCP) or not _of_virtual(judgement, peer):
+        return None
+    for proc in judgement.job.procs:
+        listed = proc.facts.get("socket") or proc.facts.get("boot") or ()  # 2.2 and 2.3 have one list for both
+        names = sorted({text.split(" ")[0] for text in listed})
+        virtual = [name for name in names if _is_virtual(name)]
+        if virtual and len(virtual) < len(names):
+            few = ", ".join(virtual[:3]) + (", ..." if len(virtual) > 3 else "")
+            real = next(name for name in names if name not in virtual)
+            said = "NCCL's sockets use %s beside %s: other hosts have an interface of the same kind, and no way to it"
+            return said % (few, real)
+    return None
+
+
+def _of_virtual(judgement: Judgement, peer: Address | None) -> bool:
+    """Return whether of all interfaces' addresses a virtual one's has the longest prefix in common with a peer's."""
+    unlike: dict[str, int] = {}  # interface -> bits behind the common prefix
+    for text in judgement.job.facts["socket"] or judgement.job.facts["boot"]:
+        name, _, said = text.partition(" ")
+        address = address_of(said.partition("<")[0])
+        if peer is not None and address is not None and address.version == peer.version:
+            unlike[name] = min((int(address) ^ int(peer)).bit_length(), unlike.get(name, peer.max_prefixlen))
+    return not unlike or _is_virtual(min(unlike, key=lambda name: (unlike[name], _is_virtual(name))))

@@ -1,0 +1,396 @@
+"""The job document: what is said of one job. The types of what conclude() returns; every key is always there.
+
+None represents what the log does not show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from .kinds import Kind, Label
+
+Verdict = Literal["go", "no-go", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a profile says that the logs of its platform show; None where it says nothing."""
+
+    fabric: str | None = None
+    rails: int | None = None  # network devices that a host uses
+    gdr: bool | None = None
+    gpus_per_node: int | None = None
+    device_gbit_s: float | None = None  # of each network device
+    intra_node: str | None = None  # p2p, shm
+    products: tuple[str, ...] = ()  # models of GPUs, with * for any text: of others nothing of this is expected
+
+
+_FIGURE = Kind("a figure", lambda value: isinstance(value, int | float) and abs(value) < 1e300)
+Figure = Annotated[float, _FIGURE]
+WholeFigure = Annotated[int, _FIGURE]
+"""Numbers as a log had them: damaged ones may have any size."""
+
+NOTHING = Expected()
+MOST_CAUSES = 5
+
+
+class EvidenceLine(TypedDict):
+    """A line of a log, cleaned of secrets and control characters."""
+
+    file: str | None
+    line: int
+    text: str
+
+
+class FoundFault(TypedDict):
+    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts.
+
+    ``failure`` is its class (seatrial.faults.catalogue: infrastructure, program, unknown).
+    """
+
+    fault: str
+    severity: str
+    title: str
+    subject: str
+    why: str | None
+    evidence: list[EvidenceLine]
+    cause: str
+    confirm: str
+    remedy: str
+    failure: str
+
+
+class Cause(TypedDict):
+    """A cause that remains after all that the log shows; ``confirm`` is the command that tells it from the next one."""
+
+    fault: str
+    cause: str
+    confirm: str
+
+
+class Side(TypedDict):
+    """One measurement of a row, out of place or in place: microseconds, GB/s (1e9 bytes per second), wrong values."""
+
+    time_us: Figure | None
+    algbw_gbps: Figure | None
+    busbw_gbps: Figure | None
+    wrong: WholeFigure | None
+    error: NotRequired[Figure]
+    """The largest difference from the right result, which nccl-tests printed before 2.13, where it is not 0."""
+
+
+class Row(TypedDict):
+    """A row of a benchmark's table."""
+
+    size_bytes: WholeFigure
+    count: WholeFigure | None
+    type: str | None
+    redop: str | None
+    root: WholeFigure | None
+    out_of_place: Side | None
+    in_place: Side | None
+
+
+class ReadTable(TypedDict):
+    """A benchmark's table as the reader keeps it (seatrial.logs.reader.tables.opened, ``new_table``)."""
+
+    collective: str | None
+    rows: list[Row]
+    out_of_bounds: WholeFigure | None
+    out_of_bounds_ok: bool | None
+    avg_busbw: Figure | None
+    avg_ok: bool | None
+    avg_line: NotRequired[WholeFigure]
+    complete: bool
+    config: dict[str, Label]
+    version: str | None
+    line: WholeFigure
+    columns: list[str]
+    unreadable: WholeFigure
+    odd: list[str]
+    wrong_line: list[Label | None] | None
+
+
+class Sweep(TypedDict):
+    """The message sizes of a table, in bytes."""
+
+    min_bytes: int
+    max_bytes: int
+    rows: int
+
+
+class WireUse(TypedDict):
+    """What a table's peak means on the links: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
+
+    algorithm: str
+    node_gbps: float | None
+    rail_gbit_s: float | None
+    gpu_gbit_s: float | None
+    of_wire: float | None
+    above_wire: bool
+
+
+class FloorRow(TypedDict):
+    """A row next to the profile's floor for it, in GB/s; ``ratio`` below 1 is too little."""
+
+    size_bytes: int
+    busbw_gbps: float
+    floor_gbps: float
+    ratio: float
+    topology: str
+    source: str
+
+
+class PublishedRow(TypedDict):
+    """A row and a published one of the same size, in GB/s; ``of_wire``: share of what the published rails carry."""
+
+    size_bytes: int
+    busbw_gbps: float
+    published_gbps: float
+    ratio: float
+    of_wire: float | None
+    topology: str
+    source: str
+
+
+ReferenceKind = Literal["floor", "published", "elsewhere", "wires", "links", "none"]
+
+
+class Reference(TypedDict):
+    """What a table's bandwidth is compared with: the nearest number that is known for its hardware, in GB/s.
+
+    ``kind``: a floor of the profile; a published row of this hardware; one of its GPUs in another layout, fabric or
+    collective; what the NICs, or the links between GPUs, carry; none. ``expected_gbps`` is what follows from it for
+    this table, ``ratio`` the share of it that was measured; ``rows`` are published rows, the nearest first.
+    """
+
+    kind: ReferenceKind
+    size_bytes: int | None
+    busbw_gbps: float | None
+    expected_gbps: float | None
+    ratio: float | None
+    source: str
+    rows: list[PublishedRow]
+    sentence: str
+
+
+class Table(TypedDict):
+    """A benchmark's table, bandwidths in GB/s. seatrial.logs.bandwidth adds what the numbers are compared with."""
+
+    collective: str | None
+    algorithm: str | None
+    rows: list[Row]
+    out_of_bounds: int | None
+    avg_busbw: float | None
+    complete: bool
+    peak_busbw_gbps: float | None
+    largest_busbw_gbps: float | None
+    sweep: Sweep | None
+    unreadable_rows: int
+    library_version: str | None
+    checked: bool
+    wire: NotRequired[WireUse | None]
+    reference: NotRequired[list[FloorRow]]
+    published: NotRequired[PublishedRow | None]
+    """The nearest row, where it is of this very hardware."""
+    nearest: NotRequired[Reference]
+
+
+class Pair(TypedDict):
+    """What carried the data from one host to another: channels by transport, as one end or both printed it."""
+
+    src: str
+    dst: str
+    direction: str
+    transports: dict[str, int]
+    devices: list[str]
+    gdr: bool | Literal["mixed"] | None
+    pxn: bool
+
+
+class Host(TypedDict):
+    """A host of the job; ``connected`` are the ranks whose channels the log shows, ``rails`` the devices by rank."""
+
+    name: str | None
+    ranks: list[int]
+    connected: list[int]
+    version: str | list[str] | None
+    network: str | list[str] | None
+    gdr: bool | Literal["mixed"] | None
+    rails: dict[str, list[str]]
+    rails_offered: int | None
+
+
+class HostRails(TypedDict):
+    """How many network devices a host uses, and how many it offers."""
+
+    used: int
+    offered: int | None
+
+
+class Rails(TypedDict):
+    """The network devices that carry channels."""
+
+    per_host: dict[str, HostRails]
+
+
+class IntraNode(TypedDict):
+    """Channels inside hosts by kind, and whether NVLink SHARP is used."""
+
+    p2p: int
+    shm: int
+    mnnvl: int
+    net: int
+    nvls: bool | None
+
+
+class Bootstrap(TypedDict):
+    """The addresses of each bootstrap interface."""
+
+    interfaces: dict[str, list[str]]
+
+
+class Init(TypedDict):
+    """How far the initialisation came, in ranks."""
+
+    nranks: int | None
+    started: int
+    completed: int
+    communicators: int
+
+
+class Stuck(TypedDict):
+    """The operation in which ranks wait, as far as it is named; the sequence counts as torch's SeqNum does."""
+
+    group: str | None
+    operation: str | None
+    sequence: int | None
+
+
+class Carried(TypedDict):
+    """What carried a host's data to and from other hosts."""
+
+    transports: dict[str, int]
+    gdr: bool | Literal["mixed"] | None
+    hosts: int
+
+
+class Place(TypedDict):
+    """What is known of a late, dead or silent rank."""
+
+    host: str | None
+    gpu: str | None
+    pid: int | None
+    pod: NotRequired[str]
+    namespace: NotRequired[str]
+    node: NotRequired[str]
+    pod_state: NotRequired[str]
+    node_state: NotRequired[str]
+    network: NotRequired[Carried | None]
+    last_words: NotRequired[str]
+
+
+class Around(TypedDict):
+    """Something that happened in the job's time, and its part in the failure: failure, likely, possible or nearby."""
+
+    at: str
+    kind: str
+    text: str
+    pod: str
+    node: str
+    role: str
+    why: str
+
+
+class Lacking(TypedDict):
+    """What the pod template of the workload lacks, with what helps."""
+
+    fault: str
+    subject: str
+    observed: str
+    expected: str
+    remedy: str
+
+
+class Standing(TypedDict):
+    """How a job of the cluster stands: its state, its ranks in lines, and what else the cluster says of it."""
+
+    job: str
+    namespace: str
+    state: str
+    ranks: list[str]
+
+
+class JobDocument(TypedDict):
+    """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
+
+    files: list[str]
+    nccl_lines: int
+    verdict: Verdict
+    diagnosis: str
+    sentence: str
+    inter_node_transport: str
+    gdr: bool | None
+    socket_fallback: bool | None
+    mixed: bool
+    ranks: int | None
+    nodes: int | None
+    gpus: dict[str, int]
+    platforms: list[str]
+    nccl_version: str | None
+    nccl_versions: list[str]
+    avg_busbw: float | None
+    avg_busbw_all: dict[str, float]
+    hang: bool
+    crash: bool
+    faults: list[FoundFault]
+    causes: list[Cause]
+    tables: list[Table]
+    pairs: list[Pair]
+    hosts: list[Host]
+    rails: Rails
+    intra_node: IntraNode
+    sharp: bool | None
+    wires_gbps: float | None
+    """GB/s of all NICs of the host that has most, as NCCL's topology lists them (subsystem GRAPH)."""
+    bootstrap: Bootstrap
+    init: Init
+    truncated: bool
+    evidence_shown: bool
+    advice: str | None
+    env: dict[str, str | list[str]]
+    compacted: bool
+    failure_class: NotRequired[str | None]
+    late_ranks: NotRequired[list[int]]
+    waiting_ranks: NotRequired[list[int]]
+    dead_ranks: NotRequired[list[int]]
+    unknown_ranks: NotRequired[list[int]]
+    stuck: NotRequired[Stuck]
+    contradictions: NotRequired[list[str]]
+    places: NotRequired[dict[str, Place]]
+    unread: NotRequired[list[str]]
+    not_seen: NotRequired[list[str]]
+    not_judged: NotRequired[list[str]]
+    """With a profile: which of its floors, rails, fabric and sums met nothing in the log."""
+    around: NotRequired[list[Around]]
+    manifest: NotRequired[list[Lacking]]
+    standing: NotRequired[Standing]
+
+
+NETWORK_NAMES = {
+    "ib": "InfiniBand",
+    "roce": "RoCE",
+    "efa": "EFA",
+    "cxi": "Slingshot (cxi)",
+    "gib": "gIB (RoCE)",
+    "ucx": "UCX",
+    "tcpx": "GPUDirect-TCPX",
+    "fastrak": "GPUDirect-TCPXO (FasTrak)",
+    "fastsocket": "FastSocket (TCP)",
+    "socket": "plain TCP sockets",
+    "mnnvl": "multi-node NVLink",
+    "verbs-ofi": "verbs through libfabric",
+    "other": "a plugin this tool does not know",
+}
+"""What the values of ``inter_node_transport`` are called."""

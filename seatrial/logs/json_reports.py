@@ -1,0 +1,363 @@
+"""Reports of benchmarks in JSON and CSV, spelled out as the table that the same benchmark prints.
+
+nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``: in a file of their own or behind
+a log, with a launcher's tag in front of every line or without, whole or cut short. Of a report only figures and names
+are taken: its environment block holds the whole environment of the process, secrets included.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .reader.events.signals import matters
+from .reader.lines.patterns import DIGITS
+from .reader.tables.headings import PERF
+from .rows import mean
+
+MAX_REPORT = 16 * 1024 * 1024
+MAX_ROWS = 4096
+_TRIED = 16 * MAX_REPORT
+"""Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
+_WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,"), 12
+_HEADS = (b"numCycle,", b"collective,")  # how a CSV file begins; one behind a log has lines with a # in front
+_BEGINNINGS = (
+    re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
+    re.compile(rb'(\[)\s*\{[^{}"]*"numCycle"\Z'),  # rccl-tests: a list that begins on a line with its first record,
+    re.compile(rb'(\[)\s*\n[^{}"\n]*\{[^{}"]*"numCycle"\Z'),  # or on the line before
+    re.compile(
+        rb'(\{)"name"\s*:\s*"\w+"[^{}\n]*"inPlace"\Z'
+    ),  # records without a list around them (common.cu, Reporter)
+    re.compile(rb"(?:\A|[\n :>|\]])((?:numCycle|collective),[^\n]*algbw, ?busbw,)\Z", re.IGNORECASE),
+)
+_APART = 64  # lines in a row behind which a report of lines is over: other processes write between them
+_COLUMNS = {"collective": "name", "numcycle": "numCycle", "inplace": "inPlace", "algbw": "algBw", "busbw": "busBw"}
+_COLUMNS |= {"#wrong": "wrong"}
+_RECORD = re.compile(rb'\{"name"')
+_NEAR = 4096  # bytes before a mark in which its report begins
+_PIECE = re.compile(
+    rb'\s*(?:$|[}\]]+,?\s*$|[{\[]\s*(?:$|["{\[])|"[^"\n]*"\s*(?:[:,]|$)|(?:-?[\d.eE+]+|true|false|null|NaN|-?Infinity),?\s*$)'
+)
+_VERSION = re.compile(r'"nccl_version"\s*:\s*(\d{4,6})')
+_SETTINGS = {"minimum_bytes": "minBytes", "maximum_bytes": "maxBytes", "iterations": "iters"}
+_SETTING = re.compile(r'"(%s)"\s*:\s*(\d{1,18})' % "|".join(_SETTINGS))
+_ITEM = re.compile(r'\{\s*"(size|rank|numCycle)"\s*:')
+_WIDTHS = {"half": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int8": 1, "uint8": 1}
+_KNOWN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
+_HEADER = "#  size  count  type  redop  root" + "  time  algbw  busbw  #wrong" * 2
+_SIDES = ("out_of_place", "in_place")
+_LONGEST = 32 * 1024  # characters of the lines that stand for one
+
+
+def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
+    data, seen = next(chunks, b""), 0
+    while data:
+        mark = _marked(data, seen) if b"{" in data or b"#" in data or data.startswith(_HEADS) else -1  # found sooner
+        begin = _begin(data[max(0, mark - _NEAR) : mark], max(0, mark - _NEAR)) if mark >= 0 else None
+        if begin is not None:
+            line = data.rfind(b"\n", 0, begin) + 1
+            yield data[:line]
+            lines = _Lines(data[line:], chunks)
+            yield from _spelled(lines, begin - line)
+            data, seen = lines.rest or next(chunks, b""), 0
+        elif mark >= 0:
+            seen = mark
+        elif more := next(chunks, b""):
+            kept = max(0, len(data) - _NEAR)  # in which a report may begin: on one of the last two lines
+            if b"{" not in more and b"{" not in data[kept:]:
+                kept = max(kept, data.rfind(b"\n", 0, max(0, data.rfind(b"\n"))) + 1)
+            yield data[:kept]
+            data = data[kept:] + more
+            seen = max(0, len(data) - len(more) - _LONGEST_WORD)
+        else:
+            yield data
+            return
+
+
+def _marked(data: bytes, start: int) -> int:
+    """Return the end of the first word behind a place by which a report is reported; -1 where there is none."""
+    ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
+    return min(ends, default=-1)
+
+
+def _begin(before: bytes, start: int) -> int | None:
+    """Return where the report begins whose word ends these bytes; None where that is of something else."""
+    matches = (pattern.search(before) for pattern in _BEGINNINGS)
+    return next((start + match.start(1) for match in matches if match), None)
+
+
+class _Lines:
+    """The lines of what was read and of what comes; ``rest`` was read and not taken."""
+
+    def __init__(self, rest: bytes, chunks: Iterator[bytes]) -> None:
+        self.rest = rest
+        self._chunks = chunks
+
+    def next(self) -> bytes:
+        """Take the next line with its end; nothing behind the last one."""
+        parts, at = [self.rest], self.rest.find(b"\n")
+        while at < 0 and (more := next(self._chunks, b"")):
+            parts.append(more)
+            at = more.find(b"\n")
+        whole = b"".join(parts)
+        end = whole.find(b"\n") + 1 or len(whole)
+        self.rest = whole[end:]
+        return whole[:end]
+
+
+def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
+    """Yield the lines of a report's table, and what is in front of it and between those of the report."""
+    first = lines.next()
+    tag, opening = first[:column], first[column:]
+    if matters(tag):  # no launcher's: another process wrote on the same line
+        yield tag + b"\r"
+    if opening[:1] not in b"{[" or _RECORD.match(opening):
+        yield from _of_lines(lines, tag, opening)
+        return
+    closing = b"}" if opening[:1] == b"{" else b"]"
+    text, content, size, tried = [opening], None, len(opening), 0
+    twice: list[str] = []
+    while size < MAX_REPORT and tried < _TRIED:
+        ends = text[-1].rstrip()[-1:] == closing
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones, where the first bracket stood
+            content, tried = _decoded(b"".join(text), twice), tried + size
+            if content is not None:
+                break
+        line = lines.next()
+        piece = _untagged(line, tag)
+        if not line:
+            break
+        if _PIECE.match(piece):
+            text.append(piece)
+            size += len(piece)
+        else:
+            yield line
+    joined = b"".join(text).decode("utf-8", "replace")
+    whole = content is not None
+    content = _salvaged(joined, closing == b"]", twice) if content is None else content
+    table = _of_rccl(content, whole) if isinstance(content, list) else _of_nccl(content)
+    yield from _placed(_doubted(table, twice), len(text))
+
+
+def _untagged(line: bytes, tag: bytes) -> bytes:
+    """Return a line of a report without the launcher's tag, in which only digits may differ."""
+    return line[len(tag) :] if line[: len(tag)].translate(DIGITS) == tag.translate(DIGITS) else line
+
+
+def _of_lines(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
+    """Yield the table of a report with a record a line, and the lines between, of other processes."""
+    names = [] if opening.startswith(b"{") else [_COLUMNS.get(name.lower(), name) for name in _fields(opening)]
+    if names and not {"size", "inPlace"} <= {*names}:
+        yield tag + opening
+        return
+    records: list[dict[str, Any]] = []
+    twice: list[str] = []
+    line, taken, between, whole = lines.next() if names else tag + opening, len(names[:1]), 0, True
+    while line and len(records) < MAX_ROWS * 4 and between < _APART:
+        piece = _untagged(line, tag)
+        record = _record(names, _fields(piece)) if names else _decoded(piece, twice)
+        if isinstance(record, dict) and "size" in record:
+            records.append(record)
+            taken, between = taken + 1, 0
+        else:
+            yield line
+            between, whole = between + 1, line.endswith(b"\n")
+        line = lines.next()
+    lines.rest = line + lines.rest
+    yield from _placed(_doubted(_of_rccl(records, whole), twice), max(1, taken))
+
+
+def _fields(line: bytes) -> list[str]:
+    return [field.strip().strip('"') for field in line.decode("utf-8", "replace").split(",")]
+
+
+def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
+    """Return a line of a CSV file by the names of its columns; None where it is none.
+
+    The header lacks the number of nodes that records of a program with MPI have behind the name (Reporter::addResult).
+    """
+    if len(fields) == len(names) + 1:
+        del fields[names.index("name") + 1 if "name" in names else -1]
+    return dict(zip(names, fields, strict=True)) if len(fields) == len(names) > 1 else None
+
+
+def _doubted(table: list[str], twice: list[str]) -> list[str]:
+    """Return a table that says so where its report has two values for one key: neither is known to be right."""
+    said = [f"# Out of bounds values : {_word(key, 30)}-given-twice" for key in dict.fromkeys(twice[:4])]
+    end = next((at for at, line in enumerate(table) if line.startswith("# Avg")), len(table))
+    return table[:end] + said + table[end:]
+
+
+def _decoded(text: bytes, twice: list[str]) -> Any:
+    """Return what a report says, None where that has no end; ``twice`` gets the keys that have two values."""
+    try:
+        return json.loads(text, object_pairs_hook=partial(_object, twice))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(twice: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice += [key for key, value in pairs if made[key] != value][: 4 - len(twice[:4])]
+    return made
+
+
+def _placed(table: list[str], lines: int) -> Iterator[bytes]:
+    """Yield the lines of a table on as many as the report had, so that what comes behind keeps its number."""
+    together = max(1, math.ceil(len(table) / lines))
+    groups = ["\r".join(table[at : at + together]) for at in range(0, len(table), together)]
+    if any(len(group) > _LONGEST for group in groups):
+        groups = table
+    groups += [""] * (lines - len(groups))
+    yield "".join(group + "\n" for group in groups).encode("utf-8", "replace")
+
+
+# -- nccl-tests --------------------------------------------------------------------------------------------------------
+def _of_nccl(report: dict[str, Any]) -> list[str]:
+    config, arguments = report.get("config"), report.get("args")
+    config = config if isinstance(config, dict) else {}
+    code = report.get("nccl_version")
+    out = ["# nccl-tests version json nccl-library=%d" % code] if isinstance(code, int) and 2000 < code < 10**6 else []
+    command = " ".join(map(str, arguments[:2])) if isinstance(arguments, list) else ""
+    if test := PERF.search(command.encode("utf-8", "replace")):
+        out.append("# Collective test starting: %s_perf" % test.group(1).decode())
+    settings = [f"{name} {config[key]}" for key, name in _SETTINGS.items() if isinstance(config.get(key), int)]
+    out.append("# nThread 1 " + " ".join(settings) if settings else "#")
+    out += [line for item in _dicts(config.get("devices"))[: 1 << 16] if (line := _device(item))]
+    rows = _dicts(report.get("results"))
+    out.append(_HEADER)
+    out += [_row(item, [item.get(side) for side in _SIDES]) for item in rows[:MAX_ROWS]]
+    bounds, average = report.get("out_of_bounds"), report.get("average_bus_bandwidth")
+    if isinstance(bounds, dict):
+        out.append("# Out of bounds values : %s%s" % (_figure(bounds.get("count")), _okay(bounds)))
+    if isinstance(average, dict) and isinstance(report.get("end_time"), str):
+        out.append("# Avg bus bandwidth    : %s%s" % (_figure(average.get("bandwidth")), _okay(average)))
+    errors = report.get("errors")
+    for error in errors[:MAX_ROWS] if isinstance(errors, list) else [errors]:
+        if error and str(error).strip():  # a run without any has one that is empty
+            out.append("Test NCCL failure: " + _word(str(error), 240, " "))
+    return out
+
+
+def _device(item: dict[str, Any]) -> str:
+    place = [item.get(key) for key in ("rank", "pid", "device")]
+    if not all(isinstance(number, int) and number >= 0 for number in place):
+        return ""
+    host, bus, name = (_word(str(item.get(key, ""))) for key in ("hostname", "device_hex", "device_info"))
+    return "#  Rank {} Group 0 Pid {} on {} device {} [{}] {}".format(
+        place[0], place[1], host or "?", place[2], bus, name.replace("_", " ")
+    )
+
+
+# -- rccl-tests --------------------------------------------------------------------------------------------------------
+def _of_rccl(records: list[Any], whole: bool) -> list[str]:
+    """Return the tables of records, one for each size and placement: a table for each test."""
+    tests: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+    again: Counter[tuple[Any, ...]] = Counter()
+    for item in _dicts(records)[: MAX_ROWS * 4]:
+        test = str(item.get("name", "")).lower()
+        rows = tests.setdefault(test, {})
+        side = _SIDES[str(item.get("inPlace")) in ("1", "True", "true")]
+        what = test, *(str(item.get(key)) for key in ("numCycle", "size", "type", "redop", "root"))
+        again[what, side] += 1  # what is run once more has its own row
+        row = rows.setdefault((*what, again[what, side]), {"item": item})
+        row[side] = {
+            "time": item.get("time"),
+            "alg_bw": item.get("algBw"),
+            "bus_bw": item.get("busBw"),
+            "nwrong": item.get("wrong"),
+        }
+    out: list[str] = []
+    for test, rows in tests.items():
+        out.append("# Collective test starting: %s_perf" % _KNOWN.get(test.replace("_", ""), _word(test) or "unknown"))
+        sizes = [int(size) for row in rows.values() if (size := _figure(row["item"].get("size"))).isdigit()]
+        out += ["# nThread 1 minBytes %d" % min(sizes, default=0), _HEADER]
+        out += [_row(row["item"], [row.get(side) for side in _SIDES]) for row in list(rows.values())[:MAX_ROWS]]
+        values = [
+            float(busbw) for row in rows.values() for side in _SIDES if (busbw := _busbw(row.get(side))) is not None
+        ]
+        if whole and values:  # what the benchmark prints as its last line, and leaves out here
+            out.append("# Avg bus bandwidth    : %r" % mean(values))
+    return out
+
+
+def _busbw(side: dict[str, Any] | None) -> float | None:
+    try:
+        value = float(side["bus_bw"]) if side else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+def _row(item: dict[str, Any], sides: list[Any]) -> str:
+    kind, size = _word(str(item.get("type") or "float")), _figure(item.get("size"))
+    count = item.get("count")
+    if count is None and size.isdigit():
+        count = int(size) // _WIDTHS.get(kind, 4)
+    size = size if size.isdigit() else "0"  # so that it is a row, and counts as one that cannot be read
+    left = [size, _figure(count, "0"), kind, _word(str(item.get("redop") or "none")), _figure(item.get("root"), "-1")]
+    for side in sides:
+        values = side if isinstance(side, dict) else {}
+        figures = [values.get("time", values.get("cpu_time")), *map(values.get, ("alg_bw", "bus_bw", "nwrong"))]
+        left += [_figure(value) for value in figures]
+    return "  " + "  ".join(left)
+
+
+_NO_NUMBER = "unreadable"
+
+
+def _figure(value: Any, missing: str = "N/A") -> str:
+    """Return a number as it is printed: whole ones without a point; what is missing as N/A, else as no number."""
+    if value is None or (isinstance(value, str) and value.strip() in ("", "N/A")):
+        return missing
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return _NO_NUMBER
+    if isinstance(value, bool):
+        return _NO_NUMBER
+    return "%d" % number if number.is_integer() and abs(number) < 1e18 else repr(number)
+
+
+def _word(text: str, limit: int = 64, blank: str = "_") -> str:
+    return re.sub(r"[\s\x00-\x1f]+", blank, text.strip())[:limit]
+
+
+def _okay(verdict: dict[str, Any]) -> str:
+    return {"true": " OK", "false": " FAILED"}.get(str(verdict.get("okay")).lower(), "")
+
+
+def _dicts(items: Any) -> list[dict[str, Any]]:
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _salvaged(text: str, listed: bool, twice: list[str]) -> Any:
+    """Take the whole records out of a report that was cut: a crash leaves it open."""
+    decoder = json.JSONDecoder(object_pairs_hook=partial(_object, twice))
+    items = {"size": [], "rank": [], "numCycle": []}  # type: ignore[var-annotated]
+    for match in _ITEM.finditer(text):
+        if len(items[match.group(1)]) < MAX_ROWS * 4:
+            try:
+                items[match.group(1)].append(decoder.raw_decode(text, match.start())[0])
+            except (ValueError, RecursionError):
+                continue
+    if listed:
+        return items["numCycle"]
+    config = {name: int(value) for name, value in _SETTING.findall(text)}
+    report: dict[str, Any] = {"results": items["size"], "config": {**config, "devices": items["rank"]}}
+    if version := _VERSION.search(text):
+        report["nccl_version"] = int(version.group(1))
+    if (start := text.find('"args"')) >= 0:
+        try:
+            report["args"] = decoder.raw_decode(text, text.index("[", start))[0]
+        except (ValueError, RecursionError):
+            report["args"] = []
+    return report

@@ -1,0 +1,18 @@
+"""Kinds of values in documents, which no type of Python tells: jobs/cluster/json_types.py validates by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Values that belong together, and their name."""
+
+    name: str
+    holds: Callable[[Any], bool]
+
+
+Label = Annotated[str | float, Kind("a number or text", lambda value: isinstance(value, str | int | float))]

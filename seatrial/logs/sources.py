@@ -1,0 +1,355 @@
+"""Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
+
+What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
+line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it
+was opened. A stream that never ends (a FIFO, standard input) is read until somebody interrupts it, or up to a bound;
+what was read until then is the log.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from itertools import chain, islice
+from typing import Any, BinaryIO
+
+from .exports import opened
+from .reader.errors import NcclLogError
+from .reader.events.signals import tells_trouble
+from .reader.lines.clean import printable
+from .unread_files import ANCHORS, ARCHIVE, PACKED, is_binary, unread_below
+
+CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
+SNIFF = 256 * 1024
+MAX_FILES = 20_000
+# A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.
+MAX_INFLATE_RATIO = 400
+INFLATE_GRACE = 256 * 1024 * 1024
+PATIENCE_S = 5.0  # between two words about a stream that has no end yet
+MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
+# What stands where a stream was left: a last line of its own without an end, so that it counts as torn.
+CUT = b"\n(not read: the compressed data end here, before their end)"
+ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
+_JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
+
+# What lies next to logs and quotes errors without telling of one.
+_NO_LOG = (
+    ".py",
+    ".sh",
+    ".md",
+    ".rst",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".html",
+    ".js",
+    ".css",
+    ".ipynb",
+    ".c",
+    ".cc",
+)
+
+Source = tuple[str, Iterator[bytes]]
+Text = str | bytes | Iterable[str] | Iterable[bytes]
+"""A whole log, or its lines."""
+
+
+def open_sources(
+    paths: list[str], tell: Callable[[str], None] | None = None, progress: bool = False
+) -> Iterator[Source]:
+    """Open every path and yield (name, chunks); ``-`` is standard input.
+
+    Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
+    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is no exception; with
+    ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
+    """
+    if not paths:
+        raise NcclLogError("no log was given: name files, directories, or - for standard input")
+    plan: list[tuple[str, str | None]] = []
+    for path in paths:
+        plan.extend([("(standard input)", None)] if path == "-" else _plan(path))
+    return ((name, opened(_file(path, name, tell, progress), name)) for name, path in plan)
+
+
+def open_text(text: Text, name: str) -> Iterator[bytes]:
+    """Yield the chunks of a log that is in memory, or whose lines are made one by one. Raises NcclLogError."""
+    whole = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    return opened(_chunks(io.BytesIO(whole) if isinstance(whole, bytes) else _Lines(whole), name, None), name)
+
+
+class _Lines:
+    """Lines as a stream: each gets an end that has none."""
+
+    def __init__(self, lines: Iterable[str] | Iterable[bytes]) -> None:
+        self._lines = (line.encode("utf-8", "replace") if isinstance(line, str) else line for line in lines)
+
+    def read(self, _: int) -> bytes:
+        """Return some of the lines, nothing at the end."""
+        return b"".join(line if line.endswith(b"\n") else line + b"\n" for line in islice(self._lines, 1000))
+
+
+class _Endless:
+    """A stream without its own end: an interrupt is its end, and who waits is reported that it continues."""
+
+    def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
+        self._read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+        self._name = name
+        self._tell = tell
+        self._progress = progress
+        self._taken = 0
+        self._reported_at = time.monotonic()
+
+    def read(self, size: int) -> bytes:
+        """Return what is there, nothing at the end or after an interrupt."""
+        try:
+            chunk: bytes = self._read(size)
+        except KeyboardInterrupt:
+            self._tell("%s: interrupted after %d bytes; what follows judges these" % (self._name, self._taken))
+            return b""
+        self._taken += len(chunk)
+        if self._progress and time.monotonic() - self._reported_at > PATIENCE_S:
+            self._reported_at = time.monotonic()
+            self._tell("%s: %d MB so far; Ctrl-C judges what was read" % (self._name, self._taken // 1_000_000))
+        return chunk
+
+
+def _endless(file: BinaryIO, name: str, tell: Callable[[str], None] | None, progress: bool) -> Any:
+    return file if tell is None else _Endless(file, name, tell, progress)
+
+
+def _plan(path: str) -> list[tuple[str, str | None]]:
+    """List the logs that one argument names."""
+    shown = printable(path, 200)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise NcclLogError("%s: %s" % (shown, _why(error))) from error
+    if stat.S_ISDIR(status.st_mode):
+        logs = logs_below(path)
+        if not logs:
+            unread = unread_below(path)[:3]
+            raise NcclLogError(
+                "%s: a directory without NCCL logs; name the log files, or the directory that holds them%s"
+                % (shown, "; not read: " + ", ".join(unread) if unread else "")
+            )
+        return [(printable(item, 200), item) for item in logs]
+    if stat.S_ISREG(status.st_mode):
+        head = _head(path)
+        if not head.strip():
+            raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % shown)
+        if is_binary(head) or ARCHIVE.match(head):
+            raise NcclLogError(_why_no_log(head, shown))
+    elif stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+        raise NcclLogError("%s: neither a file nor a stream" % shown)
+    return [(shown, path)]
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
+
+
+def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
+    """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
+
+    Beside such a log, and next to dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
+    file of its own, a launcher's words.
+    """
+    logs: dict[str, bool] = {}
+    for parent, names, files in os.walk(folder):
+        names[:] = sorted(item for item in names if not item.startswith("."))
+        for item in sorted(files):
+            path = os.path.join(parent, item)
+            if path in without or item.startswith(".") or not os.path.isfile(path):
+                continue
+            try:
+                head = _head(path)
+            except NcclLogError:
+                continue  # what cannot be read is passed over in a directory, not when it is named
+            if not head or is_binary(head) or _other_json(head):
+                continue
+            speaks = any(anchor in head for anchor in ANCHORS)
+            if speaks or (not item.endswith(_NO_LOG) and _tells_trouble(path, head)):
+                logs[path] = speaks
+            if len(logs) >= MAX_FILES:
+                break
+    return list(logs) if any(logs.values()) or without else []
+
+
+def _tells_trouble(path: str, head: bytes) -> bool:
+    """Return whether the first or the last lines of a file tell of a failure."""
+    lines = head.splitlines()
+    with open(path, "rb") as file:
+        if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
+            file.seek(-SNIFF, os.SEEK_END)
+            lines += file.read(SNIFF).splitlines()
+    return any(map(tells_trouble, lines))
+
+
+def _other_json(head: bytes) -> bool:
+    """Return whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
+    return (
+        _JSON.match(head) is not None  # '[rank0]: ' and '[1,0]<stdout>' begin lines of logs
+        and b'"log":' not in head
+        and b'"bus_bw"' not in head
+        and b'"busBw"' not in head
+        and b"NCCL INFO" not in head
+        and not head.lstrip().startswith(b'{"seatrial"')  # the log of a trial's pod
+    )
+
+
+def _head(path: str) -> bytes:
+    """Return the first bytes of a file, unpacked where it is compressed."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(SNIFF)
+    except OSError as error:
+        raise NcclLogError("%s: %s" % (printable(path, 200), _why(error))) from error
+    if head[:2] == b"\x1f\x8b":
+        try:
+            return zlib.decompressobj(31).decompress(head, SNIFF)
+        except zlib.error as error:
+            raise NcclLogError("%s: damaged gzip data" % printable(path, 200)) from error
+    return head
+
+
+def _why_no_log(head: bytes, name: str) -> str:
+    """Describe an input that is not text; for compression other than gzip, name the command that unpacks it."""
+    for magic, what, command in PACKED:
+        if head.startswith(magic):
+            return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (
+                name,
+                what,
+                command,
+            )
+    if ARCHIVE.match(head):
+        return "%s: a tar archive: unpack it, and name the folder" % name
+    return "%s: not a log: this looks like binary data" % name
+
+
+def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
+    """Yield the chunks of a file, or of standard input where there is no path."""
+    if path is None:
+        yield from _chunks(_endless(sys.stdin.buffer, "standard input", tell, progress), "standard input", None, tell)
+        return
+    opened = False
+    try:
+        with open(path, "rb") as file:  # a FIFO opens when somebody writes to it
+            opened = True
+            status = os.fstat(file.fileno())
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
+            yield from _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell)
+    except KeyboardInterrupt:
+        if tell is None or opened:
+            raise
+        raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
+    except OSError as error:
+        raise NcclLogError("%s: %s" % (name, _why(error))) from error
+
+
+def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] | None = None) -> Iterator[bytes]:
+    """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream.
+
+    ``size`` is that of a file when it was opened, None for a stream without one.
+    """
+    pieces = _pieces(file, size)
+    first = b""
+    while len(first) < 4 and (more := next(pieces, b"")):
+        first += more
+    pieces = chain([first] if first else [], pieces)
+    if first[:2] == b"\x1f\x8b":
+        pieces = _whole_lines(_inflate(pieces, name))
+    elif size is None:
+        pieces = _bounded(pieces, name, tell)
+    taken = 0
+    decoder = None
+    for chunk in pieces:
+        if not taken:
+            if is_binary(chunk) or ARCHIVE.match(chunk):
+                raise NcclLogError(_why_no_log(chunk, name))
+            if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+                decoder = codecs.getincrementaldecoder("utf-32")("replace")
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
+                decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        taken += len(chunk)
+        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+    if not taken:
+        raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
+
+
+def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
+    """Yield what a stream gives, of a file no more than it held when it was opened: its job may write faster."""
+    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    left = CHUNK if size is None else size
+    while chunk := read(min(CHUNK, left)):
+        left -= 0 if size is None else len(chunk)
+        yield chunk
+
+
+def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | None) -> Iterator[bytes]:
+    """Yield the chunks of a stream that may have no end, up to a bound and the end of a line."""
+    taken = 0
+    for chunk in pieces:
+        taken += len(chunk)
+        yield chunk if taken < MAX_ENDLESS else chunk[: chunk.rfind(b"\n") + 1]
+        if taken >= MAX_ENDLESS:
+            if tell is not None:
+                tell("%s: %d MB were read and it goes on; what follows judges these" % (name, taken // 1_000_000))
+            yield ENOUGH
+            return
+
+
+def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield chunks; where the data were cut, without the half of a line: 2.28.9 cut to 2.2 is another version."""
+    held = b""
+    for chunk in chunks:
+        if held:
+            yield held[: held.rfind(b"\n") + 1] if chunk == CUT else held
+        held = chunk
+    if held:
+        yield held
+
+
+def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Unpack gzip, also several members one after the other, and refuse a bomb."""
+    packed = produced = 0
+    member = 0  # bytes that the present member gave
+    begun = True  # a member has begun and not ended
+    unpacker = zlib.decompressobj(31)
+    for piece in pieces:
+        chunk = piece
+        packed += len(chunk)
+        begun = True
+        while chunk:
+            try:
+                out = unpacker.decompress(chunk, CHUNK)
+            except zlib.error:
+                if not produced:
+                    raise NcclLogError("%s: damaged gzip data" % name) from None
+                if member:
+                    yield CUT  # damaged: what came before is still a log
+                return  # or padded behind its end
+            produced += len(out)
+            member += len(out)
+            if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:
+                raise NcclLogError(
+                    "%s: unpacks to more than %d times its size; unpack it yourself if it is a log"
+                    % (name, MAX_INFLATE_RATIO)
+                )
+            if out:
+                yield out
+            chunk = unpacker.unconsumed_tail
+            if unpacker.eof:
+                chunk = unpacker.unused_data.lstrip(b"\x00")
+                unpacker, member, begun = zlib.decompressobj(31), 0, bool(chunk)
+    if begun:  # a file that was cut while it was copied: its last line counts as torn
+        yield CUT
