@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -287,10 +287,20 @@ class ScheduledRun:
         state = new_nodes.assumed(state, self.machines, key, now)
         most = self.options.sweep
         seen = new_nodes.outlook(cluster, self.profile, spec, self.machines, state, key=key, most=most, now=now)
-        for note in seen.notes:
+        for note in (*self._withdrawn(), *seen.notes):
             self._say(note)
         self.waits, self.judges = seen.waits, new_nodes.selector_of(seen.choice.nodes, cluster)
         return seen.choice, state
+
+    def _withdrawn(self) -> Iterator[str]:
+        """Take back what our condition says of machines that have booted since: a controller may open nodes by it."""
+        for name, raw in self.machines.items():
+            if marking.outlived(raw):
+                try:
+                    marking.condition(self.kube, name, None)
+                    yield f"{name} passed before its last boot: it is not known any more"
+                except ClusterError as error:
+                    yield f"node {name} could not be marked: {error}"
 
     def _read_nodes(self) -> dict[str, Unstructured]:
         nodes, _ = self.kube.list(path("nodes"), labelSelector=self.options.nodes)
@@ -424,8 +434,9 @@ class ScheduledRun:
                     bad = marking.condition(self.kube, name, bad, faults=faults, unchanged=unchanged)
                 if self.options.label_nodes:
                     marking.label(self.kube, name, bad)
-                if key and bad is False:  # last: what waits for the taint finds the other marks already there
-                    marking.untaint(self.kube, name, key, self._unchanged(name, record))
+                # Last: what waits for the taint finds the other marks already there.
+                if key and bad is False and not marking.untaint(self.kube, name, key, self._unchanged(name, record)):
+                    bad = None
             except ClusterError as error:
                 self._say(f"node {name} could not be marked: {error}")
                 bad = None

@@ -87,15 +87,18 @@ def outlook(
     notes += [f"{name} waits: {why}" for name, why in list(obstacles.items())[:_FEW]]
     cordoned = {node.name for node in unproven if node.unschedulable}  # somebody's own decision: nothing to wait for
     past = {node.name: state.nodes.get(node.name, Watched()) for node in pool.nodes}
-    tried = sorted((n for n in unproven if n.name not in obstacles), key=lambda n: (past[n.name].tested, n.name))
+    # By turns: an inconclusive run tested nobody, and must not be repeated while others wait.
+    turns = {node.name: marking.written(nodes[node.name]) for node in unproven if node.name not in obstacles}
+    tried = sorted((n for n in unproven if n.name in turns), key=lambda n: (turns[n.name], n.name))
+    order = replace(state, nodes=past | {name: replace(past[name], tested=turn) for name, turn in turns.items()})
     free = [n for n in pool.nodes if n.ready and n.name in places and not places[n.name].fault]
     proven = [n for n in free if known.get(n.name) is False and past[n.name].good]
     for first in tried:
         group = [n.name for n in (*tried, *proven) if product(n) == product(first)]
         if most:
-            choice = next_nodes(state, group, most=most, now=now, every_s=math.inf)
+            choice = next_nodes(order, group, most=most, now=now, every_s=math.inf)
         else:
-            choice = choose(state, group, need=spec.nodes, now=now, every_s=math.inf)
+            choice = choose(order, group, need=spec.nodes, now=now, every_s=math.inf)
         if choice.nodes:
             return Outlook(
                 replace(choice, why=_reason(choice.nodes, {n.name for n in tried})), tuple(notes), waits=True

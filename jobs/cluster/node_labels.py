@@ -60,11 +60,17 @@ def condition(
     return said
 
 
-def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> None:
-    """Remove a taint, with any effect, and a label of that key; only of an unchanged machine. Raises ClusterError."""
+def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> bool:
+    """Remove a taint, with any effect, and a label of that key; False where the machine has changed.
+
+    Raises ClusterError.
+    """
+    is_it = True
 
     def change(raw: Unstructured) -> tuple[str, Unstructured] | None:
-        if not unchanged(raw) or not carries(raw, key):
+        nonlocal is_it
+        is_it = unchanged(raw)
+        if not is_it or not carries(raw, key):
             return None
         taints = as_list(as_map(raw.get("spec")).get("taints"))
         remaining = [taint for taint in taints if taint.get("key") != key]
@@ -72,6 +78,7 @@ def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> 
         return "", body | ({"metadata": {"labels": {key: None}}} if key in labels_of(raw) else {})
 
     _write(kube, node, change)
+    return is_it
 
 
 def carries(raw: Unstructured, key: str) -> bool:
@@ -81,9 +88,8 @@ def carries(raw: Unstructured, key: str) -> bool:
 
 def machine(raw: Unstructured) -> str:
     """Name what a node is now by its boot and its driver: after a reboot or an upgrade it is not what was tried."""
-    node = read_node(raw)
-    known = safe(driver(node), 100)
-    return f"boot {node.boot or 'unknown'}" + (f", driver {known}" if known else "")
+    known = safe(driver(read_node(raw)), 100)
+    return f"boot {_boot(raw)}" + (f", driver {known}" if known else "")
 
 
 def is_of_this_machine(raw: Unstructured) -> bool:
@@ -97,6 +103,19 @@ def judged(raw: Unstructured) -> bool | None:
     return {"True": True, "False": False}.get(status) if is_of_this_machine(raw) else None
 
 
+def outlived(raw: Unstructured) -> bool:
+    """Return whether our condition says passed of a machine that has booted since."""
+    return _ours(raw).get("status") == "False" and f"(boot {_boot(raw)}" not in str(_ours(raw).get("message"))
+
+
+def written(raw: Unstructured) -> float:
+    """Return when our condition was written last, in seconds since 1970; 0 for never."""
+    try:
+        return datetime.datetime.fromisoformat(str(_ours(raw).get("lastHeartbeatTime"))).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 def read(kube: Kube, node: str) -> Unstructured:
     """Return a node from the API server, {} if it does not exist. Raises ClusterError.
 
@@ -108,6 +127,10 @@ def read(kube: Kube, node: str) -> Unstructured:
 
 def _ours(raw: Unstructured) -> Unstructured:
     return by_type(as_map(raw.get("status"))).get(CONDITION) or {}
+
+
+def _boot(raw: Unstructured) -> str:
+    return read_node(raw).boot or "unknown"
 
 
 def _signature(raw: Unstructured) -> str:

@@ -100,8 +100,7 @@ def broken(root: Path, folder: Path, **world: Any) -> Fleet:
     made = yaml.safe_load((root / "lab" / "scenarios" / "healthy-new-node.yaml").read_text())
     made["world"] |= world
     (folder / "broken.yaml").write_text(yaml.safe_dump(made))
-    fleet = Fleet(root, folder, str(folder / "broken.yaml"))
-    return fleet
+    return Fleet(root, folder, str(folder / "broken.yaml"))
 
 
 def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
@@ -135,8 +134,16 @@ def test_a_repaired_node_is_tried_again_only_after_a_change(fleet: Fleet, capfd:
     fleet.reboot(NEW, "after-the-repair")
     assert fleet.run() == 0
     assert fleet.shown(NEW)[::2] == ("False", False)
-    fleet.reboot(NEW, "and-again")  # whoever has booted is not what has passed
+    fleet.reboot(NEW, "and-again")  # whoever has booted is not what has passed: also while somebody works on it
+    fleet.kube.patch(f"/api/v1/nodes/{NEW}", {"spec": {"unschedulable": True}})
     assert fleet.run() == 0
+    said = capfd.readouterr().out
+    assert f"{NEW} passed before its last boot" in said
+    assert f"{NEW} waits: cordoned" in said
+    assert (fleet.runs, fleet.shown(NEW)[0]) == (runs + 1, "Unknown")
+    fleet.kube.patch(f"/api/v1/nodes/{NEW}", {"spec": {"unschedulable": None}})
+    assert fleet.run() == 0
+    assert fleet.shown(NEW)[0] == "False"
     assert fleet.runs == runs + 2
 
 
