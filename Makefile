@@ -74,6 +74,7 @@ chart: $(VENV)/.runtime
 	$(RBAC) --tenant --queue kueue:any >$(FILES)/rights-tenant-kueue.yaml
 	$(RBAC) --cluster >$(FILES)/rights-cluster.yaml
 	$(RBAC) --cluster --queue kueue:any >$(FILES)/rights-cluster-kueue.yaml
+	$(RBAC) --cluster --new-nodes any >$(FILES)/rights-cluster-new-nodes.yaml
 
 # What torch needs only on a GPU, and is not linked with.
 NOT_LINKED := triton nvidia-cusolver cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cuda-cccl nvidia-nvtx setuptools

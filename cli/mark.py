@@ -70,9 +70,9 @@ def main(arguments: Sequence[str]) -> int:
     is_bad = dict.fromkeys(judged(record)) if options.forget else judged(record)
     for node, bad in is_bad.items():
         try:
-            gone = bad is False and not was_tried(marking.read(kube, node), record)
+            gone = bad is not None and not was_tried(marking.read(kube, node), record)
             failed = None if gone else bad
-            _mark(kube, node, failed, faults_of(record, node) if failed else (), options)
+            _mark(kube, node, failed, record, options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
@@ -202,10 +202,14 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
     return faults_naming(node, named)
 
 
-def _mark(kube: Kube, node: str, bad: bool | None, faults: Sequence[str], options: argparse.Namespace) -> None:
+def _mark(kube: Kube, node: str, bad: bool | None, record: Record, options: argparse.Namespace) -> None:
+    def unchanged(raw: Unstructured) -> bool:
+        return was_tried(raw, record)
+
+    faults = faults_of(record, node) if bad else ()
     if options.label_nodes:
         marking.label(kube, node, bad)
     if options.node_condition:
-        marking.condition(kube, node, bad, faults=faults, turned=True)
+        marking.condition(kube, node, bad, faults=faults, unchanged=unchanged)
     if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
-        marking.untaint(kube, node, options.untaint)
+        marking.untaint(kube, node, options.untaint, unchanged)

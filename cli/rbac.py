@@ -16,7 +16,18 @@ from checks.framework.options import Options
 from checks.framework.selection import Declaration
 from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import Profile, ProfileError, load_profile, without_gpus
-from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
+from checks.rules.rights import (
+    CONDITIONING,
+    CRON,
+    HANG,
+    LABELLING,
+    OWN,
+    Right,
+    beyond_namespace,
+    new_node_rights,
+    unused,
+    wanted_by,
+)
 from cli.listing import declared_checks
 from cli.usage import Parser, refuse
 from jobs.cluster.unstructured import Unstructured
@@ -57,6 +68,9 @@ def parser() -> Parser:
     made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument(
+        "--new-nodes", metavar="KEY", nargs="?", const="", help="with those of seatrial cron --new-nodes [KEY]"
+    )
+    made.add_argument(
         "--hang", action="store_true", help="with the permissions of explain job/NAME on a hung job (pods/exec)"
     )
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
@@ -74,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         tenant = options.tenant or (profile.tenant and not options.cluster)
         rights = least(selected(options), spec, profile, tenant=tenant, check_secrets=options.check_secrets)
         rights += (CRON if options.cron else ()) + ((LABELLING,) if options.label_nodes else ())
-        rights += (CONDITIONING,) if options.node_condition else ()
+        rights += ((CONDITIONING,) if options.node_condition else ()) + new_node_rights(options.new_nodes)
         rights += tuple(right for right in HANG if not tenant or right.scope == "namespace") if options.hang else ()
     except (ProfileError, SpecError, SelectionError) as error:
         return refuse("rbac", error)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from jobs.cluster.facts.conditions import Report
-from jobs.cluster.facts.inventory import Inventory, Node, PodUse
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse, driver
 from jobs.diagnosis.around import only_of_programs
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
@@ -294,19 +294,11 @@ def _recent(since: str) -> bool:
 
 REFUSED_FOR = datetime.timedelta(days=1)
 """A day later a node may have another driver, or be another machine; Failed pods stay until they are deleted."""
-DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]
 ARCH, TYPE = "kubernetes.io/arch", "node.kubernetes.io/instance-type"
 OLDER_NODES = 3
 """Minor versions by which a kubelet may be older than the API server, from Kubernetes 1.28 on; it must never be newer
 (https://kubernetes.io/releases/version-skew-policy/#kubelet)."""
-
-
-def driver(node: Node) -> str:
-    """The driver that feature discovery saw on the node; '' where nothing says it."""
-    full = next((node.labels[key] for key in DRIVER_LABELS if node.labels.get(key)), "")
-    parts = [node.labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
-    return full or ".".join(part for part in parts if part)
 
 
 FACTS: dict[str, Callable[[Node], str]] = {

@@ -73,6 +73,13 @@ CRON: tuple[Right, ...] = (
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+
+
+def new_node_rights(key: str | None) -> tuple[Right, ...]:
+    """What `seatrial cron --new-nodes [KEY]` needs: its condition, and with KEY a taint or label to take away."""
+    return () if key is None else (CONDITIONING, LABELLING) if key else (CONDITIONING,)
+
+
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
 """Reads a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
 HANG: tuple[Right, ...] = (

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,24 @@ from checks.framework.options import ALL
 from checks.profiles.loader import Profile, ProfileError, load_profile
 from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
-from checks.rules.rights import LEASE, RESULTS, STATE
-from cli.schedule import node_history
+from checks.rules.pool import pool_of
+from checks.rules.rights import LEASE, RESULTS, STATE, ask, new_node_rights
+from cli.mark import OUTCOMES, judged, refused, was_tried
+from cli.schedule import new_nodes, node_history
 from cli.schedule.node_history import LEAST, STARVED_S, next_nodes, overdue
-from cli.schedule.remembered import NodeHistory, bounded
+from cli.schedule.remembered import NodeHistory, Watched, bounded
 from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program, refuse
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
-from jobs.cluster.client.kube import Kube
+from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
+from jobs.cluster.unstructured import Unstructured, name_of, uid_of
 from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.job_spec import new_run_id
+from jobs.trial.spec import TrialSpec
 from reports.record import coverage_of, read_json, write_atomically
 from reports.schema import Record, RecordError, Verdict
 
@@ -60,6 +64,7 @@ a check failed for the first time, which counts only when it fails again."""
 EXAMPLES = (
     "seatrial cron --profile h100-ib --every 168 --out /results",
     "seatrial cron --profile h100-ib --sweep 16 --keep 50 --label-nodes",
+    "seatrial cron --profile new-nodes.yaml --new-nodes seatrial/new",
 )
 
 
@@ -76,6 +81,13 @@ def parser() -> Parser:
     )
     made.add_argument(
         "--sweep", metavar="N", type=int, default=0, help="sweep up to N idle nodes in each run, oldest first"
+    )
+    made.add_argument(
+        "--new-nodes",
+        metavar="KEY",
+        nargs="?",
+        const="",
+        help="try unproven nodes only; a pass sets the condition SeatrialFailed and removes the taint or label KEY",
     )
     made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
     made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
@@ -123,6 +135,8 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
         raise ValueError(f"--sweep {options.sweep}: at least {LEAST} nodes, since one alone proves no link")
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
+    if options.new_nodes is not None and options.push:
+        raise ValueError("--push is not for --new-nodes: the metrics are those of the runs that try the other nodes")
     if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
         raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
     try:
@@ -145,13 +159,23 @@ class ScheduledRun:
     further: Sequence[str]
     messages: list[str] = field(default_factory=list)
     covered: str = ""  # how many nodes of the pool were tried
+    machines: dict[str, Unstructured] = field(default_factory=dict)  # the nodes as they were before the trial
+    judges: str = ""  # the selector of the nodes that are judged, where it is not --nodes
+    waits: bool = False  # an unproven node is left for a later run
 
     def run(self) -> int:
         """Run; the exit code is the verdict's, softened where something failed for the first time."""
         self._clear_up()
+        if lacking := self._lacking():
+            return refuse("cron", f"{lacking}: seatrial rbac --cron --new-nodes prints what it needs", INCONCLUSIVE)
         stored, version = load(self.kube, STATE)
         before = self._remembered(stored)
         choice, before = self._choose(before)
+        if self.only_new and not choice.nodes:
+            self._say(choice.why)
+            if self.waits:
+                self._tell("inconclusive", failed=True)
+            return INCONCLUSIVE if self.waits else 0
         self._say(f"trial on {', '.join(choice.nodes)}: {choice.why}" if choice.nodes else f"no trial: {choice.why}")
         code = self._child(choice)
         self.lease.check()
@@ -175,19 +199,34 @@ class ScheduledRun:
             self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
-        late = overdue(after, now=time.time(), limit_s=STARVED_S)
+        late = () if self.only_new else overdue(after, now=time.time(), limit_s=STARVED_S)
         if late:
             days, named = STARVED_S / 86400, first_of(late, _FEW)
             self._say(f"not tested for {days:.0f} days, since never idle when a run came: {named}")
         self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         saved = self._saved(STATE, {"state.json": bounded(after)}, version=version, was=stored)
-        self._leave(record, after, verdict)
-        self._mark(before, after, coverage_of(record).tried)
+        if self.only_new:  # the results are those of the runs that try the others: a pass here must not end their alert
+            self._forget()
+        else:
+            self._leave(record, after, verdict)
+        if not self._mark(before, after, record, choice.nodes) and verdict == "go":
+            verdict, final = "inconclusive", INCONCLUSIVE
         self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not saved)
         print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
         return final
 
+    @property
+    def only_new(self) -> bool:
+        """Whether only nodes that joined or came back are tried."""
+        return self.options.new_nodes is not None
+
     # ------------------------------------------------------------------------------------------------- the run
+
+    def _lacking(self) -> str:
+        """Name the rights without which a pass would open no node: before a trial, not after it."""
+        needed = new_node_rights(self.options.new_nodes)
+        denied = [right.subject("") for right, answer in ask(self.kube, needed) if not answer.allowed]
+        return f"not granted: {', '.join(denied)}" if denied else ""
 
     def _clear_up(self) -> None:
         """Delete leftovers of killed runs: they hold GPUs, so that their nodes would not be chosen."""
@@ -216,7 +255,8 @@ class ScheduledRun:
         cluster = Inventory.of_tenant() if tenant else Inventory.read(self.kube, selector=self.options.nodes)
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
-            if self.options.sweep:
+            self.waits = True
+            if self.options.sweep or self.only_new:
                 why = "the nodes cannot be listed: idle and due nodes are unknown"
                 return node_history.Choice((), why), state
             return node_history.choose_unseen(state, now=time.time(), every_s=due_s), state
@@ -227,15 +267,50 @@ class ScheduledRun:
         idle = [name for name in idle if name in ready]
         trials = (pod for pod in cluster.pods if pod.app == "seatrial" and pod.requests.get(spec.gpu_resource))
         if waits := next((pod.namespace for pod in trials if not pod.node), ""):
+            self.waits = True
             return node_history.Choice((), f"a trial of namespace {waits} waits for GPUs"), state
+        if self.only_new:
+            return self._choose_new(cluster, spec, state)
+        if self.options.node_condition:
+            self.machines = self._read_nodes()
         if self.options.sweep:
             return next_nodes(state, idle, most=self.options.sweep, now=time.time(), every_s=due_s), state
         return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
+
+    def _choose_new(
+        self, cluster: Inventory, spec: TrialSpec, state: NodeHistory
+    ) -> tuple[node_history.Choice, NodeHistory]:
+        """Choose unproven nodes, and proven partners; only they are judged."""
+        members = {node.name for node in pool_of(cluster, self.profile).nodes}
+        self.machines = {name: raw for name, raw in self._read_nodes().items() if name in members}
+        key, now = self.options.new_nodes, time.time()
+        state = new_nodes.assumed(state, self.machines, key, now)
+        most = self.options.sweep
+        seen = new_nodes.outlook(cluster, self.profile, spec, self.machines, state, key=key, most=most, now=now)
+        for note in (*self._withdrawn(), *seen.notes):
+            self._say(note)
+        self.waits, self.judges = seen.waits, new_nodes.selector_of(seen.choice.nodes, cluster)
+        return seen.choice, state
+
+    def _withdrawn(self) -> Iterator[str]:
+        """Take back what our condition says of machines that have booted since: a controller may open nodes by it."""
+        for name, raw in self.machines.items():
+            if marking.outlived(raw):
+                try:
+                    marking.condition(self.kube, name, None)
+                    yield f"{name} passed before its last boot: it is not known any more"
+                except ClusterError as error:
+                    yield f"node {name} could not be marked: {error}"
+
+    def _read_nodes(self) -> dict[str, Unstructured]:
+        nodes, _ = self.kube.list(path("nodes"), labelSelector=self.options.nodes)
+        return {name_of(node): node for node in nodes}
 
     def _child(self, choice: node_history.Choice) -> int:
         """Run preflight or the whole trial in its own process; it ends with this one, or with the Lease."""
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
+        given["--nodes"] = self.judges or given["--nodes"]
         if choice.nodes and choice.nodes != (node_history.ANY,):
             given["--trial-on"] = ",".join(choice.nodes)
         program, environment = own_program()
@@ -325,21 +400,62 @@ class ScheduledRun:
         for folder in runs[: -self.options.keep]:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _mark(self, before: NodeHistory, after: NodeHistory, taken: Sequence[str]) -> None:
-        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are requested."""
-        for name in {*taken, *after.nodes}:
+    def _mark(self, before: NodeHistory, after: NodeHistory, record: Record, chosen: Sequence[str]) -> bool:
+        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are requested.
+
+        A new node is opened only by a whole run's pass of that machine, as ``seatrial mark`` does. Returns whether all
+        that were to be opened are.
+        """
+        key, conditions = self.options.new_nodes, self.options.node_condition or self.only_new
+        if not (conditions or self.options.label_nodes):
+            return True
+        why = refused(record, self.kube) if self.only_new else ""
+        passed = {} if why else judged(record)
+        known = {name: new_nodes.standing(self.machines[name], key) for name in chosen} if self.only_new else {}
+        unproven = {name for name, bad in known.items() if bad is None}
+        taken = {*coverage_of(record).tried, *unproven}
+        opened = True
+        for name in sorted({*taken, *after.nodes}):
+            now, was = after.nodes.get(name, Watched()), before.nodes.get(name, Watched())
             bad = after.judged.get(name)
             turned = bad != before.judged.get(name)
             if name not in taken and not turned:
                 continue
-            faults = after.nodes[name].faults if bad else ()
+            if bad is not None and not turned and now.passed == was.passed and now.strikes == was.strikes:
+                continue  # this run adds nothing: what an earlier one wrote is of the machine that it tried
+            if bad is False and self.only_new and passed.get(name) is not False:
+                if name not in unproven:
+                    continue
+                bad = None
+            faults = now.faults if now.strikes else ()
             try:
+                if conditions:
+                    unchanged = self._unchanged(name, record)
+                    bad = marking.condition(self.kube, name, bad, faults=faults, unchanged=unchanged)
                 if self.options.label_nodes:
                     marking.label(self.kube, name, bad)
-                if self.options.node_condition:
-                    marking.condition(self.kube, name, bad, faults=faults, turned=turned)
+                # Last: what waits for the taint finds the other marks already there.
+                if key and bad is False and not marking.untaint(self.kube, name, key, self._unchanged(name, record)):
+                    bad = None
             except ClusterError as error:
                 self._say(f"node {name} could not be marked: {error}")
+                bad = None
+            if name in unproven:
+                opened &= bad is False
+                self._say(f"{name}: {OUTCOMES[bad]}{f' ({why})' if why else ''}")
+        return opened
+
+    def _unchanged(self, name: str, record: Record) -> Callable[[Unstructured], bool]:
+        """Return a test whether a node is the machine that was chosen: the same object, boot and driver."""
+        chosen = self.machines.get(name)
+
+        def same(raw: Unstructured) -> bool:
+            if chosen is None:  # nodes that were not seen before the trial
+                return was_tried(raw, record)
+            is_it = uid_of(raw) == uid_of(chosen) and marking.machine(raw) == marking.machine(chosen)
+            return is_it and was_tried(raw, record)
+
+        return same
 
     def _tell(self, verdict: str, *, failed: bool) -> None:
         """Record an Event on the Job that this run is, where the pod says which it is."""

@@ -123,7 +123,8 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     elif verdict == "no-go":
         own = [(fault, subject) for fault, subject in faulted if fault not in AWAY]
         blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
-        nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
+        shared = tuple(dict.fromkeys(fault for fault, _ in _faults(record, trial_only=True)))[:MOST_FAULTS]
+        nodes |= {name: _judged(name, state, blamed, taken, shared, now) for name in {*taken, *blamed}}
     latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
@@ -184,27 +185,34 @@ def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float
 
 
 def _judged(
-    name: str, state: NodeHistory, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
+    name: str,
+    state: NodeHistory,
+    blamed: Mapping[str, tuple[str, ...]],
+    taken: Sequence[str],
+    shared: tuple[str, ...],
+    now: float,
 ) -> Watched:
-    """Apply a failed run to one of its nodes."""
+    """Apply a failed run to one of its nodes; ``shared``: the faults of the trial itself, which may be a node's."""
     known = state.nodes.get(name, Watched())
     before = replace(known, tested=now, seen=known.seen or now, weeks=known.counted(now, failed=False))
     unproven = [node for node in taken if not state.nodes.get(node, Watched()).good]
     if name in blamed:
         weeks = known.counted(now, failed=True)
         return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name], weeks=weeks)
-    if blamed or (before.good and len(unproven) == 1):
-        return before  # it is another node's
+    if blamed or not shared or (before.good and len(unproven) == 1):
+        return before  # it is another node's, or of no node
     if unproven == [name]:
-        return replace(before, strikes=before.strikes + 1, suspect=False, weeks=known.counted(now, failed=True))
+        weeks = known.counted(now, failed=True)
+        return replace(before, strikes=before.strikes + 1, suspect=False, faults=shared, weeks=weeks)
     return replace(before, suspect=True)
 
 
-def _faults(record: Record) -> list[tuple[str, str]]:
-    """Faults that make the verdict, as (fault, subject)."""
+def _faults(record: Record, *, trial_only: bool = False) -> list[tuple[str, str]]:
+    """Faults that make the verdict, as (fault, subject); ``trial_only``: without those that the API shows."""
     return [
         (finding["fault"], finding["subject"])
         for check in _failed(record)
+        if not trial_only or check.get("stage") != "preflight"
         for finding in check["findings"]
         if finding["ok"] is False and finding["fault"] and not _at_work(finding)
     ]

@@ -6,19 +6,25 @@ A selector of a workload requests the label; node-problem-detector's users watch
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .client.errors import Conflict
 from .client.kube import Kube, path
 from .facts.conditions import OURS
+from .facts.inventory import driver, read_node
 from .redact import safe
-from .unstructured import Unstructured, as_list, as_map
+from .unstructured import Unstructured, as_list, as_map, by_type, labels_of
 
 LABEL = "seatrial/trial"
 CONDITION = OURS
 _ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}
+Unchanged = Callable[[Unstructured], bool]
+
+
+def _always(_: Unstructured) -> bool:
+    return True
 
 
 def label(kube: Kube, node: str, bad: bool | None) -> None:
@@ -26,19 +32,88 @@ def label(kube: Kube, node: str, bad: bool | None) -> None:
     kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad]}}})
 
 
-def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), turned: bool) -> None:
-    """Set only our condition of a node; ``turned`` reports that it had another status. Raises ClusterError."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    status, reason = _STATUS[bad]
-    entry: Unstructured = {
-        "type": CONDITION,
-        "status": status,
-        "reason": reason,
-        "lastHeartbeatTime": now,
-        "message": safe(", ".join(faults), 300),
-    }
-    entry |= {"lastTransitionTime": now} if turned else {}
-    kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)
+def condition(
+    kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), unchanged: Unchanged = _always
+) -> bool | None:
+    """Set only our condition of a node, of the machine as it is now; return what it says. Raises ClusterError.
+
+    ``unchanged``: whether that is the machine that was tried; of another one nothing is known.
+    """
+    said = bad
+
+    def change(raw: Unstructured) -> tuple[str, Unstructured]:
+        nonlocal said
+        said = bad if unchanged(raw) else None
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        status, reason = _STATUS[said]
+        entry: Unstructured = {
+            "type": CONDITION,
+            "status": status,
+            "reason": reason,
+            "lastHeartbeatTime": now,
+            "message": f"{safe(', '.join(faults), 300)} {_signature(raw)}".strip(),
+        }
+        entry |= {"lastTransitionTime": now} if _ours(raw).get("status") != status else {}
+        return "/status", {"status": {"conditions": [entry]}}
+
+    _write(kube, node, change)
+    return said
+
+
+def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> bool:
+    """Remove a taint, with any effect, and a label of that key; False where the machine has changed.
+
+    Raises ClusterError.
+    """
+    is_it = True
+
+    def change(raw: Unstructured) -> tuple[str, Unstructured] | None:
+        nonlocal is_it
+        is_it = unchanged(raw)
+        if not is_it or not carries(raw, key):
+            return None
+        taints = as_list(as_map(raw.get("spec")).get("taints"))
+        remaining = [taint for taint in taints if taint.get("key") != key]
+        body: Unstructured = {"spec": {"taints": remaining or None}} if len(remaining) < len(taints) else {}
+        return "", body | ({"metadata": {"labels": {key: None}}} if key in labels_of(raw) else {})
+
+    _write(kube, node, change)
+    return is_it
+
+
+def carries(raw: Unstructured, key: str) -> bool:
+    """Return whether a node has a taint or a label of this key."""
+    return key in labels_of(raw) or any(t.get("key") == key for t in as_list(as_map(raw.get("spec")).get("taints")))
+
+
+def machine(raw: Unstructured) -> str:
+    """Name what a node is now by its boot and its driver: after a reboot or an upgrade it is not what was tried."""
+    known = safe(driver(read_node(raw)), 100)
+    return f"boot {_boot(raw)}" + (f", driver {known}" if known else "")
+
+
+def is_of_this_machine(raw: Unstructured) -> bool:
+    """Return whether our condition was written of the machine as it is now."""
+    return str(_ours(raw).get("message") or "").endswith(_signature(raw))
+
+
+def judged(raw: Unstructured) -> bool | None:
+    """Return what our condition says of the machine as it is now: True failed, False passed, None nothing."""
+    status = str(_ours(raw).get("status"))
+    return {"True": True, "False": False}.get(status) if is_of_this_machine(raw) else None
+
+
+def outlived(raw: Unstructured) -> bool:
+    """Return whether our condition says passed of a machine that has booted since."""
+    return _ours(raw).get("status") == "False" and f"(boot {_boot(raw)}" not in str(_ours(raw).get("message"))
+
+
+def written(raw: Unstructured) -> float:
+    """Return when our condition was written last, in seconds since 1970; 0 for never."""
+    try:
+        return datetime.datetime.fromisoformat(str(_ours(raw).get("lastHeartbeatTime"))).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def read(kube: Kube, node: str) -> Unstructured:
@@ -50,19 +125,32 @@ def read(kube: Kube, node: str) -> Unstructured:
     return next((each for each in nodes if as_map(each.get("metadata")).get("name") == node), {})
 
 
-def untaint(kube: Kube, node: str, key: str) -> None:
-    """Remove a taint from a node, with any effect; a missing one is fine. Raises ClusterError."""
+def _ours(raw: Unstructured) -> Unstructured:
+    return by_type(as_map(raw.get("status"))).get(CONDITION) or {}
+
+
+def _boot(raw: Unstructured) -> str:
+    return read_node(raw).boot or "unknown"
+
+
+def _signature(raw: Unstructured) -> str:
+    return f"({machine(raw)})"
+
+
+def _write(kube: Kube, node: str, change: Callable[[Unstructured], tuple[str, Unstructured] | None]) -> None:
+    """Patch what was read, never what somebody else has just written; None: nothing is to be written."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
-        taints = as_list(as_map(raw.get("spec")).get("taints"))
-        remaining = [taint for taint in taints if taint.get("key") != key]
-        if len(remaining) == len(taints):
+        made = change(raw)
+        if made is None:
             return
+        subresource, body = made
         version = as_map(raw.get("metadata")).get("resourceVersion")
-        try:  # the list is replaced whole: never over what somebody else has just written
-            kube.patch(
-                path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": remaining or None}}
-            )
+        metadata = {**as_map(body.get("metadata")), "resourceVersion": version}
+        try:
+            kube.patch(path("nodes", node) + subresource, {**body, "metadata": metadata}, strategic=bool(subresource))
         except Conflict:
             if attempt == _ATTEMPTS - 1:
                 raise
+        else:
+            return

@@ -30,6 +30,14 @@ VALUES = {
     "airgapped": ["registry=registry.example.internal", "image=registry.example.internal/seatrial"],
     "results-pvc": ["claim=5Gi"],
     "openshift": ["openshift=true"],
+    "new-nodes": [
+        "newNodes=seatrial/new",
+        "schedule=*/10 * * * *",
+        "profile.pod.tolerations[0].key=nvidia.com/gpu",
+        "profile.pod.tolerations[0].operator=Exists",
+        "profile.pod.tolerations[1].key=seatrial/new",
+        "profile.pod.tolerations[1].operator=Exists",
+    ],
 }
 FILES = {"cronjob": "base", "serve": "serve", "priorityclass": "overlays/cluster", "claim": "overlays/results-pvc"}
 
@@ -82,8 +90,9 @@ def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
         assert (CHART / "files" / f"{name}.yaml").read_bytes() == (
             ROOT / "deploy" / source / f"{name}.yaml"
         ).read_bytes()
-    for scope in ("tenant", "cluster"):
-        for end, flags in {"": [], "-kueue": ["--queue", "kueue:any"]}.items():
+    ends = {"": [], "-kueue": ["--queue", "kueue:any"]}
+    for scope, more in {"tenant": ends, "cluster": ends | {"-new-nodes": ["--new-nodes", "any"]}}.items():
+        for end, flags in more.items():
             where = ["--namespace", "release-namespace", "--profile", "deploy/base/profile.yaml"]
             said = seatrial("rbac", "--cron", f"--{scope}", *flags, *where)
             assert (said.returncode, said.stdout) == (0, (CHART / "files" / f"rights-{scope}{end}.yaml").read_text())
@@ -101,6 +110,7 @@ def test_the_values_are_checked() -> None:
     assert "images" in helm("images=x", code=1)
     assert "    --sweep=64\n" in helm("sweep=64")
     assert "--sweep" not in helm()
+    assert "rights=false" in helm("newNodes=seatrial/new", "queue=kueue:trial", code=1)
 
 
 def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     Render = Callable[[str], list[dict[str, Any]]]
 
 ROOT = Path(__file__).resolve().parents[2]
-OVERLAYS = ("tenant", "cluster", "kueue", "airgapped", "results-pvc", "openshift")
-FLAGS = {"tenant": ["--tenant"], "kueue": ["--cluster", "--queue", "kueue:seatrial"]}
+OVERLAYS = ("tenant", "cluster", "kueue", "airgapped", "results-pvc", "openshift", "new-nodes")
+FLAGS = {
+    "tenant": ["--tenant"],
+    "kueue": ["--cluster", "--queue", "kueue:seatrial"],
+    "new-nodes": ["--cluster", "--new-nodes", "seatrial/new"],
+}
 
 
 @functools.cache

@@ -366,15 +366,19 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, request
 
 
 @pytest.mark.parametrize(
-    "extra", [(), ("--label-nodes", "--node-condition"), ("--tenant",)], ids=["plain", "marking", "tenant"]
+    "extra",
+    [(), ("--label-nodes", "--node-condition"), ("--tenant",), ("--new-nodes",), ("--new-nodes=seatrial/new",)],
+    ids=["plain", "marking", "tenant", "condition-of-new-nodes", "new-nodes"],
 )
 def test_scheduled_runs_ask_for_what_is_printed_for_them(
     extra: tuple[str, ...], tmp_path: Path, requests: Requests
 ) -> None:
-    """`cron`: Lease, state, results, events and marks of nodes."""
+    """`cron`: Lease, state, results, events, marks of nodes, and a label of new ones that is taken away."""
     scope = () if "--tenant" in extra else ("--cluster",)
     rules = printed("--cron", "--profile", "h100-ib", *scope, *extra)
-    with running(world("healthy", rules)) as cluster:
+    scenario = world("healthy", rules)
+    labelled = {"*": {"metadata": {"labels": {"seatrial/new": "true"}}}}
+    with running(replace(scenario, world={**scenario.world, "node_changes": labelled})) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         for _ in range(2):
             done = seatrial(

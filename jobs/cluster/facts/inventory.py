@@ -48,6 +48,7 @@ _LABELS = {
     ),
 }
 _APP = ("app.kubernetes.io/name", "app", "k8s-app", "name")
+_DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 _OFF = frozenset({"", "false", "0", "no", "none"})
 # A kubelet that was restarted counts no device until the plugins have registered again: 10 s (recordings of a real
 # Kubernetes 1.36 in tests/real). With the second reading it has had so long.
@@ -230,6 +231,13 @@ def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
         return True
     marks = _LABELS.get(resource.partition("/")[0], ())
     return any(node.labels.get(mark, "").lower() not in _OFF for mark in marks)
+
+
+def driver(node: Node) -> str:
+    """The driver that feature discovery saw on the node; '' where nothing says it."""
+    full = next((node.labels[key] for key in _DRIVER_LABELS if node.labels.get(key)), "")
+    parts = [node.labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
+    return full or ".".join(part for part in parts if part)
 
 
 def read_node(item: Unstructured) -> Node:

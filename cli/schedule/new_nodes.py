@@ -1,0 +1,132 @@
+"""``seatrial cron --new-nodes``: nodes that joined or came back are tried beside proven ones, and then opened.
+
+A node itself remembers: our condition says passed or failed, and of which boot and driver. Without one, with Unknown,
+after a change, or with the taint or label of new nodes on a node that has passed, it is unproven.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from checks.profiles.loader import Profile
+from checks.rules.capacity import rooms
+from checks.rules.pool import pool_of, product
+from jobs.cluster import node_labels as marking
+from jobs.cluster.facts.inventory import Inventory, Node
+from jobs.cluster.unstructured import Unstructured
+from jobs.listing import first_of
+from jobs.trial.rooms import Room
+from jobs.trial.spec import TrialSpec
+
+from .node_history import Choice, choose, next_nodes
+from .remembered import NodeHistory, Watched
+
+HOSTNAME = "kubernetes.io/hostname"
+TRIABLE = ("", "gpu.missing")
+"""A node that offers too few GPUs is tried, so that the trial names the fault; a busy or closed one waits."""
+_FEW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Whom a run tries, what it says of the other unproven nodes, and whether one of these waits for a later run."""
+
+    choice: Choice
+    notes: tuple[str, ...] = ()
+    waits: bool = False
+
+
+def standing(raw: Unstructured, key: str) -> bool | None:
+    """Return what is known of a node as it is now: True failed, False proven, None unproven."""
+    said = marking.judged(raw)
+    return None if said is False and key and marking.carries(raw, key) else said
+
+
+def assumed(state: NodeHistory, nodes: Mapping[str, Unstructured], key: str, now: float) -> NodeHistory:
+    """Return the history as the nodes' conditions correct it: only what has passed as it is now is a good partner.
+
+    Strikes of a machine that has changed since count no more.
+    """
+    known = dict(state.nodes)
+    for name, raw in nodes.items():
+        past, stands = known.get(name, Watched(seen=now)), standing(raw, key)
+        if stands is None:
+            strikes = past.strikes if marking.is_of_this_machine(raw) else 0
+            known[name] = replace(past, suspect=True, strikes=strikes)
+        elif stands is False and not past.strikes and not past.suspect:
+            known[name] = replace(past, passed=past.passed or now)
+    return replace(state, nodes=known)
+
+
+def outlook(
+    cluster: Inventory,
+    profile: Profile,
+    spec: TrialSpec,
+    nodes: Mapping[str, Unstructured],
+    state: NodeHistory,
+    *,
+    key: str,
+    most: int,
+    now: float,
+) -> Outlook:
+    """Choose unproven nodes of one kind, and proven partners of that kind; ``state``: as ``assumed`` returns it.
+
+    ``most``: the places of a sweep; 0 for a trial, which takes one unproven node and partners.
+    """
+    pool = pool_of(cluster, profile)
+    known = {name: standing(raw, key) for name, raw in nodes.items()}
+    unproven = [node for node in pool.nodes if known.get(node.name, False) is None]
+    failed = [node.name for node in pool.nodes if known.get(node.name)]
+    notes = [f"failed, and not changed since: {first_of(failed, _FEW)}"] if failed else []
+    if not unproven:
+        return Outlook(Choice((), "no unproven node: nothing is started"), tuple(notes))
+    places = {room.node: room for room in rooms(cluster, pool.nodes, spec, pool.parts)}
+    obstacles = {node.name: why for node in unproven if (why := _obstacle(node, places.get(node.name)))}
+    notes += [f"{name} waits: {why}" for name, why in list(obstacles.items())[:_FEW]]
+    cordoned = {node.name for node in unproven if node.unschedulable}  # somebody's own decision: nothing to wait for
+    past = {node.name: state.nodes.get(node.name, Watched()) for node in pool.nodes}
+    # By turns: an inconclusive run tested nobody, and must not be repeated while others wait.
+    turns = {node.name: marking.written(nodes[node.name]) for node in unproven if node.name not in obstacles}
+    tried = sorted((n for n in unproven if n.name in turns), key=lambda n: (turns[n.name], n.name))
+    order = replace(state, nodes=past | {name: replace(past[name], tested=turn) for name, turn in turns.items()})
+    free = [n for n in pool.nodes if n.ready and n.name in places and not places[n.name].fault]
+    proven = [n for n in free if known.get(n.name) is False and past[n.name].good]
+    for first in tried:
+        group = [n.name for n in (*tried, *proven) if product(n) == product(first)]
+        if most:
+            choice = next_nodes(order, group, most=most, now=now, every_s=math.inf)
+        else:
+            choice = choose(order, group, need=spec.nodes, now=now, every_s=math.inf)
+        if choice.nodes:
+            return Outlook(
+                replace(choice, why=_reason(choice.nodes, {n.name for n in tried})), tuple(notes), waits=True
+            )
+    why = f"{len(unproven)} unproven nodes, and none can be tried"
+    if tried:
+        why += (
+            f": {first_of([n.name for n in tried], _FEW)} would need a proven partner of the same kind with free GPUs"
+        )
+    return Outlook(Choice((), why), tuple(notes), waits=len(cordoned) < len(unproven))
+
+
+def _obstacle(node: Node, room: Room | None) -> str:
+    if not node.ready:
+        return f"not Ready ({node.ready_reason})"
+    if room is None or room.fault not in TRIABLE:
+        return room.observed if room else "the profile's selector leaves it out"
+    return ""
+
+
+def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:
+    fresh = [name for name in chosen if name in unproven]
+    if len(fresh) < len(chosen):
+        return f"{first_of(fresh, _FEW)} unproven, beside nodes that have passed"
+    return "no proven node of their kind is free: they are tried with each other, and a failure may be any one's"
+
+
+def selector_of(names: Collection[str], cluster: Inventory) -> str:
+    """Return the selector of these nodes: only they are judged, not other new ones; '' where a label is missing."""
+    hosts = [node.labels.get(HOSTNAME, "") for node in cluster.nodes if node.name in names]
+    return f"{HOSTNAME} in ({','.join(hosts)})" if hosts and all(hosts) else ""
