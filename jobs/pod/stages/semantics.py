@@ -30,8 +30,8 @@ LINES = 64  # of a file that is replaced
 def blank() -> Dict[str, Any]:
     """Return the keys, all unknown."""
     unknown = (
-        "flock posix attributes_ok attributes_s attributes_seen small_files small_made_s small_seen small_read"
-        " small_read_s small_removed_s swap_versions swap_missing swap_torn semantics_error"
+        "flock posix attributes_ok attributes_s attributes_seen small_files small_made_s small_missing small_bad"
+        " small_read small_read_s small_removed_s swap_versions swap_missing swap_torn semantics_error"
     )
     return dict.fromkeys(unknown.split())
 
@@ -199,25 +199,27 @@ class Semantics:
         """List the small files until all are there, and read them."""
         folder, began = os.path.join(self.theirs, "small"), time.monotonic()
         names: List[str] = []
-        while not self.watch.stopped():
+        while isinstance(files, int) and files and not self.watch.stopped():
             try:
                 names = sorted(os.listdir(folder))
             except OSError as error:
                 self.facts["semantics_error"] = errno.errorcode.get(error.errno or 0)
-            self.facts["small_seen"] = len(names)
-            if not isinstance(files, int) or len(names) >= files or time.monotonic() - began >= visible_s:
+            self.facts["small_missing"] = max(0, files - len(names))
+            if len(names) >= files or time.monotonic() - began >= visible_s:
                 break
             time.sleep(0.05)
-        began, read = time.monotonic(), 0
+        began, read, bad = time.monotonic(), 0, 0
         for name in names[:SMALL_FILES]:
             if time.monotonic() - began >= SMALL_S or self.watch.stopped():
                 break
             try:
                 with open(os.path.join(folder, name), "rb", buffering=0) as stream:
-                    read += len(stream.read(SMALL_BYTES + 1)) == SMALL_BYTES
+                    whole = len(stream.read(SMALL_BYTES + 1)) == SMALL_BYTES
             except OSError:
-                continue
-        self.facts.update(small_read=read, small_read_s=round(time.monotonic() - began, 4))
+                whole = False
+            read, bad = read + whole, bad + (not whole)
+        if names:
+            self.facts.update(small_read=read, small_bad=bad, small_read_s=round(time.monotonic() - began, 4))
 
     def clear(self) -> None:
         """Remove this rank's small files, and measure that; what is left goes with the folder."""
