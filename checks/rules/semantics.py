@@ -67,10 +67,10 @@ def small_files(subject: str, path: TriedPath, floor: float) -> Finding:
     steps = {
         "created": (path.get("small_files"), path.get("small_made_s")),
         "read": (path.get("small_read"), path.get("small_read_s")),
-        "removed": (path.get("small_files"), path.get("small_removed_s")),
+        "removed": (path.get("small_removed"), path.get("small_removed_s")),
     }
     rates = {what: count / seconds for what, (count, seconds) in steps.items() if count and seconds}
-    if not {"created", "read"} <= rates.keys():
+    if len(rates) < len(steps):
         return unknown(subject, "small files: not measured", expected, unit="files/s")
     slowest = min(rates, key=lambda what: rates[what])
     shown = ", ".join(f"{what} at {rate:.0f}" for what, rate in rates.items())
@@ -106,30 +106,37 @@ def _of_path(trial: TrialResult, spec: TrialSpec, path: StoragePath) -> Iterator
         theirs = tried_paths(trial, other).get(path.name) or {}
         where = mount(own) if mount(own) == mount(theirs) else f"{mount(own)} here, {mount(theirs)} on {peer}"
         for kind, what in LOCKS.items():
-            mine, held = own.get(kind) or {}, theirs.get(kind) or {}
-            ok, fault, observed = _lock(mine, held, peer)
+            mine, held = _lock_of(own, kind), _lock_of(theirs, kind)
+            ok, fault, observed = _lock(mine, held, peer, ranges=kind == "posix")
             expected = f"{what}: refused while {peer} holds it, granted after its release"
             observed = f"{where}: {what} {observed}"
             yield compared(f"{place(trial, rank)} {path.path}", ok, observed, expected, fault)
 
 
-def _lock(mine: LockTry, held: LockTry, peer: str) -> tuple[bool | None, str, str]:
-    """Judge one lock on one node: (ok, fault, observed)."""
-    error = str(mine.get("error") or "")
+def _lock_of(path: TriedPath, kind: str) -> LockTry:
+    return (path.get("flock") if kind == "flock" else path.get("posix")) or {}
+
+
+def _lock(mine: LockTry, held: LockTry, peer: str, *, ranges: bool) -> tuple[bool | None, str, str]:
+    """Judge one lock on one node: (ok, fault, observed); ``ranges``: it is of some bytes, and others must be free."""
+    error, refused, seconds = str(mine.get("error") or ""), mine.get("refused"), mine.get("freed_s") or 0
+    apart = mine.get("apart") if ranges else True
+    ok: bool | None = None
+    fault, observed = "", "not measured"
     if error:
-        known = error in UNSUPPORTED or error.startswith(HUNG)
-        return (False if known else None), "storage.locks-failed" if known else "", f"failed: {error}"
-    if not mine.get("held") or not held.get("held"):
-        return None, "", f"not measured: {'its own' if not mine.get('held') else peer} lock was not taken"
-    if mine.get("refused") is False:
-        return False, "storage.locks-local", f"granted while {peer} holds it"
-    if mine.get("apart") is False:
-        return False, "storage.locks-failed", f"refused, also for bytes that {peer} does not hold"
-    if mine.get("refused") and mine.get("freed") is False:
-        return False, "storage.locks-stuck", f"refused {mine.get('freed_s') or 0:.0f} s after {peer} released it"
-    if mine.get("refused") and mine.get("freed"):
-        return True, "", f"refused while {peer} holds it, granted {mine.get('freed_s') or 0:.2f} s after its release"
-    return None, "", "not measured"
+        fault = "storage.locks-failed" if error in UNSUPPORTED or error.startswith(HUNG) else ""
+        observed = f"failed: {error}"
+    elif not mine.get("held") or not held.get("held"):
+        observed = f"not measured: {peer if mine.get('held') else 'this node'} did not get its own"
+    elif refused is False:
+        fault, observed = "storage.locks-local", f"granted while {peer} holds it"
+    elif apart is False:
+        fault, observed = "storage.locks-failed", f"refused, also for bytes that {peer} does not hold"
+    elif refused and mine.get("freed") is False:
+        fault, observed = "storage.locks-stuck", f"refused {seconds:.0f} s after {peer} released it"
+    elif refused and mine.get("freed") and apart:
+        ok, observed = True, f"refused while {peer} holds it, granted {seconds:.2f} s after its release"
+    return (False if fault else ok), fault, observed
 
 
 def lock_advice(findings: Iterable[Finding]) -> Iterator[tuple[str, Variant]]:

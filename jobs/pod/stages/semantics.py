@@ -23,7 +23,10 @@ VERSIONS, PACE_S = 20, 0.01  # of a file that is replaced while it is read
 KINDS = ("flock", "posix")
 REFUSED = (errno.EAGAIN, errno.EACCES)  # fcntl(2), F_SETLK; flock(2) has EWOULDBLOCK, which is EAGAIN
 RANGE, APART = (0, 100), (1000, 100)  # start and length: the bytes that are locked, and some that are not
-FIRST, SECOND = (100, 1_000_000_000), (200, 1_100_000_000)  # size and mtime, in whole seconds: all file systems have them
+FIRST, SECOND = (
+    (100, 1_000_000_000),
+    (200, 1_100_000_000),
+)  # size and mtime, in whole seconds: all file systems have them
 LINES = 64  # of a file that is replaced
 
 
@@ -31,7 +34,7 @@ def blank() -> Dict[str, Any]:
     """Return the keys, all unknown."""
     unknown = (
         "flock posix attributes_ok attributes_s attributes_seen small_files small_made_s small_missing small_bad"
-        " small_read small_read_s small_removed_s swap_versions swap_missing swap_torn semantics_error"
+        " small_read small_read_s small_removed small_removed_s swap_versions swap_missing swap_torn semantics_error"
     )
     return dict.fromkeys(unknown.split())
 
@@ -123,7 +126,7 @@ class Semantics:
         return json.dumps({"files": made, "size": size, "mtime": mtime})
 
     def _write(self, name: str, wanted: Tuple[int, int], flags: int) -> Tuple[int, Optional[int]]:
-        """Write a file's next bytes, sync and close it and set its time; returns its size, and its time if it has one."""
+        """Write a file's next bytes, sync and close it, set its time; returns its size, and its time if it has one."""
         path = os.path.join(self.mine, name)
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
         try:
@@ -223,15 +226,16 @@ class Semantics:
 
     def clear(self) -> None:
         """Remove this rank's small files, and measure that; what is left goes with the folder."""
-        folder, began = os.path.join(self.mine, "small"), time.monotonic()
+        folder, began, removed = os.path.join(self.mine, "small"), time.monotonic(), 0
         try:
             for name in os.listdir(folder):
                 if time.monotonic() - began >= SMALL_S or self.watch.stopped():
-                    return
+                    break
                 os.unlink(os.path.join(folder, name))
-        except OSError:
-            return
-        self.facts["small_removed_s"] = round(time.monotonic() - began, 4)
+                removed += 1
+        except OSError as error:
+            self.facts["semantics_error"] = errno.errorcode.get(error.errno or 0)
+        self.facts.update(small_removed=removed, small_removed_s=round(time.monotonic() - began, 4))
 
     # -- a file that is replaced while the other node reads it ---------------------------------------------------------
 
@@ -250,7 +254,9 @@ class Semantics:
         path, began = os.path.join(self.theirs, "swap"), time.monotonic()
         versions: Dict[int, None] = {}
         odd = {"swap_missing": 0, "swap_torn": 0}
-        sure = dict(odd)  # what is not there any more may have been removed with its folder: only what comes again counts
+        sure = dict(
+            odd
+        )  # what is not there any more may have been removed with its folder: only what comes again counts
         while len(versions) < VERSIONS and time.monotonic() - began < visible_s and not self.watch.stopped():
             time.sleep(PACE_S / 4)
             try:

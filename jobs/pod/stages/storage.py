@@ -153,14 +153,14 @@ class Storage:
             go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
             if go:  # else somebody could not write: that is told there, and nobody looks for what is not
                 self._in_use.add(self._folder(asked))
-                self._beside(asked, result, pair, topic)
+                self._beside(result, pair, topic)
         finally:
             pair.release()
             result.update(pair.facts)
         if go and self.barrier.through(topic + ".done", self._patience()):  # no rank removes what another still reads
             self._in_use.discard(self._folder(asked))
 
-    def _beside(self, asked: Dict[str, Any], result: Dict[str, Any], pair: Semantics, topic: str) -> None:
+    def _beside(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
         """Look at what the next rank has written, and let it go on."""
         note = awaited(os.path.join(pair.theirs, "note"), "first of %s, " % pair.seeds[1], VISIBLE_S, self.watch)
         result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
@@ -182,8 +182,8 @@ class Storage:
         try:
             most = self.bounded(SMALL_FILES * SMALL_BYTES, result["free_bytes"], self.trial.nodes)
             told = pair.change(most // SMALL_BYTES)
-            with open(os.path.join(pair.mine, "next"), "w", encoding="ascii") as note:
-                note.write("second of %s, %s\n" % (pair.seeds[0], told))
+            with open(os.path.join(pair.mine, "next"), "w", encoding="ascii") as file:
+                file.write("second of %s, %s\n" % (pair.seeds[0], told))
             os.replace(os.path.join(pair.mine, "next"), os.path.join(pair.mine, "note"))
             pair.first_version()
         except OSError as error:

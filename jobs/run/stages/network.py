@@ -160,6 +160,7 @@ class TriedPath(TypedDict, total=False):
     small_bad: Count
     small_read: Count
     small_read_s: float
+    small_removed: Count
     small_removed_s: float
     swap_versions: Count
     swap_missing: Count
