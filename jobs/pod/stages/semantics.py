@@ -99,6 +99,16 @@ class Semantics:
             finally:
                 os.close(descriptor)
 
+    def doubt(self) -> None:
+        """Forget what may only look wrong: a rank that is gone holds no lock any more, and its files may be removed."""
+        for kind in KINDS:
+            if self.facts[kind] and self.facts[kind]["refused"] is False:
+                self.facts[kind]["refused"] = None
+        if self.facts["attributes_ok"] is False:
+            self.facts["attributes_ok"] = None
+        for key in ("small_missing", "small_bad"):
+            self.facts[key] = None
+
     # -- once this rank's files have been looked at --------------------------------------------------------------------
 
     def change(self, small: int) -> str:

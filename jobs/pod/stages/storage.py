@@ -176,6 +176,8 @@ class Storage:
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
         if go:  # for all or for none: who went on alone would wait for the others
             self._changed(result, pair, topic)
+        else:
+            pair.doubt()
 
     def _changed(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
         """Change what the other node has read, and see whether it notices; replace a file while it reads."""
@@ -197,7 +199,9 @@ class Storage:
             pair.seen(note[1], VISIBLE_S)
         objection = "" if note is not None else "a rename of the next rank is not seen"
         go, _ = self.barrier.agree(topic + ".seen", objection, self._patience())
-        if go:
+        if not go:
+            pair.doubt()
+        else:
             pair.clear()
             self.barrier.agree(topic + ".swapped", pair.swap(VISIBLE_S), self._patience())
 
