@@ -9,6 +9,7 @@ from checks.profiles.loader import Profile
 from checks.rules import storage as rules
 from checks.rules.fit import fits
 from checks.rules.pool import Pool
+from checks.rules.semantics import between_nodes, lock_advice, lock_findings
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -80,32 +81,72 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
     "storage.shared",
     "Files are visible on all nodes once written",
     requires=["storage.paths"],
-    faults=["storage.not-shared", "storage.stale-rename", "storage.corrupt"],
+    faults=[
+        "storage.not-shared",
+        "storage.stale-rename",
+        "storage.rename-torn",
+        "storage.stale-metadata",
+        "storage.corrupt",
+    ],
 )
 def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """The next node reads all data that a node writes under a shared path, and sees a replaced file as new.
+    """The next node reads all data that a node writes under a shared path, and sees its changes.
 
-    A local disk under the same path on every node is not noticed until a rank reads another's checkpoint. With a cache
-    that serves replaced files, a restart reads the old one.
+    A replaced file is new within ten seconds, and whole at every moment. A closed file has its size and time once it
+    is opened, and a new directory lists all of its files. A local disk under the same path on every node is not noticed
+    until a rank reads another's checkpoint. With a cache that serves replaced files, a restart reads the old one.
     """
-    if not any(path.shared and path.write for path in profile.storage.paths):
-        evidence.skip("the profile names no path that all nodes share and write")
-    if spec.nodes < 2:
-        evidence.skip("the trial has one node: sharing cannot be tested")
+    _between_nodes(profile, spec, evidence)
     evidence.judge(rules.shared_findings(trial, spec, profile.storage))
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "storage.rate", "Storage throughput meets its floor", requires=["storage.paths"], faults=["storage.slow"]
+    "storage.locks",
+    "File locks exclude other nodes",
+    requires=["storage.shared"],
+    faults=["storage.locks-local", "storage.locks-failed", "storage.locks-stuck"],
+)
+def test_locks_exclude_other_nodes(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """A node does not get a lock (flock, fcntl) that another node holds, and gets it after its release.
+
+    Caches of datasets and models, HDF5 and SQLite lock their files. Several file systems lock on one node only, or not
+    at all, as documented. So failing locks are a fault only where the profile requires locks (locks: true of the path).
+    Elsewhere the check is skipped with the result: it never passes.
+    """
+    _between_nodes(profile, spec, evidence)
+    findings, notes = lock_findings(trial, spec, profile.storage)
+    evidence.note(*notes)
+    if not findings:
+        waived = all(path.locks is False for path in between_nodes(profile.storage))
+        evidence.skip(f"the profile does not require locks (storage.paths.locks); {'; '.join(notes)}", waived=waived)
+    for fault, advised in lock_advice(findings):
+        evidence.advise(fault, confirm=advised.confirm, remedy=advised.remedy)
+    evidence.judge(findings)
+
+
+def _between_nodes(profile: Profile, spec: TrialSpec, evidence: Evidence) -> None:
+    """Skip a check of what one node sees of another where no path, or no second node, shows it."""
+    if not between_nodes(profile.storage):
+        evidence.skip("the profile names no path that all nodes share and write")
+    if spec.nodes < 2:
+        evidence.skip("the trial has one node: sharing cannot be tested")
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.rate",
+    "Storage throughput meets its floor",
+    requires=["storage.paths"],
+    faults=["storage.slow", "storage.small-files-slow"],
 )
 def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Each node writes (fsync included) and reads the path at the profile's rate.
+    """Each node writes (fsync included) and reads the path at the profile's rate, and small files, too.
 
     GPUs that wait for data or for a checkpoint have periodic drops of utilisation.
     """
     asked = profile.storage
-    if not any(path.write_mb_s or path.read_mb_s for path in asked.paths):
+    if not any(path.write_mb_s or path.read_mb_s or path.files_s for path in asked.paths):
         evidence.skip("the profile states no rate for its paths")
     evidence.judge(
         rules.rate_findings(trial, spec, asked), [f"the rates are those of profile {profile.name}: {asked.source}"]

@@ -22,7 +22,7 @@ from .sweep import figures
 OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
-PATHS = "storage.paths"
+PATHS, LOCKS = "storage.paths", "storage.locks"
 EPHEMERAL = (
     "No storage path was named (profile, storage.paths), so none was tried: results that stay in a pod are ephemeral."
 )
@@ -153,10 +153,12 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield what a go does not speak of: storage that nobody named, bandwidths that the profile has no floor for."""
+    """Yield what a go does not cover: storage that was not named, locks that fail, bandwidths without a floor."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL
+        if check["outcome"] is Outcome.SKIPPED and check["id"] == LOCKS and check["notes"] and not check["waived"]:
+            yield f"{LOCKS}: {plain(check['reason'], REASON)}."
         if check["outcome"] is Outcome.SKIPPED and check["id"] in BANDWIDTH and check["waived"]:
             yield f"{check['id']}: {plain(check['reason'], REASON)}."
 

@@ -31,6 +31,7 @@ from jobs.cluster.facts.stack import Listing
 from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.trial.launch_stack import LaunchStack
+from jobs.trial.parts import BETWEEN_NODES_S
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from reports.schema import RecordedSweep
@@ -292,6 +293,12 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
         seatrial.progress.note(
             f"DCGM's diagnostics of level {spec.dcgm.level} come before the collectives where the image has dcgmi: "
             f"{spec.dcgm.usual}, at most {spec.dcgm.limit_s / 60:.0f} minutes, on all nodes at once"
+        )
+    shared = [path.path for path in spec.storage if path.shared and path.write]
+    if shared and spec.nodes > 1:
+        seatrial.progress.note(
+            f"Locks, renames and small files are tried between the nodes on {', '.join(shared)}: a second or two each, "
+            f"at most {BETWEEN_NODES_S:.0f} s"
         )
 
 

@@ -370,11 +370,16 @@ class StoragePath(StorageSpec):
     free_min: Size | None = None
     write_mb_s: float | None = None  # MB/s (1e6 bytes) that one node must reach, fsync included
     read_mb_s: float | None = None
+    files_s: float | None = None  # small files that one node must create, and the next one read, each second
+    locks: bool | None = None  # whether training needs file locks that exclude other nodes; none: unknown, not judged
     not_empty: bool = False  # a data set: there must be something in it
 
     def __post_init__(self) -> None:
-        require_positive(self, "write_mb_s", "read_mb_s", "free_min")
+        require_positive(self, "write_mb_s", "read_mb_s", "files_s", "free_min")
         require(self.write or self.write_mb_s is None, "write_mb_s", "needs write: true")
+        for key in ("files_s", "locks"):
+            between = self.write and self.shared
+            require(between or not getattr(self, key), key, "needs shared: true and write: true")
         require(self.bytes >= 0, "bytes", "must not be negative")
         StorageSpec.__post_init__(self)  # super() does not know a class with slots, which dataclass makes anew
 
@@ -397,7 +402,7 @@ class StorageSection:
         require(self.burst >= 0, "burst", "must not be negative")
         require_positive(self, "burst_mb_s")
         require(not self.burst or any(p.write for p in self.paths), "burst", "needs a path with write: true")
-        rates = (rate for p in self.paths for rate in (p.write_mb_s, p.read_mb_s))
+        rates = (rate for p in self.paths for rate in (p.write_mb_s, p.read_mb_s, p.files_s))
         require_source(self.source, self.burst_mb_s, *rates)
 
     @property

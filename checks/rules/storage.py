@@ -18,6 +18,7 @@ from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, passed, unknown
 from .ranks import place, silent, stages
+from .semantics import between_nodes, changes, small_files, tried_paths
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
@@ -97,7 +98,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
         if data is None:
             yield silent(trial, rank, "storage")
             continue
-        hung, tried = str(data.get("error") or ""), _tried(trial, rank)
+        hung, tried = str(data.get("error") or ""), tried_paths(trial, rank)
         for path in asked:
             seen_path = tried.get(path.name)
             if seen_path is None:
@@ -106,11 +107,6 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) 
             yield _path(f"{node} {path.path}", seen_path, path, hung)
             if _unanswered(seen_path, write=path.write):
                 hung = ""  # those after the one that hangs were not tried
-
-
-def _tried(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
-    paths = (stages(trial, rank).get("storage") or {}).get("paths") or []
-    return {str(each.get("name")): each for each in paths}
 
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
@@ -195,35 +191,38 @@ def format_gib(count: int) -> str:
 def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge each node's view of the next node's files, for shared paths of the profile."""
     for rank in range(spec.nodes):
-        peer, tried = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
-        for path in storage.paths:
-            if path.shared and path.write:
-                yield _shared(f"{place(trial, rank)} {path.path}", tried.get(path.name) or {}, peer)
+        peer, tried = place(trial, (rank + 1) % spec.nodes), tried_paths(trial, rank)
+        for path in between_nodes(storage):
+            yield _shared(f"{place(trial, rank)} {path.path}", tried.get(path.name) or {}, peer)
 
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
-    expected = f"the files of {peer}, and its renames"
+    expected = f"the files of {peer}, its renames and its changes"
     visible, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
     if visible is None:
         return unknown(subject, "not tried: a node could not write", expected)
-    rename = "and its rename" if renamed else "its rename was not tried"
-    fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
+    fault, observed, ok = "", "its rename was not tried", None
+    if visible and renamed:
+        ok, fault, observed = changes(path, peer)
+    if not fault:
+        observed = f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s; {observed}"
     if not visible and path.get("peer_seconds") is not None:
         fault, observed = "storage.corrupt", f"the files of {peer} are visible, but differ from its writes"
     elif not visible:
         fault, observed = "storage.not-shared", f"no file that {peer} wrote under the same path"
     elif renamed is False:
         fault, observed = "storage.stale-rename", f"the old content of a file that {peer} replaced 10 s ago"
-    ok = False if fault else (True if renamed else None)
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+    return Finding(subject=subject, ok=False if fault else ok, observed=observed, expected=expected, fault=fault)
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Compare each path's rates on each node with the profile's."""
     for rank in range(spec.nodes):
-        tried = _tried(trial, rank)
+        tried = tried_paths(trial, rank)
         for path in storage.paths:
             seen_path: TriedPath = tried.get(path.name) or {}
+            if path.files_s is not None and spec.nodes > 1:
+                yield small_files(f"{place(trial, rank)} {path.path}", seen_path, path.files_s)
             for key, floor in (("write_mb_s", path.write_mb_s), ("read_mb_s", path.read_mb_s)):
                 if floor is not None:
                     yield _rate(f"{place(trial, rank)} {path.path}", key, seen_path.get(key), floor)

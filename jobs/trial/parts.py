@@ -167,6 +167,11 @@ class ClaimSpec:
         whole(f"resource claim {self.name!r}: count", self.count, 1, 64)
 
 
+BETWEEN_NODES_S = 100.0
+"""Seconds that trying a shared path between nodes may take: ten steps of ten (jobs/pod/stages/semantics.py), as long as
+another node's file may stay unseen. Healthy storage takes about one for all of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec:
     """A path that training reads or writes: a mounted PVC, or an existing path of the pod."""

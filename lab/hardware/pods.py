@@ -75,7 +75,15 @@ class Hardware:
             for mount in container.get("volumeMounts") or []:
                 claim = self._store.get("persistentvolumeclaims", namespace, claims.get(mount["name"], ""))
                 like = behaviour(claim)
-                if like.keys() & {"write_mb_s", "rename_delay_s", "corrupts", "hang_s", "quota_bytes"}:
+                if like.keys() & {
+                    "write_mb_s",
+                    "rename_delay_s",
+                    "rename_gap_s",
+                    "corrupts",
+                    "hang_s",
+                    "quota_bytes",
+                    "locks",
+                }:
                     by_path[mount["mountPath"]] = like
         return by_path
 

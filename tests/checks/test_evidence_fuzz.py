@@ -240,6 +240,7 @@ FAULTS = {
     "topology.affinity": ("topology", ("paths", 0, "path"), "SYS"),
     "storage.paths": ("storage", ("paths", 1, "read_back_ok"), False),
     "storage.shared": ("storage", ("paths", 1, "peer_file_ok"), False),
+    "storage.locks": ("storage", ("paths", 1, "flock", "refused"), False),
     "nccl.completed": ("collective.ring", ("exit",), 1),
 }
 """Check -> what is wrong in a rank's evidence: the stage, the field and its value."""

@@ -1,5 +1,7 @@
 """What storage.* says of claims, and of what the pods found under their paths."""
 
+import copy
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from checks.profiles.schema import S3, Credential, StoragePath, StorageSection
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
+from checks.rules.semantics import lock_advice, lock_findings
 from checks.rules.storage import (
     bucket_findings,
     burst_findings,
@@ -27,6 +30,24 @@ DATA = StoragePath(name="data", path="/data", claim="data", not_empty=True)
 BUCKET = S3(uri="s3://bucket/x", endpoint="http://e")
 ASKED = StorageSection(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), burst_mb_s=500.0, source="us")
 NODES = ["gpu-node-0", "gpu-node-1"]
+BETWEEN = {
+    "options": ["local_lock=none"],
+    "flock": {"held": True, "refused": True, "apart": None, "freed": True, "freed_s": 0.01, "error": None},
+    "posix": {"held": True, "refused": True, "apart": True, "freed": True, "freed_s": 0.01, "error": None},
+    "attributes_ok": True,
+    "small_files": 128,
+    "small_made_s": 0.5,
+    "small_missing": 0,
+    "small_bad": 0,
+    "small_read": 128,
+    "small_read_s": 0.1,
+    "small_removed": 128,
+    "small_removed_s": 0.2,
+    "swap_versions": 20,
+    "swap_missing": 0,
+    "swap_torn": 0,
+}
+"""What a node sees of another one's locks and changes."""
 
 
 def path_record(name, *, write, **changes):
@@ -52,7 +73,7 @@ def path_record(name, *, write, **changes):
         "write_mb_s": 900.0 if write else None,
         "read_mb_s": 1200.0,
     }
-    return path | changes
+    return path | (copy.deepcopy(BETWEEN) if write else {}) | changes
 
 
 @pytest.fixture
@@ -232,16 +253,130 @@ def test_an_empty_folder_for_results_is_normal(stored_trial, spec, bad):
         ({"peer_rename_ok": False}, False, "storage.stale-rename"),
         ({"peer_file_ok": None}, None, ""),
         ({"peer_rename_ok": None}, None, ""),
+        ({"swap_missing": 1}, False, "storage.rename-torn"),
+        ({"swap_torn": 2}, False, "storage.rename-torn"),
+        ({"swap_versions": 1}, None, ""),
+        ({"swap_versions": None}, None, ""),
+        ({"attributes_ok": False, "attributes_seen": "size 100, mtime 0"}, False, "storage.stale-metadata"),
+        ({"attributes_ok": None, "semantics_error": "ENOTSUP"}, None, ""),
+        ({"small_missing": 3}, False, "storage.stale-metadata"),
+        ({"small_bad": 1, "small_read": 127}, False, "storage.stale-metadata"),
+        ({"small_missing": None}, None, ""),
+        ({"small_files": 0, "small_missing": None, "small_bad": None, "small_read": None}, None, ""),
     ],
 )
 def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes, ok, fault):
-    """Not there, or old for too long; what was not tried is not told."""
+    """Not there, torn, or old for too long; what was not tried is not told."""
     stored_trial.evidence[0].stages["storage"]["paths"][1].update(changes)
     findings = list(shared_findings(stored_trial, spec, ASKED))
     assert [(f.subject, f.ok, f.fault) for f in findings] == [
         ("gpu-node-0 /results", ok, fault),
         ("gpu-node-1 /results", True, ""),
     ]
+
+
+def of_locks(trial, spec, **required):
+    """Return the findings about locks as (subject, ok, fault), and the notes, of a profile that requires them or not."""
+    path = replace(RESULTS, **({"locks": True} | required))
+    findings, notes = lock_findings(trial, spec, replace(ASKED, paths=(DATA, path)))
+    return [(f.subject, f.ok, f.fault) for f in findings], notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "ok", "fault"),
+    [
+        ({"refused": False}, False, "storage.locks-local"),
+        ({"freed": False, "freed_s": 8.0}, False, "storage.locks-stuck"),
+        ({"held": None, "refused": None, "error": "ENOLCK"}, False, "storage.locks-failed"),
+        ({"held": None, "refused": None, "error": "ENOSYS"}, False, "storage.locks-failed"),
+        ({"held": None, "refused": None, "error": "no answer in 10 s"}, False, "storage.locks-failed"),
+        ({"apart": False}, False, "storage.locks-failed"),
+        ({"refused": None, "freed": None, "error": "EACCES"}, None, ""),  # of the file, not of the lock
+        ({"refused": None, "freed": None, "error": "EIO"}, None, ""),
+        ({"refused": None, "freed": None}, None, ""),  # the partner is gone
+        ({"freed": None}, None, ""),
+    ],
+)
+def test_locks_that_do_not_exclude_are_a_fault_where_the_profile_requires_them(stored_trial, spec, changes, ok, fault):
+    """Where it says nothing, or that none are needed, what was seen is noted, and nothing of the path passes."""
+    stored_trial.evidence[0].stages["storage"]["paths"][1]["posix"].update(changes)
+    findings, notes = of_locks(stored_trial, spec)
+    assert findings[1] == ("gpu-node-0 /results", ok, fault)
+    assert [each[1] for each in findings[::2]] == [True, True]  # flock
+    assert notes == []
+    for said in (None, False):
+        findings, notes = of_locks(stored_trial, spec, locks=said)
+        assert findings == []
+        assert all("fcntl byte-range lock" in note for note in notes)
+        assert notes
+
+
+def test_healthy_locks_pass_also_where_none_are_required(stored_trial, spec):
+    for required in (True, None, False):
+        findings, notes = of_locks(stored_trial, spec, locks=required)
+        assert [each[1:] for each in findings] == [(True, "")] * 4
+        assert notes == []
+
+
+def test_a_lock_that_the_peer_never_held_proves_nothing(stored_trial, spec):
+    """Refused or granted: without its lock that is no evidence, and the peer alone is at fault."""
+    stored_trial.evidence[1].stages["storage"]["paths"][1]["flock"] = {"held": None, "error": "ENOLCK"}
+    for refused in (True, False):
+        stored_trial.evidence[0].stages["storage"]["paths"][1]["flock"]["refused"] = refused
+        findings, _ = of_locks(stored_trial, spec)
+        assert findings[0] == ("gpu-node-0 /results", None, "")
+        assert findings[2] == ("gpu-node-1 /results", False, "storage.locks-failed")
+
+
+def test_without_a_second_node_s_evidence_no_lock_passes(stored_trial, spec):
+    del stored_trial.evidence[1].stages["storage"]
+    assert {each[1] for each in of_locks(stored_trial, spec)[0]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("fs", "options", "remedy"),
+    [
+        ("lustre", ["localflock"], "flock on all nodes"),
+        ("nfs", ["vers=3", "nolock", "local_lock=all"], "remove nolock"),
+        ("nfs4", ["local_lock=none"], None),  # why is not known
+        ("fuse.gcsfuse", [], "another|scratch"),
+        ("beegfs", [], "tuneUseGlobalFileLocks"),
+        ("ceph", [], None),
+    ],
+)
+def test_the_remedy_for_locks_fits_the_file_system(stored_trial, spec, fs, options, remedy):
+    """The mount tells which; two file systems in one fault get the remedy that fits both, the entry's own."""
+    for rank in (0, 1):
+        path = stored_trial.evidence[rank].stages["storage"]["paths"][1]
+        path.update(fs=fs, options=options)
+        path["flock"]["refused"] = False
+    asked = replace(ASKED, paths=(replace(RESULTS, locks=True),))
+    findings, _ = lock_findings(stored_trial, spec, asked)
+    advised = dict(lock_advice(findings))
+    assert list(advised) == (["storage.locks-local"] if remedy else [])
+    assert not remedy or re.search(remedy, advised["storage.locks-local"].remedy)
+    stored_trial.evidence[1].stages["storage"]["paths"][1].update(fs="gpfs", options=[])
+    assert dict(lock_advice(lock_findings(stored_trial, spec, asked)[0])) == {}
+
+
+def test_small_files_are_compared_with_the_profile_s_number(stored_trial, spec, bad):
+    """The slowest of creating, reading and removing counts; no number, no judgement; not measured is no pass."""
+    asked = replace(ASKED, paths=(replace(RESULTS, files_s=200.0, write_mb_s=None),))
+    assert [f.ok for f in rate_findings(stored_trial, spec, asked)] == [True, True]
+    path = stored_trial.evidence[0].stages["storage"]["paths"][1]
+    path["small_made_s"] = 1.0
+    assert bad(rate_findings(stored_trial, spec, asked)) == [("gpu-node-0 /results", "storage.small-files-slow")]
+    path.update(small_made_s=0.5, small_removed_s=4.0)
+    assert bad(rate_findings(stored_trial, spec, asked)) == [("gpu-node-0 /results", "storage.small-files-slow")]
+    path.update(small_read_s=None)
+    assert [f.ok for f in rate_findings(stored_trial, spec, asked)] == [None, True]
+    assert [f.ok for f in rate_findings(stored_trial, replace(spec, nodes=1), asked)] == []
+
+
+@pytest.mark.parametrize("key", [{"locks": True}, {"files_s": 10.0}])
+def test_what_two_nodes_must_show_needs_a_shared_path(key):
+    with pytest.raises(ValueError, match="shared: true"):
+        StoragePath(name="a", path="/a", write=True, **key)
 
 
 def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, spec, bad):

@@ -100,7 +100,9 @@ OPTIONAL = {
     ),
     "storage.burst.*": ("storage.checkpoint", SHOWN),
     "storage.paths.#.entries": ("storage.paths", "it may be a file, and something was read"),
-    "storage.paths.#.fs": ("storage.paths", SHOWN),
+    "storage.paths.#.fs": ("storage.paths storage.locks", SHOWN),
+    "storage.paths.#.options": ("storage.locks", SHOWN),
+    "storage.paths.#.*.freed_s": ("storage.locks", SHOWN),
     "storage.paths.#.read_mb_s": ("storage.*", SHOWN + "; the profile has no rate for the last path"),
     "storage.paths.#.write_mb_s": ("storage.*", SHOWN + "; the profile has no rate for the last path"),
     "storage.paths.#.name": ("storage.shared storage.rate", "the last path is not shared and has no rate"),
@@ -168,7 +170,7 @@ def asking(tmp_path_factory):
     text["storage"] |= {"s3": [{"uri": "s3://bucket"}], "source": "a test"}
     text["storage"]["credentials"] = [{"env": "TOKEN", "secret": "hub", "key": "token"}]
     text["storage"]["paths"][0]["files"] = ["a"]
-    text["storage"]["paths"][1] |= {"write_mb_s": 1, "read_mb_s": 1}
+    text["storage"]["paths"][1] |= {"write_mb_s": 1, "read_mb_s": 1, "files_s": 1, "locks": True}
     text |= {"runtime": {"persistence": True}, "network": {"secondary_mtu": 9000, "source": "a test"}}
     text["network"]["endpoints"] = {"reachable": ["mirror:443"]}
     text["topology"] = {"acs_off": True, "source": "a test"}

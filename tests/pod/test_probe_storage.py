@@ -148,8 +148,8 @@ def test_the_mount_that_holds_a_path_is_found(tmp_path: Path) -> None:
     """The longest mount point wins; blanks are escaped; ro is an option of its own."""
     table = tmp_path / "mounts"
     table.write_text(f"/dev/sda / ext4 rw,errors=remount-ro 0 0\nnas:/x {tmp_path} nfs4 ro,vers=4.2 0 0\n")
-    assert storage.mounted(str(tmp_path / "a"), str(table))[1:] == ["nfs4", "nas:/x", True]
-    assert storage.mounted("/etc", str(table)) == ["/", "ext4", "/dev/sda", False]
+    assert storage.mounted(str(tmp_path / "a"), str(table))[1:4] == ["nfs4", "nas:/x", True]
+    assert storage.mounted("/etc", str(table)) == ["/", "ext4", "/dev/sda", False, []]
 
 
 def test_a_changed_byte_is_seen(tmp_path: Path) -> None:

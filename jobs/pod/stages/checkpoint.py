@@ -280,7 +280,7 @@ class Checkpoint(collective.BenchRun):
 def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
     """Say what a path is: its file system, who may do what there, and whether it is a mount of its own."""
     mode = os.stat(path).st_mode
-    point, fs, device, readonly = storage.mounted(path)
+    point, fs, device, readonly, _ = storage.mounted(path)
     kind = asked["kinds"].get(role) or "path"
     own = kind != "path" or point != "/"
     facts = {"role": role, "path": path, "kind": kind, "fs": fs, "device": device, "readonly": readonly, "mounted": own}

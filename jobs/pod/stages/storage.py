@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import threading
 import time
@@ -17,10 +18,11 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from seatrial.logs.reader import redact
 
-from . import job_inputs, objects
+from . import job_inputs, objects, semantics
 from .barrier import Barrier
 from .deadline import Watch
 from .files import pieces
+from .semantics import SMALL_BYTES, SMALL_FILES, Semantics
 from .spec import Identity, Trial
 
 CHUNK = 4 << 20
@@ -29,6 +31,10 @@ AGREE_S = 30.0
 VISIBLE_S = 10.0  # how long another node's file may stay unseen: NFS caches attributes for seconds (nfs(5): acregmin 3)
 READ_BYTES = 64 << 20  # of a data set that may not be written
 LISTED = 1000
+OPTIONS = re.compile(  # of a mount, what decides on locks and caches; others may hold a credential
+    r"(no|local)?flock|(no)?lock|local_lock=\w+|(no)?brl|(no)?cto|(no)?ac|ac\w+=\d+|actimeo=\d+|lookupcache=\w+|vers=[\d.]+"
+    r"|cache=\w+"
+)
 
 
 def blank() -> Dict[str, Any]:
@@ -40,10 +46,10 @@ def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
     """Return what is known of a path before it was looked at."""
     keys = (
         "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
-        " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device error errno"
+        " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device options error errno"
         " files_tried files_bad files_bad_named files_empty files_empty_named"
     )
-    result: Dict[str, Any] = dict.fromkeys(keys.split())
+    result: Dict[str, Any] = dict(dict.fromkeys(keys.split()), **semantics.blank())
     result.update({key: asked[key] for key in ("name", "path", "kind", "shared", "write")})
     return result
 
@@ -82,7 +88,7 @@ class Storage:
         try:
             os.stat(path)
             result["exists"] = True
-            _, result["fs"], result["device"], result["readonly"] = mounted(path)
+            _, result["fs"], result["device"], result["readonly"], result["options"] = mounted(path)
             space = os.statvfs(path)
             result["free_bytes"], result["total_bytes"] = (
                 space.f_bavail * space.f_frsize,
@@ -134,41 +140,71 @@ class Storage:
     # -- what the other nodes see --------------------------------------------------------------------------------------
 
     def _shared(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
-        """Look for the next rank's files, and whether a rename of theirs is seen here."""
+        """Look for the next rank's files, and for what this node sees of its locks and changes."""
         topic, peer = "storage.%s" % asked["name"], (self.me.rank + 1) % self.trial.nodes
-        ready = "" if result["read_back_ok"] else "%s cannot be written" % asked["path"]
-        go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
-        if not go:  # somebody could not write: that is told there, and nobody looks for what is not
-            return
-        self._in_use.add(self._folder(asked))
-        theirs, seed = self._folder(asked, peer), "%s/%d" % (self.trial.run, peer)
-        note = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
-        result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
-        if note is not None:
-            try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
-                result["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(note[1].split()[0]), seed, self.watch)
-            except OSError as error:
-                result["peer_file_ok"], result["error"] = False, error_text(error)
-        objection = "" if result["peer_file_ok"] else "the files of rank %d are not seen" % peer
-        go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
-        if go:  # for all or for none: who went on alone would wait for the others
-            self._renamed(asked, result, theirs, seed, topic)
-        if self.barrier.through(topic + ".done", self._patience()):  # no rank removes what another still reads
+        theirs, seeds = self._folder(asked, peer), tuple("%s/%d" % (self.trial.run, n) for n in (self.me.rank, peer))
+        pair = Semantics(self._folder(asked), theirs, (seeds[0], seeds[1]), self.watch)
+        try:
+            if result["read_back_ok"]:
+                pair.prepare()
+        except OSError as error:
+            result["error"], result["errno"] = error_text(error), code(error)
+        ready = "" if result["read_back_ok"] and not result["error"] else "%s cannot be written" % asked["path"]
+        try:
+            go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
+            if go:  # else somebody could not write: that is told there, and nobody looks for what is not
+                self._in_use.add(self._folder(asked))
+                self._beside(result, pair, topic)
+        finally:
+            pair.release()
+            result.update(pair.facts)
+        if go and self.barrier.through(topic + ".done", self._patience()):  # no rank removes what another still reads
             self._in_use.discard(self._folder(asked))
 
-    def _renamed(self, asked: Dict[str, Any], result: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:
-        """Replace the note that the other node has read, and see whether it notices."""
-        mine = self._folder(asked)
+    def _beside(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
+        """Look at what the next rank has written, and let it go on."""
+        note = awaited(os.path.join(pair.theirs, "note"), "first of %s, " % pair.seeds[1], VISIBLE_S, self.watch)
+        result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
+        if note is not None:
+            whole = os.path.join(pair.theirs, "whole")
+            try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
+                result["peer_file_ok"] = same(whole, int(note[1].split()[0]), pair.seeds[1], self.watch)
+            except OSError as error:
+                result["peer_file_ok"], result["error"] = False, error_text(error)
+        if result["peer_file_ok"]:
+            pair.look()
+        objection = "" if result["peer_file_ok"] else "the files of the next rank are not seen"
+        go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
+        if go:  # for all or for none: who went on alone would wait for the others
+            self._changed(result, pair, topic)
+        else:
+            pair.doubt()
+
+    def _changed(self, result: Dict[str, Any], pair: Semantics, topic: str) -> None:
+        """Change what the other node has read, and see whether it notices; replace a file while it reads."""
         try:
-            with open(os.path.join(mine, "next"), "w", encoding="ascii") as note:
-                note.write("second of %s/%d, replaced\n" % (self.trial.run, self.me.rank))
-            os.replace(os.path.join(mine, "next"), os.path.join(mine, "note"))
+            most = self.bounded(SMALL_FILES * SMALL_BYTES, result["free_bytes"], self.trial.nodes)
+            told = pair.change(most // SMALL_BYTES)
+            with open(os.path.join(pair.mine, "next"), "w", encoding="ascii") as file:
+                file.write("second of %s, %s\n" % (pair.seeds[0], told))
+            os.replace(os.path.join(pair.mine, "next"), os.path.join(pair.mine, "note"))
+            pair.first_version()
         except OSError as error:
-            result["error"] = error_text(error)
+            result["error"], result["errno"] = error_text(error), code(error)
         go, _ = self.barrier.agree(topic + ".renamed", "", self._patience())
-        if go:
-            took = awaited(os.path.join(theirs, "note"), "second of %s, " % seed, VISIBLE_S, self.watch)
-            result["peer_rename_ok"] = took is not None
+        if not go:
+            return
+        note = awaited(os.path.join(pair.theirs, "note"), "second of %s, " % pair.seeds[1], VISIBLE_S, self.watch)
+        result["peer_rename_ok"] = note is not None
+        if note is not None:
+            pair.seen(note[1], VISIBLE_S)
+        objection = "" if note is not None else "a rename of the next rank is not seen"
+        go, _ = self.barrier.agree(topic + ".seen", objection, self._patience())
+        if not go:
+            pair.doubt()
+        else:
+            pair.clear()
+            self.barrier.agree(topic + ".swapped", pair.swap(VISIBLE_S), self._patience())
 
     def _patience(self) -> float:
         return min(AGREE_S + VISIBLE_S, self.watch.left())
@@ -328,11 +364,11 @@ def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tupl
 
 
 def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
-    """Return where a path's file system is mounted, its type, its device, and whether that is read-only.
+    """Return where a path's file system is mounted, its type, its device, whether it is read-only, and its options.
 
-    An empty place and nulls where the table cannot be read.
+    Of the options those that decide on locks and caches. An empty place and nulls where the table cannot be read.
     """
-    best: List[Any] = ["", None, None, None]
+    best: List[Any] = ["", None, None, None, None]
     real = os.path.realpath(path)
     try:
         with open(table, encoding="utf-8", errors="replace") as stream:
@@ -343,7 +379,9 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
                 point = fields[1].replace("\\040", " ")
                 below = real == point or real.startswith(point.rstrip("/") + "/")
                 if below and len(point) >= len(best[0]):
-                    best = [point, fields[2], redact.redact(fields[0])[:200], "ro" in fields[3].split(",")]
+                    options = fields[3].split(",")
+                    telling = [each for each in options if len(each) < 40 and OPTIONS.fullmatch(each)][:12]
+                    best = [point, fields[2], redact.redact(fields[0])[:200], "ro" in options, telling]
     except OSError:  # unknown
         pass
     return best

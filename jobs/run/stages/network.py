@@ -105,6 +105,17 @@ class NetworkStage(TypedDict, total=False):
     peers: list[NetworkPeer]
 
 
+class LockTry(TypedDict, total=False):
+    """A lock: that of this rank, and what it gets of the next rank's while that holds it and afterwards."""
+
+    held: bool
+    refused: bool
+    apart: bool
+    freed: bool
+    freed_s: float
+    error: str
+
+
 class TriedPath(TypedDict, total=False):
     """The operations that work at a path."""
 
@@ -113,6 +124,7 @@ class TriedPath(TypedDict, total=False):
     kind: str
     fs: str
     device: str
+    options: list[str]
     error: str
     errno: str
     exists: bool
@@ -137,6 +149,23 @@ class TriedPath(TypedDict, total=False):
     fsync_s: float
     read_mb_s: float
     peer_seconds: float
+    flock: LockTry
+    posix: LockTry
+    attributes_ok: bool
+    attributes_s: float
+    attributes_seen: str
+    small_files: Count
+    small_made_s: float
+    small_missing: Count
+    small_bad: Count
+    small_read: Count
+    small_read_s: float
+    small_removed: Count
+    small_removed_s: float
+    swap_versions: Count
+    swap_missing: Count
+    swap_torn: Count
+    semantics_error: str
 
 
 class Burst(TypedDict, total=False):

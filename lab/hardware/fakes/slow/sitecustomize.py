@@ -3,12 +3,15 @@
 `SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
 and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
 `corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long, and with
-`quota_bytes` the folder's files may be so large together, which no free space tells. The files themselves are real.
+`quota_bytes` the folder's files may be so large together, which no free space tells. With `rename_gap_s` a file that is
+replaced is not there for that long, and `locks` is `local` where each node knows its own only, or the name of the error
+that a lock gets. The files themselves are real.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -16,11 +19,12 @@ import threading
 import time
 from typing import Any
 
-_PLACES: dict[str, dict[str, float]] = json.loads(os.environ.get("SIM_STORAGE", "{}"))
+_PLACES: dict[str, dict[str, Any]] = json.loads(os.environ.get("SIM_STORAGE", "{}"))
 _fsync, _replace, _statvfs, _write = os.fsync, os.replace, os.statvfs, os.write
+_flock, _lockf = fcntl.flock, fcntl.lockf
 
 
-def _like(path: str) -> dict[str, float]:
+def _like(path: str) -> dict[str, Any]:
     real = os.path.abspath(path)
     matching = [place for place in _PLACES if real.startswith(place.rstrip("/") + "/")]
     return _PLACES[max(matching, key=len)] if matching else {}
@@ -37,6 +41,9 @@ def fsync(descriptor: int) -> None:
 def replace(source: str, target: str, **options: Any) -> None:
     """Rename at once where nothing was, and late where somebody may have seen the old file."""
     delay = _like(target).get("rename_delay_s")
+    if _like(target).get("rename_gap_s") and os.path.exists(target):
+        os.unlink(target)
+        time.sleep(_like(target)["rename_gap_s"])
     if not delay or not os.path.exists(target):
         _replace(source, target, **options)
         if _like(target).get("corrupts") and os.path.getsize(target):
@@ -58,6 +65,26 @@ def replace(source: str, target: str, **options: Any) -> None:
     timer = threading.Timer(delay, later)
     timer.daemon = True
     timer.start()
+
+
+def _locked(descriptor: int) -> bool:
+    """Say whether a lock is to be taken for real; raises the error that the place has for locks."""
+    kind = _like(os.readlink(f"/proc/self/fd/{descriptor}")).get("locks")
+    if kind and kind != "local":
+        raise OSError(getattr(errno, kind), os.strerror(getattr(errno, kind)))
+    return kind is None
+
+
+def flock(descriptor: int, operation: int) -> None:
+    """Lock as the place does."""
+    if _locked(descriptor):
+        _flock(descriptor, operation)
+
+
+def lockf(descriptor: int, operation: int, *part: int) -> None:
+    """Lock as the place does."""
+    if _locked(descriptor):
+        _lockf(descriptor, operation, *part)
 
 
 def statvfs(path: str) -> os.statvfs_result:
@@ -94,3 +121,4 @@ if _PLACES:
     os.write = write  # type: ignore[assignment]
     os.statvfs = statvfs  # type: ignore[assignment]
     os.fsync, os.replace = fsync, replace  # type: ignore[assignment]
+    fcntl.flock, fcntl.lockf = flock, lockf  # type: ignore[assignment]

@@ -1,0 +1,153 @@
+"""Rules of shared paths: locks, renames, attributes and small files of one node, as the next node sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jobs.faults.catalogue import read_text
+from jobs.faults.variants import Variant
+from jobs.run.result import TrialResult
+from jobs.run.stages.network import LockTry, TriedPath
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..profiles.schema import StoragePath, StorageSection
+from .findings import compared, unknown
+from .ranks import place, stages
+
+LOCKS = {"flock": "flock", "posix": "fcntl byte-range lock"}
+UNSUPPORTED = ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")
+"""What a file system without locks, or without its lock service, answers (flock(2), fcntl(2), mount.lustre(8))."""
+HUNG = "no answer"
+SLOWEST = "small files: at least"
+
+
+def tried_paths(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
+    """Return what a rank reports of each path, by its name."""
+    paths = (stages(trial, rank).get("storage") or {}).get("paths") or []
+    return {str(each.get("name")): each for each in paths}
+
+
+def mount(path: TriedPath) -> str:
+    """Return a path's file system, with the mount options that decide on locks and caches."""
+    options = ",".join(path.get("options") or ())
+    return f"{path.get('fs') or 'unknown file system'}{f' ({options})' if options else ''}"
+
+
+# -- what the next node sees -------------------------------------------------------------------------------------------
+
+
+def changes(path: TriedPath, peer: str) -> tuple[bool | None, str, str]:
+    """Judge what a node sees of the next one's changes, once it sees a rename: (ok, fault, observed)."""
+    missing, torn, versions = path.get("swap_missing"), path.get("swap_torn"), path.get("swap_versions")
+    if missing or torn:
+        how = [f"{count} times {what}" for count, what in ((missing, "no file"), (torn, "a part of one")) if count]
+        return False, "storage.rename-torn", f"{mount(path)}: {' and '.join(how)} while {peer} replaced it by rename"
+    if path.get("attributes_ok") is False:
+        seen = path.get("attributes_seen") or "other attributes"
+        return False, "storage.stale-metadata", f"{mount(path)}: {seen} of a file that {peer} closed 10 s ago"
+    for key, what in (("small_missing", "listed"), ("small_bad", "read")):
+        if bad := path.get(key):
+            return False, "storage.stale-metadata", f"{mount(path)}: {bad} files of {peer} are not {what}"
+    small = (path.get("small_missing"), path.get("small_bad"), path.get("small_read"))
+    open_points = {
+        "renames": (versions or 0) < 2 or None in (missing, torn),
+        "attributes": path.get("attributes_ok") is None,
+        "small files": None in small or not path.get("small_read"),
+    }
+    if left := [name for name, is_open in open_points.items() if is_open]:
+        why = f" ({path['semantics_error']})" if path.get("semantics_error") else ""
+        return None, "", f"not measured: {', '.join(left)}{why}"
+    return True, "", f"{versions} versions of a replaced file, size and time after close, {small[2]} small files"
+
+
+def small_files(subject: str, path: TriedPath, floor: float) -> Finding:
+    """Judge the slower one of creating small files here, and reading those of the next node."""
+    expected = f"{SLOWEST} {floor:g}"
+    steps = {
+        "created": (path.get("small_files"), path.get("small_made_s")),
+        "read": (path.get("small_read"), path.get("small_read_s")),
+        "removed": (path.get("small_removed"), path.get("small_removed_s")),
+    }
+    rates = {what: count / seconds for what, (count, seconds) in steps.items() if count and seconds}
+    if len(rates) < len(steps):
+        return unknown(subject, "small files: not measured", expected, unit="files/s")
+    slowest = min(rates, key=lambda what: rates[what])
+    shown = ", ".join(f"{what} at {rate:.0f}" for what, rate in rates.items())
+    ok = rates[slowest] >= floor
+    return compared(subject, ok, f"small files: {shown}", expected, "storage.small-files-slow", unit="files/s")
+
+
+# -- locks -------------------------------------------------------------------------------------------------------------
+
+
+def lock_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> tuple[list[Finding], list[str]]:
+    """Judge the locks of each shared path: its findings, or notes where they fail and the profile requires none."""
+    judged: list[Finding] = []
+    notes: list[str] = []
+    for path in between_nodes(storage):
+        of_path = list(_of_path(trial, spec, path))
+        if path.locks or all(each.ok for each in of_path):
+            judged += of_path
+        else:
+            notes += [f"{each.subject}: {each.observed}" for each in of_path if not each.ok]
+    return judged, notes
+
+
+def between_nodes(storage: StorageSection) -> tuple[StoragePath, ...]:
+    """Return the paths that all nodes share and write."""
+    return tuple(path for path in storage.paths if path.shared and path.write)
+
+
+def _of_path(trial: TrialResult, spec: TrialSpec, path: StoragePath) -> Iterator[Finding]:
+    for rank in range(spec.nodes):
+        other = (rank + 1) % spec.nodes
+        peer, own = place(trial, other), tried_paths(trial, rank).get(path.name) or {}
+        theirs = tried_paths(trial, other).get(path.name) or {}
+        where = mount(own) if mount(own) == mount(theirs) else f"{mount(own)} here, {mount(theirs)} on {peer}"
+        for kind, what in LOCKS.items():
+            mine, held = _lock_of(own, kind), _lock_of(theirs, kind)
+            ok, fault, observed = _lock(mine, held, peer, ranges=kind == "posix")
+            expected = f"{what}: refused while {peer} holds it, granted after its release"
+            observed = f"{where}: {what} {observed}"
+            yield compared(f"{place(trial, rank)} {path.path}", ok, observed, expected, fault)
+
+
+def _lock_of(path: TriedPath, kind: str) -> LockTry:
+    return (path.get("flock") if kind == "flock" else path.get("posix")) or {}
+
+
+def _lock(mine: LockTry, held: LockTry, peer: str, *, ranges: bool) -> tuple[bool | None, str, str]:
+    """Judge one lock on one node: (ok, fault, observed); ``ranges``: it is of some bytes, and others must be free."""
+    error, refused, seconds = str(mine.get("error") or ""), mine.get("refused"), mine.get("freed_s") or 0
+    apart = mine.get("apart") if ranges else True
+    ok: bool | None = None
+    fault, observed = "", "not measured"
+    if error:
+        fault = "storage.locks-failed" if error in UNSUPPORTED or error.startswith(HUNG) else ""
+        observed = f"failed: {error}"
+    elif not mine.get("held") or not held.get("held"):
+        observed = f"not measured: {peer if mine.get('held') else 'this node'} did not get its own"
+    elif refused is False:
+        fault, observed = "storage.locks-local", f"granted while {peer} holds it"
+    elif apart is False:
+        fault, observed = "storage.locks-failed", f"refused, also for bytes that {peer} does not hold"
+    elif refused and mine.get("freed") is False:
+        fault, observed = "storage.locks-stuck", f"refused {seconds:.0f} s after {peer} released it"
+    elif refused and mine.get("freed") and apart:
+        ok, observed = True, f"refused while {peer} holds it, granted {seconds:.2f} s after its release"
+    return (False if fault else ok), fault, observed
+
+
+def lock_advice(findings: Iterable[Finding]) -> Iterator[tuple[str, Variant]]:
+    """Yield the advice for a file system by fault, where it fits all findings of the fault."""
+    by_fault: dict[str, set[Variant | None]] = {}
+    for each in findings:
+        if each.ok is False:
+            said = read_text("filesystem", each.observed)
+            fits = said is not None and said.why == each.fault
+            by_fault.setdefault(each.fault, set()).add(said.variant if said and fits else None)
+    for fault, variants in by_fault.items():
+        only = next(iter(variants))
+        if len(variants) == 1 and only is not None:
+            yield fault, only
