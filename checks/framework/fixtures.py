@@ -293,6 +293,8 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
             f"DCGM's diagnostics of level {spec.dcgm.level} come before the collectives where the image has dcgmi: "
             f"{spec.dcgm.usual}, at most {spec.dcgm.limit_s / 60:.0f} minutes, on all nodes at once"
         )
+    if spec.perftest:
+        seatrial.progress.note(spec.perftest.cost)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,264 @@
+"""RDMA writes between neighbouring nodes: each NIC against its port's rate, before NCCL.
+
+Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
+link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
+Where all NICs of a place are slow, no cable is. A program that failed for reasons of its own has measured nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from jobs.faults.catalogue import read_text
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import RdmaPort, RdmaWrite
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+
+from ..profiles.loader import Profile
+from .findings import failed, passed, unknown
+from .ranks import place, rdma_ports, silent, stages
+
+STAGE: Final = "perftest"
+PART = "perftest"
+"""Whose texts the catalogue's variants know: perftest's own, and the sentence below."""
+SHARE = 0.9
+"""Of the slower port's rate. Azure's health checks ask for 380 of 400 Gb/s (github.com/Azure/azurehpc-health-checks,
+check_ib_bw_gdr of ND H100 v5); RoCE v2 at an MTU of 1024 bytes carries 93 % at most: 1024 of each 1106 bytes on the
+link (IEEE 802.3 framing, IPv4, UDP, and the headers of the InfiniBand Architecture Specification, annex A17)."""
+HOST, GPU = "host", "gpu"
+SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
+    "rdma.low-bandwidth",
+    "rdma.low-bandwidth-all",
+    "rdma.low-bandwidth-gpu",
+    "rdma.write-failed",
+)
+PACKAGES = {"ib_write_bw": "perftest", "fi_pingpong": "libfabric's utilities (the EFA installer brings them)"}
+SHOWN = 8
+End = tuple[int, str]
+"""A rank and one of its NICs."""
+
+
+@dataclass(slots=True)
+class Link:
+    """Two NICs of neighbours, with one kind of memory: what was measured each way."""
+
+    ends: tuple[End, End]
+    memory: str
+    rate: float | None  # of the slower port, Gb/s
+    values: dict[End, float] = field(default_factory=dict)  # by sender
+    messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def rail(self) -> str:
+        """As findings name it: both NICs where they are called differently."""
+        return "/".join(dict.fromkeys(nic for _, nic in self.ends))
+
+    @property
+    def floor(self) -> float:
+        """The least that both ways must reach."""
+        return SHARE * (self.rate or 0.0)
+
+    @property
+    def told(self) -> str:
+        """The recognised error that makes it a failure; '' where none is."""
+        return next((text for text in self.errors if read_text(PART, text) is not None), "")
+
+    @property
+    def slow(self) -> bool:
+        """Whether a way that was measured is below the floor."""
+        return self.rate is not None and any(value < self.floor for value in self.values.values())
+
+    @property
+    def good(self) -> bool:
+        """Whether both ways were measured and reach the floor, or messages passed."""
+        whole = self.messages or (self.rate is not None and len(self.values) == len(self.ends))
+        return whole and not self.slow and not self.errors
+
+
+def missing(trial: TrialResult, spec: TrialSpec) -> str:
+    """Return the program that no pod has; '' where some pod has it, or none says so."""
+    told = [data for rank in trial.evidence if (data := stages(trial, rank).get(STAGE))]
+    if not told or spec.perftest is None or any(data.get("found") is not False for data in told):
+        return ""
+    return spec.perftest.tool
+
+
+def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
+    links = list(_links(trial, profile))
+    bad = [link for link in links if link.slow or link.told]
+    for memory in (HOST, GPU):
+        yield from _accusations(trial, links, [link for link in bad if link.memory == memory], memory)
+    for low in range(spec.nodes - 1):
+        yield from _of_pair(trial, (low, low + 1), [link for link in links if link.ends[0][0] == low])
+
+
+def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
+    """Return confirm and remedy of the first failure whose words the catalogue knows."""
+    texts = (f.observed for f in links if f.fault == FAILS)
+    known = next((said for text in texts if (said := read_text(PART, text)) is not None), None)
+    return (known.variant.confirm, known.variant.remedy) if known and known.variant else None
+
+
+def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
+    """Say that RDMA writes reach their rate on all links, for a collective that is slow; '' where that is not known."""
+    links = [link for link in _links(trial, profile) if link.memory == HOST and link.values]
+    whole = {(link.ends[0][0], link.ends[1][0]) for link in links} == {(low, low + 1) for low in range(spec.nodes - 1)}
+    if not whole or not all(link.good for link in links) or any(not f.ok for f in findings(trial, spec, profile)):
+        return ""
+    least, rate = min((min(link.values.values()), link.rate or 0.0) for link in links)
+    return f"{operation}: RDMA writes reach {least:g} of {rate:g} Gb/s on every NIC, one at a time"
+
+
+def notes(trial: TrialResult) -> Iterator[str]:
+    """Name the floor's source, and what was not tried."""
+    tools = {data.get("tool") for rank in trial.evidence if (data := stages(trial, rank).get(STAGE))}
+    if "fi_pingpong" in tools:
+        yield "fi_pingpong shows that messages pass; it measures no bandwidth, so that none is judged here"
+        return
+    yield (
+        f"floor: {SHARE:.0%} of the slower port's rate, or of the profile's device_gbit_s where that is less; Azure's "
+        "health checks ask for 380 of 400 Gb/s (azurehpc-health-checks, check_ib_bw_gdr), and RoCE at an MTU of 1024 "
+        "carries 93 %"
+    )
+    if not any((stages(trial, rank).get(STAGE) or {}).get("gpu_memory") for rank in trial.evidence):
+        yield "host memory alone: this ib_write_bw, or the profile, does not use GPU memory (nccl.gdr judges GPUDirect)"
+
+
+def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
+    """Yield every link that some rank has tried, except those of ports that rdma.devices alone judges."""
+    known: dict[tuple[object, ...], Link] = {}
+    rates = {rank: _rates(rdma_ports(trial, rank)) for rank in trial.evidence}
+    least = profile.fabric.device_rate
+    for rank in sorted(trial.evidence):
+        for write in (stages(trial, rank).get(STAGE) or {}).get("writes") or []:
+            peer, sender = write.get("peer"), (rank, str(write.get("nic")))
+            if peer is None:
+                continue
+            receiver = (peer, str(write.get("peer_nic")))
+            ends = (min(sender, receiver), max(sender, receiver))
+            found = [rates.get(each, {}).get(nic) for each, nic in ends]
+            rate = min((value for value in found if value is not None), default=None) if None not in found else None
+            if rate is not None and least is not None and rate < least:
+                continue
+            rate = rate if rate is None or least is None else min(rate, least)
+            memory = str(write.get("memory") or HOST)
+            _note(known.setdefault((*ends, memory), Link(ends, memory, rate)), sender, write)
+    yield from known.values()
+
+
+def _note(link: Link, sender: End, write: RdmaWrite) -> None:
+    value = write.get("gbit_s")
+    link.messages = link.messages or write.get("passed") is True
+    if value is not None and math.isfinite(value) and value >= 0:
+        link.values[sender] = value
+    elif write.get("error") or write.get("passed") is not True:
+        link.errors.append(str(write.get("error") or "no result"))
+
+
+def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
+    return {
+        f"{port.get('name')}" + (f":{port['port']}" if port.get("port") not in (1, None) else ""): port["rate_gbps"]
+        for port in ports
+        if port.get("rate_gbps")
+    }
+
+
+def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory: str) -> Iterator[Finding]:
+    """Yield one finding for each accused place and kind of fault, with all of its rails."""
+    cleared = {end for link in links if link.memory == memory and link.good for end in link.ends}
+    hosts_bad = {link.ends for link in links if link.memory == HOST and not link.good}
+    groups: dict[tuple[str, bool], list[Link]] = {}
+    alone = [(link, guilty) for link in bad if len(guilty := [end for end in link.ends if end not in cleared]) == 1]
+    named = {guilty[0] for _, guilty in alone}
+    for link in bad:
+        if memory == GPU and link.ends in hosts_bad:
+            continue  # what host memory shows explains it
+        guilty = [end for end in link.ends if end not in cleared]
+        accused = [end for end in guilty if end in named] or (guilty if len(guilty) == 1 else [])
+        ranks = [accused[0][0]] if len(accused) == 1 else [rank for rank, _ in link.ends]
+        who = " - ".join(place(trial, rank) for rank in ranks)
+        groups.setdefault((who, bool(link.told)), []).append(link)
+    for (who, fails), group in groups.items():
+        rails = list(dict.fromkeys(link.rail for link in group))
+        ends = {end for link in group for end in link.ends}
+        others = [link for link in links if link.memory == memory and link not in group and ends & set(link.ends)]
+        of_place = [link for link in links if link.memory == memory and _same_place(trial, link, who)]
+        whole = len(rails) > 1 and not others and all(link in group for link in of_place)
+        fault = FAILS if fails else SLOW_GPU if memory == GPU else ALL_SLOW if whole else SLOW
+        observed = "; ".join(dict.fromkeys(link.told if fails else _measured(trial, link) for link in group[:SHOWN]))
+        more = f"; and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
+        least = min(link.floor for link in group)
+        expected = "RDMA writes succeed" if fails else f"at least {least:g} Gb/s each way ({_share(group)})"
+        yield failed(f"{who} rail {', '.join(rails)}", observed + more, expected, fault)
+
+
+def _same_place(trial: TrialResult, link: Link, who: str) -> bool:
+    nodes = [place(trial, rank) for rank, _ in link.ends]
+    return who in nodes or who == " - ".join(nodes)
+
+
+def _share(links: Iterable[Link]) -> str:
+    rates = " and ".join(sorted({f"{link.rate:g}" for link in links if link.rate}))
+    return f"{SHARE:.0%} of {rates}"
+
+
+def _measured(trial: TrialResult, link: Link) -> str:
+    ways = [
+        f"{value:g} Gb/s from {place(trial, sender[0])}" for sender, value in sorted(link.values.items()) if link.values
+    ]
+    kind = " (GPU memory)" if link.memory == GPU else ""
+    return f"{link.rail}{kind}: {', '.join([*ways, *link.errors])}"
+
+
+def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> Iterator[Finding]:
+    """Yield how a pair's good links did, and what of it is not known."""
+    subject = " - ".join(place(trial, rank) for rank in ranks)
+    told = [stages(trial, rank).get(STAGE) for rank in ranks]
+    for rank, data in zip(ranks, told, strict=True):
+        if data is None:
+            yield silent(trial, rank, STAGE)
+        elif data.get("error"):
+            yield unknown(place(trial, rank), str(data["error"]))
+        elif data.get("found") is not True:
+            yield unknown(subject, f"no {data.get('tool') or 'program'} in the pod of {place(trial, rank)}")
+        else:
+            other = sum(ranks) - rank
+            left = [each for each in data.get("left_out") or [] if each.get("peer") == other]
+            yield from (unknown(subject, f"not all was tested: {each.get('why')}") for each in left)
+    for link in links:
+        if not link.good and not link.slow and not link.told:
+            yield unknown(f"{subject} rail {link.rail}", _unknown(trial, link), "both ways measured")
+    good = [link for link in links if link.good]
+    if good:
+        yield passed(subject, _passed(good), _expected(good))
+    elif not links and all(data and data.get("found") is True for data in told):
+        yield unknown(subject, "no NIC of this fabric was tested")
+
+
+def _unknown(trial: TrialResult, link: Link) -> str:
+    if link.rate is None and not link.errors:
+        return f"{_measured(trial, link)}; the rate of a port is not known"
+    return _measured(trial, link) if link.errors else f"{_measured(trial, link)}; the other way was not measured"
+
+
+def _expected(good: list[Link]) -> str:
+    if any(link.messages for link in good):
+        return "messages pass"
+    return f"at least {min(link.floor for link in good):g} Gb/s each way ({_share(good)})"
+
+
+def _passed(good: list[Link]) -> str:
+    if any(link.messages for link in good):
+        return f"messages pass on {len(good)} NICs"
+    texts = []
+    for memory, words in ((HOST, "host memory"), (GPU, "GPU memory")):
+        values = [value for link in good if link.memory == memory for value in link.values.values()]
+        if values:
+            texts.append(f"{len(values) // 2} NICs, {min(values):g} to {max(values):g} Gb/s each way, {words}")
+    return "; ".join(texts)
