@@ -70,9 +70,9 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
 
 
 def perftest_of(profile: Profile) -> PerftestSpec | None:
-    """Return the RDMA writes between neighbours; None for a fabric without RDMA devices, or one node."""
+    """Return the RDMA writes between neighbours; None for a fabric without RDMA devices."""
     fabric = profile.fabric
-    if profile.gpu.none or not fabric.verbs or not fabric.perftest_s or profile.nodes < 2:
+    if profile.gpu.none or not fabric.verbs or not fabric.perftest_s:
         return None
     return PerftestSpec(
         seconds=fabric.perftest_s,

@@ -2,7 +2,8 @@
 
 Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
 link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
-Where all NICs of a place are slow, no cable is. A program that failed for reasons of its own has measured nothing.
+Where all NICs of a place are slow, it is no cable. Host memory that is slow accuses nobody where GPU memory is fast, or
+where a pod had no CPU beside its NIC. A program that failed for reasons of its own has measured nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Link:
     memory: str
     rate: float | None  # of the slower port, Gb/s
     values: dict[End, float] = field(default_factory=dict)  # by sender
+    far: bool = False  # a pod had no CPU on its NIC's NUMA node
     messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
     errors: list[str] = field(default_factory=list)
 
@@ -91,7 +93,9 @@ def missing(trial: TrialResult, spec: TrialSpec) -> str:
 def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
     links = list(_links(trial, profile))
-    bad = [link for link in links if link.slow or link.told]
+    proven = {link.ends for link in links if link.memory == GPU and link.good}
+    links = [link for link in links if not (link.slow and link.memory == HOST and link.ends in proven)]
+    bad = [link for link in links if link.told or (link.slow and not link.far)]
     for memory in (HOST, GPU):
         yield from _accusations(trial, links, [link for link in bad if link.memory == memory], memory)
     for low in range(spec.nodes - 1):
@@ -107,7 +111,7 @@ def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
 
 def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
     """Say that RDMA writes reach their rate on all links, for a collective that is slow; '' where that is not known."""
-    links = [link for link in _links(trial, profile) if link.memory == HOST and link.values]
+    links = [link for link in _links(trial, profile) if link.values]
     whole = {(link.ends[0][0], link.ends[1][0]) for link in links} == {(low, low + 1) for low in range(spec.nodes - 1)}
     if not whole or not all(link.good for link in links) or any(not f.ok for f in findings(trial, spec, profile)):
         return ""
@@ -122,12 +126,11 @@ def notes(trial: TrialResult) -> Iterator[str]:
         yield "fi_pingpong shows that messages pass; it measures no bandwidth, so that none is judged here"
         return
     yield (
-        f"floor: {SHARE:.0%} of the slower port's rate, or of the profile's device_gbit_s where that is less; Azure's "
-        "health checks ask for 380 of 400 Gb/s (azurehpc-health-checks, check_ib_bw_gdr), and RoCE at an MTU of 1024 "
-        "carries 93 %"
+        f"floor: {SHARE:.0%} of the slower port's rate (or of the profile's, where that is less); Azure's health "
+        "checks ask for 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
     )
     if not any((stages(trial, rank).get(STAGE) or {}).get("gpu_memory") for rank in trial.evidence):
-        yield "host memory alone: this ib_write_bw, or the profile, does not use GPU memory (nccl.gdr judges GPUDirect)"
+        yield "host memory alone: this ib_write_bw, or the profile, uses no GPU memory; nccl.gdr judges GPUDirect"
 
 
 def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
@@ -138,7 +141,7 @@ def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
     for rank in sorted(trial.evidence):
         for write in (stages(trial, rank).get(STAGE) or {}).get("writes") or []:
             peer, sender = write.get("peer"), (rank, str(write.get("nic")))
-            if peer is None:
+            if peer not in (rank - 1, rank + 1):
                 continue
             receiver = (peer, str(write.get("peer_nic")))
             ends = (min(sender, receiver), max(sender, receiver))
@@ -155,6 +158,7 @@ def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
 def _note(link: Link, sender: End, write: RdmaWrite) -> None:
     value = write.get("gbit_s")
     link.messages = link.messages or write.get("passed") is True
+    link.far = link.far or write.get("far") is True
     if value is not None and math.isfinite(value) and value >= 0:
         link.values[sender] = value
     elif write.get("error") or write.get("passed") is not True:
@@ -182,25 +186,28 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
         guilty = [end for end in link.ends if end not in cleared]
         accused = [end for end in guilty if end in named] or (guilty if len(guilty) == 1 else [])
         ranks = [accused[0][0]] if len(accused) == 1 else [rank for rank, _ in link.ends]
-        who = " - ".join(place(trial, rank) for rank in ranks)
+        who = _named(trial, ranks)
         groups.setdefault((who, bool(link.told)), []).append(link)
     for (who, fails), group in groups.items():
         rails = list(dict.fromkeys(link.rail for link in group))
-        ends = {end for link in group for end in link.ends}
-        others = [link for link in links if link.memory == memory and link not in group and ends & set(link.ends)]
-        of_place = [link for link in links if link.memory == memory and _same_place(trial, link, who)]
-        whole = len(rails) > 1 and not others and all(link in group for link in of_place)
+        of_place = [link for link in links if link.memory == memory and _is_of(trial, link, who)]
+        whole = len(rails) > 1 and all(link in group for link in of_place)
         fault = FAILS if fails else SLOW_GPU if memory == GPU else ALL_SLOW if whole else SLOW
-        observed = "; ".join(dict.fromkeys(link.told if fails else _measured(trial, link) for link in group[:SHOWN]))
-        more = f"; and {len(group) - SHOWN} more" if len(group) > SHOWN else ""
+        texts = list(dict.fromkeys(link.told if fails else _measured(trial, link, len(rails) > 1) for link in group))
+        observed = "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])])
         least = min(link.floor for link in group)
         expected = "RDMA writes succeed" if fails else f"at least {least:g} Gb/s each way ({_share(group)})"
-        yield failed(f"{who} rail {', '.join(rails)}", observed + more, expected, fault)
+        yield failed(f"{who} rail {', '.join(rails)}", observed, expected, fault)
 
 
-def _same_place(trial: TrialResult, link: Link, who: str) -> bool:
-    nodes = [place(trial, rank) for rank, _ in link.ends]
-    return who in nodes or who == " - ".join(nodes)
+def _named(trial: TrialResult, ranks: Iterable[int]) -> str:
+    """Name a node, or a pair in the order of its names: ranks are on other nodes in each run."""
+    return " - ".join(sorted(place(trial, rank) for rank in ranks))
+
+
+def _is_of(trial: TrialResult, link: Link, who: str) -> bool:
+    ranks = [rank for rank, _ in link.ends]
+    return who in (_named(trial, ranks), *(place(trial, rank) for rank in ranks))
 
 
 def _share(links: Iterable[Link]) -> str:
@@ -208,17 +215,15 @@ def _share(links: Iterable[Link]) -> str:
     return f"{SHARE:.0%} of {rates}"
 
 
-def _measured(trial: TrialResult, link: Link) -> str:
-    ways = [
-        f"{value:g} Gb/s from {place(trial, sender[0])}" for sender, value in sorted(link.values.items()) if link.values
-    ]
+def _measured(trial: TrialResult, link: Link, labelled: bool = False) -> str:
+    ways = [f"{value:g} Gb/s from {place(trial, rank)}" for (rank, _), value in sorted(link.values.items())]
     kind = " (GPU memory)" if link.memory == GPU else ""
-    return f"{link.rail}{kind}: {', '.join([*ways, *link.errors])}"
+    return (f"{link.rail}: " if labelled else "") + ", ".join([*ways, *link.errors]) + kind
 
 
 def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> Iterator[Finding]:
     """Yield how a pair's good links did, and what of it is not known."""
-    subject = " - ".join(place(trial, rank) for rank in ranks)
+    subject = _named(trial, ranks)
     told = [stages(trial, rank).get(STAGE) for rank in ranks]
     for rank, data in zip(ranks, told, strict=True):
         if data is None:
@@ -232,7 +237,7 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
             left = [each for each in data.get("left_out") or [] if each.get("peer") == other]
             yield from (unknown(subject, f"not all was tested: {each.get('why')}") for each in left)
     for link in links:
-        if not link.good and not link.slow and not link.told:
+        if not link.good and not link.told and (link.far or not link.slow):
             yield unknown(f"{subject} rail {link.rail}", _unknown(trial, link), "both ways measured")
     good = [link for link in links if link.good]
     if good:
@@ -242,6 +247,8 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
 
 
 def _unknown(trial: TrialResult, link: Link) -> str:
+    if link.slow:
+        return f"{_measured(trial, link)}; a pod had no CPU on its NIC's NUMA node, so that its memory may be the limit"
     if link.rate is None and not link.errors:
         return f"{_measured(trial, link)}; the rate of a port is not known"
     return _measured(trial, link) if link.errors else f"{_measured(trial, link)}; the other way was not measured"

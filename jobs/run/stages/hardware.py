@@ -140,6 +140,7 @@ class RdmaWrite(TypedDict, total=False):
     memory: str
     gbit_s: float
     passed: bool
+    far: bool
     error: str
 
 
