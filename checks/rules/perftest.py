@@ -234,16 +234,27 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
             yield unknown(subject, f"no {data.get('tool') or 'program'} in the pod of {place(trial, rank)}")
         else:
             other = sum(ranks) - rank
-            left = [each for each in data.get("left_out") or [] if each.get("peer") == other]
-            yield from (unknown(subject, f"not all was tested: {each.get('why')}") for each in left)
+            left = [str(each.get("why")) for each in data.get("left_out") or [] if each.get("peer") == other]
+            untried = sorted(set(data.get("nics") or []) - _tried(trial, rank, other))
+            listed = [f"not tested: {', '.join(untried)}"] if untried else []
+            parts = [*(listed if data.get("nics") else ["it lists no active NIC of this fabric"]), *left]
+            if parts:
+                yield unknown(subject, f"of {place(trial, rank)}: {'; '.join(parts)}")
     for link in links:
         if not link.good and not link.told and (link.far or not link.slow):
             yield unknown(f"{subject} rail {link.rail}", _unknown(trial, link), "both ways measured")
     good = [link for link in links if link.good]
     if good:
         yield passed(subject, _passed(good), _expected(good))
-    elif not links and all(data and data.get("found") is True for data in told):
+    elif not links:
         yield unknown(subject, "no NIC of this fabric was tested")
+
+
+def _tried(trial: TrialResult, rank: int, other: int) -> set[str]:
+    """Return the NICs of a rank that wrote to the other, or were written to."""
+    own, theirs = ((stages(trial, each).get(STAGE) or {}).get("writes") or [] for each in (rank, other))
+    wrote = {str(write.get("nic")) for write in own if write.get("peer") == other}
+    return wrote | {str(write.get("peer_nic")) for write in theirs if write.get("peer") == rank}
 
 
 def _unknown(trial: TrialResult, link: Link) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.nccl import open_sources, read
-from jobs.pod.stages import collective, dcgm, gpus, network, rdma, smi, storage, topology
+from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
 
 TESTS = Path(__file__).parents[1]
@@ -19,6 +19,7 @@ BLANK = {
     "network": network.blank(),
     "storage": storage.blank(),
     "dcgm": dcgm.blank(1),
+    "perftest": perftest.blank(),
     "collective.ring": collective.blank(CHOSEN),
     "collective.node": {"skipped": "names that do not resolve"},
     "dns": {"error": "the stage's record kept changing"},
