@@ -435,16 +435,16 @@ class PerftestSpec:
     @property
     def usual_s(self) -> float:
         """How long host memory takes: one write at a time in each pair, both ways; every second pair at once."""
-        return (1 if self.nodes <= 2 else 2) * self.nics * (2 if self.layer else 1) * (self.seconds + _WRITE_S)
+        each = 2 * (self.seconds + _WRITE_S) if self.layer else _WRITE_S
+        return (1 if self.nodes <= 2 else 2) * self.nics * each
 
     @property
     def cost(self) -> str:
         """What the writes cost, said before they run."""
-        how = "both ways, " if self.layer else ""
+        how = f", both ways, {self.seconds} s each; with GPU memory twice that" if self.layer else ""
         return (
             f"RDMA between neighbouring nodes comes before the collectives where the image has {self.tool}: about "
-            f"{self.usual_s:.0f} s ({self.nics} NICs, {how}{self.seconds} s each; with GPU memory twice that), at most "
-            f"{self.limit_s:.0f} s; none with fabric.perftest_s: 0"
+            f"{self.usual_s:.0f} s ({self.nics} NICs{how}), at most {self.limit_s:.0f} s; fabric.perftest_s: 0 omits it"
         )
 
     @property
