@@ -9,7 +9,7 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
 from checks.profiles.trial import ALLTOALL, COMMAND, DEFAULT, OPERATIONS, RING, SENDRECV
-from checks.rules import rdma
+from checks.rules import perftest, rdma
 from checks.rules.bandwidth import (
     blind_findings,
     floor_findings,
@@ -24,6 +24,7 @@ from checks.rules.bandwidth import (
 from checks.rules.ranks import facts
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.faults.catalogue import formed
 from seatrial.logs.job_document import JobDocument
 
 Jobs = Mapping[str, JobDocument | None]
@@ -48,6 +49,7 @@ FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
         "topology.same",
         "topology.acs",
         "network.secondary",
+        "rdma.bandwidth",
     ],
     faults=FAULTS,
 )
@@ -184,8 +186,19 @@ def judge(
         said = f"profile {profile.name} has" if profile.known else "no profile (pass --profile NAME): there is"
         evidence.unknown(f"{said} no floor for {op}, {algorithm}, {spec.nodes} nodes")
     evidence.put(floor_findings(table, floors))
+    advise_by_writes(op, trial, spec, profile, evidence)
     evidence.put(impossible_findings(name, job, table, profile, spec))
     evidence.judge(blind_findings(table, floors, profile), sources(floors, profile))
+
+
+def advise_by_writes(op: str, trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Where a collective is slow and RDMA writes are not, say so, with the catalogue's advice for that case."""
+    fault = next((f.fault for f in evidence.findings if f.ok is False), "")
+    if not fault or not (said := perftest.sentence(op, trial, spec, profile)):
+        return
+    evidence.note(said)
+    if (known := formed(fault, said)) and known.variant:
+        evidence.advise(fault, confirm=known.variant.confirm, remedy=known.variant.remedy)
 
 
 def runs_command(spec: TrialSpec) -> bool:

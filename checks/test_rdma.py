@@ -6,6 +6,7 @@ import pytest
 
 from checks.framework.evidence import Evidence
 from checks.profiles.loader import Profile
+from checks.rules import perftest
 from checks.rules.fit import doubt, fits, undefined
 from checks.rules.pool import Pool
 from checks.rules.ranks import place, rdma_ports, stages
@@ -120,6 +121,36 @@ def test_every_pod_has_its_rdma_devices(
     if note := firmware_note(trial, spec):
         evidence.note(note)
     evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "rdma.bandwidth",
+    "RDMA writes reach the ports' rate",
+    requires=["rdma.devices"],
+    unless_failed=["runtime.limits", "network.ports"],
+    faults=[perftest.SLOW, perftest.ALL_SLOW, perftest.SLOW_GPU, perftest.FAILS],
+)
+def test_rdma_writes_reach_the_ports_rate(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Where the image has perftest, ib_write_bw between neighbours reaches 90 % of the ports' rate, both ways.
+
+    One NIC at a time and before NCCL, so that a slow link and a slow collective over fast links are two findings. With
+    EFA fi_pingpong shows on each NIC whether messages pass: where they do, no rate is judged, and the check is skipped.
+    """
+    if not profile.known or not profile.fabric.verbs:
+        evidence.skip("no profile names a fabric of RDMA devices")
+    if spec.perftest is None:
+        evidence.skip("the profile asks for none (fabric.perftest_s: 0)")
+    if gone := perftest.missing(trial, spec):
+        evidence.skip(f"no pod has {gone}: no link was tested; install {perftest.PACKAGES[gone]} in the trial's image")
+    found = list(perftest.findings(trial, spec, profile))
+    if found and not spec.perftest.layer and all(finding.ok for finding in found):
+        evidence.skip(f"{found[0].observed}, and fi_pingpong measures no bandwidth: none is judged")
+    if advice := perftest.advice(found):
+        evidence.advise(perftest.FAILS, confirm=advice[0], remedy=advice[1])
+    evidence.judge(found, perftest.notes(trial))
 
 
 @pytest.mark.acceptance

@@ -47,6 +47,7 @@ NESTED: dict[str, dict[str, Any]] = {
         "lacks": dict,  # pattern -> commands and libraries that the image does not contain
         "programs": dict,  # pattern -> paths of daemons that it contains: they run, and do nothing
         "dcgm": str,  # the release of DCGM that the images contain
+        "perftest": str,  # and that of perftest, "cuda" behind it where it can use GPU memory
         "slow": dict,  # pattern -> seconds that a pull takes
     },
     "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
@@ -207,6 +208,7 @@ DEVICE = frozenset(
         "mtu",  # of the interface that is attached with it
         "slot",  # where the NIC is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
         "errors",  # counter -> how much it grows in each collective
+        "writes",  # gbit_s of ib_write_bw, gpu_gbit_s with GPU memory; or what it says when it fails
     }
 )
 PLATFORM: dict[str, Any] = {

@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from jobs.cluster.unstructured import Unstructured
 from jobs.trial.job_spec import LAUNCHERS
 from jobs.trial.names import SpecError
-from jobs.trial.parts import DCGM_S, OPERATIONS, S3, ClaimSpec, Credential, Endpoint, Mpi, Queue, StorageSpec
+from jobs.trial.parts import (
+    DCGM_S,
+    OPERATIONS,
+    PERFTEST_MOST_S,
+    S3,
+    ClaimSpec,
+    Credential,
+    Endpoint,
+    Mpi,
+    Queue,
+    StorageSpec,
+)
 
 from .yaml_schema import Size, require, require_known, require_positive, require_source
 
@@ -126,6 +137,7 @@ class FabricSection:
     gdr: bool | None = None
     devices: int | None = None  # RDMA devices of a pod, where that is another number than its rails (EFA groups them)
     device_gbit_s: float | None = None  # of one such device; default rail_gbit_s where devices and rails are the same
+    perftest_s: int = 2  # of each RDMA write between neighbours where the image has perftest; 0: none
 
     KINDS = ("ib", "roce", "efa", "cxi", "gib", "tcpx", "fastrak", "fastsocket", "ucx", "mnnvl", "socket")
 
@@ -133,6 +145,11 @@ class FabricSection:
         if self.kind is not None:
             require_known("kind", "fabric", self.kind, self.KINDS)
         require_positive(self, "rails", "rail_gbit_s", "node_gbit_s", "devices", "device_gbit_s")
+        require(
+            0 <= self.perftest_s <= PERFTEST_MOST_S,
+            "perftest_s",
+            f"must be 1 to {PERFTEST_MOST_S} seconds, or 0 for none",
+        )
 
     @property
     def verbs(self) -> bool:

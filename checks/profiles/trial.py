@@ -9,11 +9,12 @@ from typing import Any
 from jobs.trial.job_spec import JobSpec
 from jobs.trial.names import SpecError
 from jobs.trial.needs import NETWORKS
-from jobs.trial.parts import DCGM_S, BenchSizes, CheckpointSpec, Collective, DcgmSpec, NetworkSpec, Queue
+from jobs.trial.parts import DCGM_S, BenchSizes, CheckpointSpec, Collective, DcgmSpec, NetworkSpec, PerftestSpec, Queue
 from jobs.trial.spec import TrialSpec
 from reports.schema import RecordedPod
 
 from .profile import Profile
+from .schema import VERBS
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
 COMMAND = "command"
@@ -45,6 +46,8 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
     launched = {"launcher": launch.launcher, "queue": launch.queue, "runtime": launch.runtime}
     level = 0 if profile.gpu.none or profile.gpu.kind != "nvidia" else profile.runtime.dcgm
     dcgm = DcgmSpec(level=level, limit_s=DCGM_S[level]) if level else None
+    writes = perftest_of(profile)
+    extra_s = (dcgm.extra_s if dcgm else 0.0) + (writes.extra_s if writes else 0.0)
     return TrialSpec(
         run_id=run_id,
         namespace=namespace,
@@ -56,12 +59,27 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         bench=BenchSizes(
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
-        deadlines=profile.deadlines.longer(dcgm.extra_s) if dcgm else profile.deadlines,
+        deadlines=profile.deadlines.longer(extra_s),
         dcgm=dcgm,
+        perftest=writes,
         endpoints=profile.network.endpoints.all,
         network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
+    )
+
+
+def perftest_of(profile: Profile) -> PerftestSpec | None:
+    """Return the RDMA writes between neighbours; None for a fabric without RDMA devices."""
+    fabric = profile.fabric
+    if profile.gpu.none or not fabric.verbs or not fabric.perftest_s:
+        return None
+    return PerftestSpec(
+        seconds=fabric.perftest_s,
+        layer=VERBS[fabric.kind or ""] or "",
+        gpu=fabric.gdr is not False,
+        nics=fabric.device_count or PerftestSpec().nics,
+        nodes=profile.nodes,
     )
 
 

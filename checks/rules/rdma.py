@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from jobs.pod.stages.rdma import lets_through
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import RdmaPort, RdmaStage
 from jobs.trial.spec import TrialSpec
@@ -57,21 +58,6 @@ def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
     """
     spec = str(env.get("NCCL_IB_HCA") or "")
     return [p for p in ports if not spec or lets_through(spec, str(p.get("name")), p.get("port"))] or ports
-
-
-def lets_through(spec: str, name: str, port: object = None) -> bool:
-    """Return whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
-
-    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
-    """
-    exclude, spec = spec.startswith("^"), spec.removeprefix("^")
-    exact, spec = spec.startswith("="), spec.removeprefix("=")
-    named = False
-    for entry in filter(None, spec.split(",")):
-        device, _, number = entry.partition(":")
-        same = name == device if exact else name.startswith(device)
-        named = named or (same and (not number.isdigit() or port is None or int(number) == port))
-    return named != exclude
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobs.faults.catalogue import read_text
-from jobs.faults.variants import Variant
 from jobs.run.result import TrialResult
 from jobs.run.stages.network import LockTry, TriedPath
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.faults.catalogue import read_text
+from seatrial.faults.variants import Variant
 
 from ..profiles.schema import StoragePath, StorageSection
 from .findings import compared, unknown

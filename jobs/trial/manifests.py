@@ -220,6 +220,7 @@ def trial_json(spec: TrialSpec) -> dict[str, object]:
         "training": asdict(spec.training) if spec.training else None,
         "checkpoint": asdict(spec.checkpoint) if spec.checkpoint else None,
         "dcgm": asdict(spec.dcgm) if spec.dcgm else None,
+        "perftest": asdict(spec.perftest) | {"limit_s": spec.perftest.limit_s} if spec.perftest else None,
     }
 
 

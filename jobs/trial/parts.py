@@ -412,3 +412,57 @@ class DcgmSpec:
     def extra_s(self) -> float:
         """How much longer the pods may take; level 1 takes seconds, which every trial has."""
         return 0.0 if self.level == 1 else self.limit_s + 30
+
+
+PERFTEST_MOST_S = 60
+"""Seconds of one RDMA write; some suffice for its average, and a longer one is a burn-in."""
+_WRITE_S = 2.0
+"""What a write takes beside its time: the program sleeps a second (perftest, src/write_bw.c) and registers memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerftestSpec:
+    """RDMA writes between neighbouring nodes before the collectives, where the image has perftest.
+
+    `layer` is the link layer of the fabric's ports, '' with EFA; `gpu`: GPU memory is written, too, where the program
+    is built so. `nics` of a node and `nodes` are for the time that it takes.
+    """
+
+    seconds: int = 2
+    layer: str = "InfiniBand"
+    gpu: bool = True
+    nics: int = 8
+    nodes: int = 2
+
+    def __post_init__(self) -> None:
+        whole("perftest seconds", self.seconds, 1, PERFTEST_MOST_S)
+
+    @property
+    def usual_s(self) -> float:
+        """How long host memory takes: one write at a time in each pair, both ways; every second pair at once."""
+        each = 2 * (self.seconds + _WRITE_S) if self.layer else _WRITE_S
+        return (1 if self.nodes <= 2 else 2) * self.nics * each
+
+    @property
+    def cost(self) -> str:
+        """What the writes cost, said before they run."""
+        how = f", both ways, {self.seconds} s each; with GPU memory twice that" if self.layer else ""
+        return (
+            f"RDMA between neighbouring nodes comes before the collectives where the image has {self.tool}: about "
+            f"{self.usual_s:.0f} s ({self.nics} NICs{how}), at most {self.limit_s:.0f} s; fabric.perftest_s: 0 omits it"
+        )
+
+    @property
+    def tool(self) -> str:
+        """The program that tests this fabric."""
+        return "ib_write_bw" if self.layer else "fi_pingpong"
+
+    @property
+    def limit_s(self) -> float:
+        """How long all writes may take, with those of GPU memory."""
+        return 2 * self.usual_s + 60
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer the pods may take."""
+        return self.limit_s + 60

@@ -17,6 +17,7 @@ from .parts import (
     Deadlines,
     Endpoint,
     NetworkSpec,
+    PerftestSpec,
     Sweep,
     TrainingSpec,
 )
@@ -47,6 +48,7 @@ class TrialSpec(JobSpec):
     training: TrainingSpec | None = None
     checkpoint: CheckpointSpec | None = None
     dcgm: DcgmSpec | None = None
+    perftest: PerftestSpec | None = None
 
     @property
     def job_name(self) -> str:

@@ -38,6 +38,8 @@ PLACES = {"sshd": "/usr/sbin"}
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
 AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
 DCGM_PROGRAMS = {"dcgmi": ("dcgm", "main"), "nv-hostengine": ("dcgm", "engine_main")}  # where the images have DCGM
+PERFTEST_PROGRAMS = {"ib_write_bw": ("perftest", "main"), "fi_pingpong": ("perftest", "pingpong_main")}
+OPTIONAL = {"tests": TESTS_PROGRAMS, "dcgm": DCGM_PROGRAMS, "perftest": PERFTEST_PROGRAMS}
 #: A fake: the interpreter of the cluster's own process. A trial starts dozens, which find their modules compiled
 #: and spend no time on their own rubbish, neither while they run nor at the end.
 PROGRAM = """{start}
@@ -72,12 +74,16 @@ class HardwareFiles:
             shutil.copyfile(recorded, copy)
         return copy
 
-    def programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False, dcgm: bool = False) -> Path:
-        """The folder of fakes: what an image brings, and what the container toolkit adds to pods with GPUs."""
-        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {}) | (DCGM_PROGRAMS if dcgm else {})
+    def programs(self, lacks: frozenset[str], *, gpus: bool, more: frozenset[str] = frozenset()) -> Path:
+        """The folder of fakes: what an image brings, and what the container toolkit adds to pods with GPUs.
+
+        ``more``: what else the image contains, of OPTIONAL.
+        """
+        offered = dict(IMAGE_PROGRAMS)
+        for name in sorted(more):
+            offered |= OPTIONAL[name]
         brings = {name: program for name, program in offered.items() if name not in lacks}
-        without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
-        without += "-dcgm" if dcgm else ""
+        without = "".join(f"-{name}" for name in [*sorted(offered.keys() - brings), *sorted(more)])
         folder = self._root / (("bin-gpu" if gpus else "bin") + without)
         if folder.exists():
             return folder
@@ -88,8 +94,8 @@ class HardwareFiles:
         for name in ("python3", "python"):
             (folder / name).symlink_to(python)
         (folder / "pyvenv.cfg").write_text(ENVIRONMENT.format(home=python.parent), encoding="utf-8")
-        more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
-        for name, (module, function) in (brings | more).items():
+        driver = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
+        for name, (module, function) in (brings | driver).items():
             (folder / name).write_text(script(python, self._flags, module, function), encoding="utf-8")
             (folder / name).chmod(0o755)
         return folder

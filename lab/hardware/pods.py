@@ -105,7 +105,9 @@ class Hardware:
             self._root.mkdir(parents=True, exist_ok=True)
             state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
         tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
-        programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests, dcgm=bool(self._images.dcgm))
+        has = {"tests": tests, "dcgm": self._images.dcgm, "perftest": self._images.perftest}
+        more = frozenset(name for name, there in has.items() if there)
+        programs = self._files.programs(lacks, gpus=bool(gpus), more=more)
         files = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
         files += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
@@ -318,6 +320,7 @@ class Hardware:
             "collective": collective,
             "lacks": sorted(self._images.lacks_any(pod)),
             "dcgm": self._images.dcgm,
+            "perftest": self._images.perftest,
             "plugin": plugin,
             "interfaces": interfaces,
             "gpu": {**kind, **self._changes(node).get("gpu", {})},

@@ -26,6 +26,7 @@ class Images:
         self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
         self._programs: Mapping[str, list[str]] = registry.get("programs", {})
         self.dcgm = str(registry.get("dcgm") or "")
+        self.perftest = str(registry.get("perftest") or "")
         self._slow: Mapping[str, float] = registry.get("slow", {})
 
     async def pull(self, image: str) -> None:

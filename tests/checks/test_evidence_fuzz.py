@@ -21,7 +21,7 @@ from checks.profiles.loader import load_profile
 from checks.rules.collectives import conclude_collectives, conclude_nodes
 from jobs.cluster.facts.inventory import Inventory
 from jobs.diagnosis.state import JobState, Replica
-from jobs.pod.stages import dcgm
+from jobs.pod.stages import dcgm, perftest
 from jobs.run.evidence import EvidenceReader
 from lab.hardware.fakes.dcgm import document
 
@@ -45,8 +45,23 @@ def real():
         for line in lines:
             reader.feed(line)
         assert reader.result().complete
-        stages_of[rank] = {**reader.result().stages, "dcgm": diagnosed()}
+        stages_of[rank] = {**reader.result().stages, "dcgm": diagnosed(), "perftest": written(rank)}
     return stages_of
+
+
+def written(rank):
+    """What a probe prints of RDMA writes from its eight NICs to the other rank's."""
+    names = [f"mlx5_{number}" for number in range(8)]
+    each = {"peer": 1 - rank, "memory": "host", "gbit_s": 392.0, "passed": None, "far": False, "error": None}
+    writes = [{**each, "nic": name, "peer_nic": name} for name in names]
+    return {
+        **perftest.blank(),
+        "tool": "ib_write_bw",
+        "found": True,
+        "gpu_memory": False,
+        "nics": names,
+        "writes": writes,
+    }
 
 
 def diagnosed():
@@ -237,6 +252,7 @@ FAULTS = {
     "runtime.dcgm": ("dcgm", ("results", 0, "status"), "fail"),
     "runtime.limits": ("start", ("shm_bytes",), 2**26),
     "rdma.devices": ("rdma", ("devices", 6, "state"), "DOWN"),
+    "rdma.bandwidth": ("perftest", ("writes", 3, "gbit_s"), 196.0),
     "topology.affinity": ("topology", ("paths", 0, "path"), "SYS"),
     "storage.paths": ("storage", ("paths", 1, "read_back_ok"), False),
     "storage.shared": ("storage", ("paths", 1, "peer_file_ok"), False),

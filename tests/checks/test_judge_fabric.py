@@ -9,9 +9,10 @@ import pytest
 
 from checks.profiles.loader import load_profile
 from checks.rules.network import mtu_findings, port_findings, rate_findings
-from checks.rules.rdma import device_findings, firmware_note, lets_through
+from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.topology import affinity_findings, likeness_findings
+from jobs.pod.stages.rdma import lets_through
 from tests.checks.fabric import MULTUS, faults, port, stage, unclear
 
 

@@ -57,6 +57,11 @@ OPTIONAL = {
     "port.peers.#.outbound_seconds": ("rendezvous.port", SHOWN),
     "rdma.devices": ("nccl.* topology.affinity", SHOWN + "; rdma.devices does not pass"),
     "rdma.devices.#.link_layer": ("topology.affinity", "then every card counts; rdma.devices does not pass"),
+    "perftest.gpu_memory": ("rdma.bandwidth", "it is a note"),
+    "perftest.left_out": ("rdma.bandwidth", "every NIC of the pods has a write each way"),
+    "perftest.tool": ("rdma.bandwidth", SHOWN),
+    "perftest.writes.#.far": ("rdma.bandwidth", "what reaches the floor did so from either socket"),
+    "perftest.writes.#.memory": ("rdma.bandwidth", "the host's, unless it says otherwise"),
     "rdma.devices.#.board": ("rdma.devices", SHOWN),
     "rdma.devices.#.fw": ("rdma.devices", SHOWN),
     "rdma.devices.#.gids*": ("rdma.devices", "no NCCL_IB_GID_INDEX: NCCL chooses, and that there is one is told"),
@@ -241,7 +246,7 @@ def may_pass(field, check):
     return any(fnmatchcase(check, each) for patterns in named for each in patterns)
 
 
-STAGES = ["start", "runtime", "rdma", "topology", "dns", "port", "network", "storage", "dcgm"]
+STAGES = ["start", "runtime", "rdma", "topology", "dns", "port", "network", "perftest", "storage", "dcgm"]
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "collective.default", "collective.node"])

@@ -54,6 +54,13 @@ SHOWN_OTHERWISE = {
         ("job.canceled", "queue.unnamed", "dns.service-missing"),
         ("tests/jobs/test_why_it_does_not_run.py", "of a user's own job, and scenarios play trials"),
     ),
+    **{
+        f"rdma.{name}": (
+            "tests/checks/test_judge_perftest.py",
+            "a scenario shows one slow link; the others are its kind",
+        )
+        for name in ("low-bandwidth-all", "low-bandwidth-gpu", "write-failed")
+    },
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
@@ -98,7 +105,10 @@ SHOWN_OTHERWISE = {
     ),
     "storage.stale-metadata": ("tests/checks/test_judge_storage.py", "pods of the lab share the caches of one kernel"),
     "storage.locks-stuck": ("tests/checks/test_judge_storage.py", "locks of the lab are those of one kernel"),
-    "storage.small-files-slow": ("tests/checks/test_judge_storage.py", "small files of the lab are as fast as its disk"),
+    "storage.small-files-slow": (
+        "tests/checks/test_judge_storage.py",
+        "small files of the lab are as fast as its disk",
+    ),
     "checkpoint.gather-memory": ("tests/checks/test_judge_checkpoint.py", "pods of the lab have no limit of memory"),
     # what the cluster in the box does not do, or not within a rehearsal's time
     "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.pod.stages import collective, dcgm, gpus, network, rdma, smi, storage, topology
+from jobs.pod.stages import collective, dcgm, gpus, network, perftest, rdma, smi, storage, topology
 from jobs.run.evidence import STAGES, misfit, parse
 from seatrial.logs import open_sources, read
 
@@ -19,6 +19,7 @@ BLANK = {
     "network": network.blank(),
     "storage": storage.blank(),
     "dcgm": dcgm.blank(1),
+    "perftest": perftest.blank(),
     "collective.ring": collective.blank(CHOSEN),
     "collective.node": {"skipped": "names that do not resolve"},
     "dns": {"error": "the stage's record kept changing"},

@@ -9,7 +9,10 @@ import os
 import signal
 import subprocess
 import threading
-from typing import IO, List, Mapping, Optional, Sequence
+import time
+from typing import IO, Callable, List, Mapping, Optional, Sequence
+
+STEP_S = 0.05
 
 
 class Answer:
@@ -22,8 +25,17 @@ class Answer:
         self.error = ""
 
 
-def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping[str, str]] = None) -> Answer:
-    """Run `argv`; keep at most `limit` bytes of each stream, kill its process group at the deadline."""
+def run(
+    argv: Sequence[str],
+    timeout_s: float,
+    limit: int,
+    env: Optional[Mapping[str, str]] = None,
+    over: Optional[Callable[[], bool]] = None,
+) -> Answer:
+    """Run `argv`; keep at most `limit` bytes of each stream, kill its process group at the deadline.
+
+    `over` is asked again and again: where it says so, the command is killed before its deadline.
+    """
     answer = Answer()
     try:
         process = subprocess.Popen(
@@ -44,7 +56,7 @@ def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping
         reader.start()
         readers.append(reader)
     try:
-        answer.exit = process.wait(timeout=timeout_s)
+        answer.exit = process.wait(timeout_s) if over is None else _wait(process, timeout_s, over)
     except subprocess.TimeoutExpired:
         answer.error = "%s did not end within %.0f s" % (argv[0], timeout_s)
         _kill(process)
@@ -54,6 +66,17 @@ def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping
     if len(answer.out) >= limit:
         answer.error = answer.error or "%s printed more than %d bytes" % (argv[0], limit)
     return answer
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, over: Callable[[], bool]) -> int:
+    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as nobody needs the command."""
+    limit = time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.wait(timeout=STEP_S)
+        except subprocess.TimeoutExpired:
+            if over() or time.monotonic() >= limit:
+                raise
 
 
 def _drain(stream: Optional[IO[bytes]], buffer: bytearray, limit: int) -> None:

@@ -194,6 +194,28 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
     }
 
 
+def gids(root: str, name: str, port: int) -> List[Dict[str, Any]]:
+    """Return the whole GID table of a port, as far as it is set."""
+    return _gids(os.path.join(root, "sys/class/infiniband", name, "ports", str(port)))
+
+
+def lets_through(spec: str, name: str, port: object = None) -> bool:
+    """Return whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
+
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
+    """
+    exclude = spec.startswith("^")
+    spec = spec[1:] if exclude else spec
+    exact = spec.startswith("=")
+    spec = spec[1:] if exact else spec
+    named = False
+    for entry in filter(None, spec.split(",")):
+        device, _, number = entry.partition(":")
+        same = name == device if exact else name.startswith(device)
+        named = named or (same and (not number.isdigit() or port is None or int(number) == port))
+    return named != exclude
+
+
 def _gids(folder: str) -> List[Dict[str, Any]]:
     """Return the entries of the GID table that hold one, with their type and interface (RoCE)."""
     gids = []

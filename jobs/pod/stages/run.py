@@ -29,6 +29,7 @@ START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.
 STORAGE_S = 240.0
 ENDPOINTS_S = 40.0  # for all of them: they are tried at once
 DCGM_END_S = 15.0  # to end its host engine, and what runs below it
+PERFTEST_END_S = 45.0  # for the last write, and for the others to be through
 WAITING_SAY_S = 5.0
 PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
@@ -50,6 +51,7 @@ class Probe:
         self.barrier = Barrier(self.rendezvous)
         self.place = ""
         self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
+        self.paths: List[Dict[str, Any]] = []  # between GPUs and NICs, as the topology stage found them
         self.places: Set[str] = set()  # further folders to remove at the end
         self.shared: Set[str] = set()  # those that other ranks use as well
         self.apart = ""  # why there is no collective
@@ -103,6 +105,8 @@ class Probe:
         self.watch.all_met()
         if not self.apart:
             self.stage("network", NETWORK_S, network.blank(), self.network)
+            if trial.perftest:
+                self.writes(trial.perftest)
             self.rendezvous.keep_only_control()
 
     def programs(self) -> None:
@@ -257,6 +261,7 @@ class Probe:
     def topology(self, data: Dict[str, Any]) -> str:
         """See how near GPUs and NICs are to each other."""
         topology.read(data, runtime_gpus=self.gpus, env=os.environ, watch=self.watch)
+        self.paths = list(data["paths"])
         return "failed" if data["error"] else "ok"
 
     def network(self, data: Dict[str, Any]) -> str:
@@ -265,6 +270,13 @@ class Probe:
         shown = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
         self.writer.say("network: %s" % "; ".join(shown))
         return outcome
+
+    def writes(self, asked: Dict[str, Any]) -> None:
+        """Write from each NIC to those of the neighbouring ranks, while all of them are still connected."""
+        from . import perftest  # noqa: PLC0415
+
+        work = perftest.Perftest(self.rendezvous, self.barrier, asked, os.environ, self.paths).run
+        self.stage("perftest", asked["limit_s"] + PERFTEST_END_S, perftest.blank(), work, binds=False)
 
     def endpoints(self, data: Dict[str, Any]) -> str:
         """Try the hosts that must, or must not, answer this pod."""

@@ -58,6 +58,7 @@ class Trial:
         self.training = _training(_section(raw, "training"))
         self.checkpoint = _checkpoint(_section(raw, "checkpoint"))
         self.dcgm = _dcgm(_section(raw, "dcgm"))
+        self.perftest = _perftest(_section(raw, "perftest"))
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -254,6 +255,18 @@ def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     if raw is None:
         return None
     return {"level": _whole(raw, "level", 1, low=1, high=4), "limit_s": _seconds(raw, "limit_s", 90)}
+
+
+def _perftest(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
+    """Return what the RDMA writes between neighbours are told; None where the trial makes none."""
+    if raw is None:
+        return None
+    return {
+        "seconds": _whole(raw, "seconds", 2, low=1, high=60),
+        "layer": str(raw.get("layer") or ""),
+        "gpu": raw.get("gpu") is True,
+        "limit_s": _seconds(raw, "limit_s", 120),
+    }
 
 
 def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:

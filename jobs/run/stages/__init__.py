@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict, get_type_hints
 
-from .hardware import DcgmStage, EndStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
+from .hardware import DcgmStage, EndStage, PerftestStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, EndpointsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
 from .sweep import SweepAgent, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
@@ -25,6 +25,7 @@ class Stages(TypedDict, total=False):
     dns: DnsStage
     port: PortStage
     network: NetworkStage
+    perftest: PerftestStage
     endpoints: EndpointsStage
     storage: StorageStage
     dcgm: DcgmStage

@@ -131,6 +131,38 @@ class DcgmStage(TypedDict, total=False):
     results: list[DcgmResult]
 
 
+class RdmaWrite(TypedDict, total=False):
+    """One RDMA write from a NIC of this rank to a peer's: its average in Gb/s, or whether messages passed."""
+
+    peer: Count
+    nic: str
+    peer_nic: str
+    memory: str
+    gbit_s: float
+    passed: bool
+    far: bool
+    error: str
+
+
+class LeftOut(TypedDict, total=False):
+    """A peer to which not all NICs were tested, and why."""
+
+    peer: Count
+    why: str
+
+
+class PerftestStage(TypedDict, total=False):
+    """RDMA writes to the neighbouring ranks, where the image has the program."""
+
+    tool: str
+    found: bool
+    gpu_memory: bool
+    nics: list[str]
+    writes: list[RdmaWrite]
+    left_out: list[LeftOut]
+    error: str
+
+
 class Gid(TypedDict, total=False):
     """An entry of a port's GID table."""
 

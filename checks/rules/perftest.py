@@ -1,0 +1,280 @@
+"""RDMA writes between neighbouring nodes: each NIC against its port's rate, before NCCL.
+
+Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
+link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
+Where all NICs of a place are slow, it is no cable. Host memory that is slow accuses nobody where GPU memory is fast, or
+where a pod had no CPU beside its NIC. A program that failed for reasons of its own has measured nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from jobs.run.result import TrialResult
+from jobs.run.stages.hardware import RdmaPort, RdmaWrite
+from jobs.trial.spec import TrialSpec
+from reports.record import Finding
+from seatrial.faults.catalogue import read_text
+
+from ..profiles.loader import Profile
+from .findings import failed, passed, unknown
+from .ranks import place, rdma_ports, silent, stages
+
+STAGE: Final = "perftest"
+PART = "perftest"
+"""Whose texts the catalogue's variants know: perftest's own, and the sentence below."""
+SHARE = 0.9
+"""Of the slower port's rate. Azure's health checks ask for 380 of 400 Gb/s (github.com/Azure/azurehpc-health-checks,
+check_ib_bw_gdr of ND H100 v5); RoCE v2 at an MTU of 1024 bytes carries 93 % at most: 1024 of each 1106 bytes on the
+link (IEEE 802.3 framing, IPv4, UDP, and the headers of the InfiniBand Architecture Specification, annex A17)."""
+HOST, GPU = "host", "gpu"
+SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
+    "rdma.low-bandwidth",
+    "rdma.low-bandwidth-all",
+    "rdma.low-bandwidth-gpu",
+    "rdma.write-failed",
+)
+PACKAGES = {"ib_write_bw": "perftest", "fi_pingpong": "libfabric's utilities (the EFA installer brings them)"}
+SHOWN = 8
+End = tuple[int, str]
+"""A rank and one of its NICs."""
+
+
+@dataclass(slots=True)
+class Link:
+    """Two NICs of neighbours, with one kind of memory: what was measured each way."""
+
+    ends: tuple[End, End]
+    memory: str
+    rate: float | None  # of the slower port, Gb/s
+    values: dict[End, float] = field(default_factory=dict)  # by sender
+    far: bool = False  # a pod had no CPU on its NIC's NUMA node
+    messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def rail(self) -> str:
+        """As findings name it: both NICs where they are called differently."""
+        return "/".join(dict.fromkeys(nic for _, nic in self.ends))
+
+    @property
+    def floor(self) -> float:
+        """The least that both ways must reach."""
+        return SHARE * (self.rate or 0.0)
+
+    @property
+    def told(self) -> str:
+        """The recognised error that makes it a failure; '' where none is."""
+        return next((text for text in self.errors if read_text(PART, text) is not None), "")
+
+    @property
+    def slow(self) -> bool:
+        """Whether a way that was measured is below the floor."""
+        return self.rate is not None and any(value < self.floor for value in self.values.values())
+
+    @property
+    def good(self) -> bool:
+        """Whether both ways were measured and reach the floor, or messages passed."""
+        whole = self.messages or (self.rate is not None and len(self.values) == len(self.ends))
+        return whole and not self.slow and not self.errors
+
+
+def missing(trial: TrialResult, spec: TrialSpec) -> str:
+    """Return the program that no pod has; '' where some pod has it, or none says so."""
+    told = [data for rank in trial.evidence if (data := stages(trial, rank).get(STAGE))]
+    if not told or spec.perftest is None or any(data.get("found") is not False for data in told):
+        return ""
+    return spec.perftest.tool
+
+
+def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
+    links = list(_links(trial, profile))
+    proven = {link.ends for link in links if link.memory == GPU and link.good}
+    links = [link for link in links if not (link.slow and link.memory == HOST and link.ends in proven)]
+    bad = [link for link in links if link.told or (link.slow and not link.far)]
+    for memory in (HOST, GPU):
+        yield from _accusations(trial, links, [link for link in bad if link.memory == memory], memory)
+    for low in range(spec.nodes - 1):
+        yield from _of_pair(trial, (low, low + 1), [link for link in links if link.ends[0][0] == low])
+
+
+def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
+    """Return confirm and remedy of the first failure whose words the catalogue knows."""
+    texts = (f.observed for f in links if f.fault == FAILS)
+    known = next((said for text in texts if (said := read_text(PART, text)) is not None), None)
+    return (known.variant.confirm, known.variant.remedy) if known and known.variant else None
+
+
+def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
+    """Say that RDMA writes reach their rate on all links, for a collective that is slow; '' where that is not known."""
+    links = [link for link in _links(trial, profile) if link.values]
+    whole = {(link.ends[0][0], link.ends[1][0]) for link in links} == {(low, low + 1) for low in range(spec.nodes - 1)}
+    if not whole or not all(link.good for link in links) or any(not f.ok for f in findings(trial, spec, profile)):
+        return ""
+    least, rate = min((min(link.values.values()), link.rate or 0.0) for link in links)
+    return f"{operation}: RDMA writes reach {least:g} of {rate:g} Gb/s on every NIC, one at a time"
+
+
+def notes(trial: TrialResult) -> Iterator[str]:
+    """Name the floor's source, and what was not tried."""
+    if any((stages(trial, rank).get(STAGE) or {}).get("tool") == "fi_pingpong" for rank in trial.evidence):
+        return
+    yield (
+        f"floor: {SHARE:.0%} of the slower port's rate (or of the profile's, where that is less); Azure's health "
+        "checks ask for 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
+    )
+    if not any((stages(trial, rank).get(STAGE) or {}).get("gpu_memory") for rank in trial.evidence):
+        yield "host memory alone: this ib_write_bw, or the profile, uses no GPU memory; nccl.gdr judges GPUDirect"
+
+
+def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
+    """Yield every link that some rank has tried, except those of ports that rdma.devices alone judges."""
+    known: dict[tuple[object, ...], Link] = {}
+    rates = {rank: _rates(rdma_ports(trial, rank)) for rank in trial.evidence}
+    least = profile.fabric.device_rate
+    for rank in sorted(trial.evidence):
+        for write in (stages(trial, rank).get(STAGE) or {}).get("writes") or []:
+            peer, sender = write.get("peer"), (rank, str(write.get("nic")))
+            if peer not in (rank - 1, rank + 1):
+                continue
+            receiver = (peer, str(write.get("peer_nic")))
+            ends = (min(sender, receiver), max(sender, receiver))
+            found = [rates.get(each, {}).get(nic) for each, nic in ends]
+            rate = min((value for value in found if value is not None), default=None) if None not in found else None
+            if rate is not None and least is not None and rate < least:
+                continue
+            rate = rate if rate is None or least is None else min(rate, least)
+            memory = str(write.get("memory") or HOST)
+            _note(known.setdefault((*ends, memory), Link(ends, memory, rate)), sender, write)
+    yield from known.values()
+
+
+def _note(link: Link, sender: End, write: RdmaWrite) -> None:
+    value = write.get("gbit_s")
+    link.messages = link.messages or write.get("passed") is True
+    link.far = link.far or write.get("far") is True
+    if value is not None and math.isfinite(value) and value >= 0:
+        link.values[sender] = value
+    elif write.get("error") or write.get("passed") is not True:
+        link.errors.append(str(write.get("error") or "no result"))
+
+
+def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
+    return {
+        f"{port.get('name')}" + (f":{port['port']}" if port.get("port") not in (1, None) else ""): port["rate_gbps"]
+        for port in ports
+        if port.get("rate_gbps")
+    }
+
+
+def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory: str) -> Iterator[Finding]:
+    """Yield one finding for each accused place and kind of fault, with all of its rails."""
+    cleared = {end for link in links if link.memory == memory and link.good for end in link.ends}
+    hosts_bad = {link.ends for link in links if link.memory == HOST and not link.good}
+    groups: dict[tuple[str, bool], list[Link]] = {}
+    alone = [(link, guilty) for link in bad if len(guilty := [end for end in link.ends if end not in cleared]) == 1]
+    named = {guilty[0] for _, guilty in alone}
+    for link in bad:
+        if memory == GPU and link.ends in hosts_bad:
+            continue  # what host memory shows explains it
+        guilty = [end for end in link.ends if end not in cleared]
+        accused = [end for end in guilty if end in named] or (guilty if len(guilty) == 1 else [])
+        ranks = [accused[0][0]] if len(accused) == 1 else [rank for rank, _ in link.ends]
+        who = _named(trial, ranks)
+        groups.setdefault((who, bool(link.told)), []).append(link)
+    for (who, fails), group in groups.items():
+        rails = list(dict.fromkeys(link.rail for link in group))
+        of_place = [link for link in links if link.memory == memory and _is_of(trial, link, who)]
+        whole = len(rails) > 1 and all(link in group for link in of_place)
+        fault = FAILS if fails else SLOW_GPU if memory == GPU else ALL_SLOW if whole else SLOW
+        texts = list(dict.fromkeys(link.told if fails else _measured(trial, link, len(rails) > 1) for link in group))
+        observed = "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])])
+        least = min(link.floor for link in group)
+        expected = "RDMA writes succeed" if fails else f"at least {least:g} Gb/s each way ({_share(group)})"
+        yield failed(f"{who} rail {', '.join(rails)}", observed, expected, fault)
+
+
+def _named(trial: TrialResult, ranks: Iterable[int]) -> str:
+    """Name a node, or a pair in the order of its names: ranks are on other nodes in each run."""
+    return " - ".join(sorted(place(trial, rank) for rank in ranks))
+
+
+def _is_of(trial: TrialResult, link: Link, who: str) -> bool:
+    ranks = [rank for rank, _ in link.ends]
+    return who in (_named(trial, ranks), *(place(trial, rank) for rank in ranks))
+
+
+def _share(links: Iterable[Link]) -> str:
+    rates = " and ".join(sorted({f"{link.rate:g}" for link in links if link.rate}))
+    return f"{SHARE:.0%} of {rates}"
+
+
+def _measured(trial: TrialResult, link: Link, labelled: bool = False) -> str:
+    ways = [f"{value:g} Gb/s from {place(trial, rank)}" for (rank, _), value in sorted(link.values.items())]
+    kind = " (GPU memory)" if link.memory == GPU else ""
+    return (f"{link.rail}: " if labelled else "") + ", ".join([*ways, *link.errors]) + kind
+
+
+def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> Iterator[Finding]:
+    """Yield how a pair's good links did, and what of it is not known."""
+    subject = _named(trial, ranks)
+    told = [stages(trial, rank).get(STAGE) for rank in ranks]
+    for rank, data in zip(ranks, told, strict=True):
+        if data is None:
+            yield silent(trial, rank, STAGE)
+        elif data.get("error"):
+            yield unknown(place(trial, rank), str(data["error"]))
+        elif data.get("found") is not True:
+            yield unknown(subject, f"no {data.get('tool') or 'program'} in the pod of {place(trial, rank)}")
+        else:
+            other = sum(ranks) - rank
+            left = [str(each.get("why")) for each in data.get("left_out") or [] if each.get("peer") == other]
+            untried = sorted(set(data.get("nics") or []) - _tried(trial, rank, other))
+            listed = [f"not tested: {', '.join(untried)}"] if untried else []
+            parts = [*(listed if data.get("nics") else ["it lists no active NIC of this fabric"]), *left]
+            if parts:
+                yield unknown(subject, f"of {place(trial, rank)}: {'; '.join(parts)}")
+    for link in links:
+        if not link.good and not link.told and (link.far or not link.slow):
+            yield unknown(f"{subject} rail {link.rail}", _unknown(trial, link), "both ways measured")
+    good = [link for link in links if link.good]
+    if good:
+        yield passed(subject, _passed(good), _expected(good))
+    elif not links:
+        yield unknown(subject, "no NIC of this fabric was tested")
+
+
+def _tried(trial: TrialResult, rank: int, other: int) -> set[str]:
+    """Return the NICs of a rank that wrote to the other, or were written to."""
+    own, theirs = ((stages(trial, each).get(STAGE) or {}).get("writes") or [] for each in (rank, other))
+    wrote = {str(write.get("nic")) for write in own if write.get("peer") == other}
+    return wrote | {str(write.get("peer_nic")) for write in theirs if write.get("peer") == rank}
+
+
+def _unknown(trial: TrialResult, link: Link) -> str:
+    if link.slow:
+        return f"{_measured(trial, link)}; a pod had no CPU on its NIC's NUMA node, so that its memory may be the limit"
+    if link.rate is None and not link.errors:
+        return f"{_measured(trial, link)}; the rate of a port is not known"
+    return _measured(trial, link) if link.errors else f"{_measured(trial, link)}; the other way was not measured"
+
+
+def _expected(good: list[Link]) -> str:
+    if any(link.messages for link in good):
+        return "messages pass"
+    return f"at least {min(link.floor for link in good):g} Gb/s each way ({_share(good)})"
+
+
+def _passed(good: list[Link]) -> str:
+    if any(link.messages for link in good):
+        return f"messages pass on {len(good)} NICs"
+    texts = []
+    for memory, words in ((HOST, "host memory"), (GPU, "GPU memory")):
+        values = [value for link in good if link.memory == memory for value in link.values.values()]
+        if values:
+            texts.append(f"{len(values) // 2} NICs, {min(values):g} to {max(values):g} Gb/s each way, {words}")
+    return "; ".join(texts)

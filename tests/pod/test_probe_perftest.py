@@ -1,0 +1,328 @@
+"""RDMA writes between neighbours as the ranks run and read them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.pod.stages import command, perftest
+from jobs.pod.stages.deadline import Watch
+from lab.hardware import sysfs
+from lab.hardware.files import script
+
+ASKED = {"seconds": 1, "layer": "InfiniBand", "gpu": True, "limit_s": 120.0}
+GUID = "a088:c203:0000:1b40"
+# ib_write_bw of perftest 6.06 where no NIC is, and its queue pair's failure (linux-rdma/perftest#132).
+NO_DEVICE = (
+    b" Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device\n"
+)
+TABLE = """
+************************************
+* Waiting for client to connect... *
+************************************
+---------------------------------------------------------------------------------------
+                    RDMA_Write BW Test
+ Dual-port       : OFF\t\tDevice         : mlx5_0
+ Number of qps   : 1\t\tTransport type : IB
+ Mtu             : 4096[B]
+ Link type       : Ethernet
+ GID index       : 3
+ rdma_cm QPs\t : OFF
+---------------------------------------------------------------------------------------
+ local address: LID 0000 QPN 0x0108 PSN 0x63ad7d RKey 0x17eedf VAddr 0x007f760c947000
+ GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:255:255:05
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[%(unit)s/sec]    BW average[%(unit)s/sec]   MsgRate[Mpps]
+Conflicting CPU frequency values detected: 1000.000000 != 2301.000000. CPU Freq is not max.
+%(rows)s
+---------------------------------------------------------------------------------------
+"""
+# fi_pingpong of libfabric 1.17 over TCP.
+PINGED = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+64      10      =10      1.2k        0.11s      0.01    5272.45       0.00
+1m      10      =10      20m         0.19s    110.04    9528.85       0.00
+"""
+
+
+class Posts:
+    """What the ranks of a test tell each other, and how often one has waited for it."""
+
+    def __init__(self) -> None:
+        self.posts: dict[tuple[int, int, str], dict[str, Any]] = {}
+        self.waits = 0
+        self.changed = threading.Condition()
+
+    def of(self, rank: int) -> Any:
+        """The barrier of one rank."""
+
+        def post(to: int, topic: str, body: dict[str, Any]) -> bool:
+            with self.changed:
+                self.posts[(rank, to, topic)] = json.loads(json.dumps(body))
+                self.changed.notify_all()
+            return True
+
+        def posted(topic: str, sender: int, limit_s: float) -> dict[str, Any] | None:
+            key = (sender, rank, topic)
+            with self.changed:
+                self.waits += 1
+                self.changed.wait_for(lambda: key in self.posts, limit_s)
+                return self.posts.get(key)
+
+        return SimpleNamespace(post=post, posted=posted, through=lambda topic, limit_s: True)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Any:
+    """Run ranks at once, each with its NICs; returns what each of them has printed."""
+
+    def run(
+        *nodes: dict[str, dict[str, Any]],
+        release: str = "25.04",
+        asked: dict[str, Any] | None = None,
+        lacks: tuple[int, ...] = (),
+        programs: str = "",
+        env: dict[str, str] | None = None,
+        paths: tuple[dict[str, Any], ...] = (),
+    ) -> list[dict[str, Any]]:
+        run.posts, outcomes = (posts := Posts()), [perftest.blank() for _ in nodes]  # type: ignore[attr-defined]
+        ranks = [
+            rank(tmp_path, number, len(nodes), posts, devices, asked or ASKED, env or {}, release, number not in lacks)
+            for number, devices in enumerate(nodes)
+        ]
+        for each, data in zip(ranks, outcomes, strict=True):
+            each.paths = paths
+            data["status"] = ""
+        if programs:
+            for number in range(len(nodes)):
+                (tmp_path / str(number) / "bin" / "ib_write_bw").write_text(programs)
+        threads = [
+            threading.Thread(target=lambda each=each, data=data: data.update(status=each.run(data)))
+            for each, data in zip(ranks, outcomes, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return outcomes
+
+    return run
+
+
+def rank(
+    folder: Path,
+    number: int,
+    count: int,
+    posts: Posts,
+    devices: dict[str, dict[str, Any]],
+    asked: dict[str, Any],
+    env: dict[str, str],
+    release: str,
+    has: bool,
+) -> perftest.Perftest:
+    """One rank, whose NICs are files and whose programs are the lab's."""
+    place = folder / str(number)
+    known = [
+        {
+            "name": name,
+            "port": 1,
+            "state": "ACTIVE",
+            "rate_gbps": 400,
+            "rail": rail,
+            "link_layer": "InfiniBand",
+            "guid": GUID,
+            **more,
+        }
+        for rail, (name, more) in enumerate(devices.items())
+    ]
+    sysfs.write_devices(place / "sys/class/infiniband", place / "live", known)
+    (place / "bin").mkdir(parents=True)
+    for name, function in (("ib_write_bw", "main"), ("fi_pingpong", "pingpong_main")) if has else ():
+        (place / "bin" / name).write_text(script(Path(sys.executable), " -IS", "perftest", function))
+        (place / "bin" / name).chmod(stat.S_IRWXU)
+    (place / "node.json").write_text(json.dumps({"rdma": {"devices": known}, "perftest": release}))
+    rendezvous: Any = SimpleNamespace(
+        me=SimpleNamespace(rank=number),
+        trial=SimpleNamespace(nodes=count, gpu_kind="nvidia"),
+        watch=Watch(600, 10),
+        records={other: {"address": "127.0.0.1"} for other in range(count)},
+    )
+    path = f"{place}/bin:{os.environ['PATH']}" if has else str(place / "bin")
+    own = {**os.environ, **env, "PATH": path, "SIM_NODE_JSON": str(place / "node.json")}
+    made = perftest.Perftest(rendezvous, posts.of(number), asked, own)
+    made.root = str(place)
+    return made
+
+
+def written(data: dict[str, Any]) -> dict[tuple[int, str, str], float]:
+    return {(each["peer"], each["nic"], each["memory"]): each["gbit_s"] for each in data["writes"]}
+
+
+def test_each_nic_is_written_from_both_ways(play: Any) -> None:
+    slow = {"mlx5_0": {}, "mlx5_1": {"writes": {"gbit_s": 180}}}
+    low, high = play({"mlx5_0": {}, "mlx5_1": {}}, slow)
+    assert written(low) == {(1, "mlx5_0", "host"): 392.0, (1, "mlx5_1", "host"): 180.0}
+    assert written(high) == {(0, "mlx5_0", "host"): 392.0, (0, "mlx5_1", "host"): 180.0}
+    assert [data["status"] for data in (low, high)] == ["ok", "ok"]
+
+
+def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic(play: Any) -> None:
+    """A GPU behind the CPU is no measure of the link."""
+    paths = ({"gpu": 1, "nic": "mlx5_0", "path": "PXB"}, {"gpu": 0, "nic": "mlx5_1", "path": "PHB"})
+    nics = {"mlx5_0": {"writes": {"gpu_gbit_s": 90}}, "mlx5_1": {}}
+    low, _ = play(nics, nics, release="25.04 cuda", paths=paths)
+    assert written(low) == {(1, "mlx5_0", "host"): 392.0, (1, "mlx5_1", "host"): 392.0, (1, "mlx5_0", "gpu"): 90.0}
+    assert low["gpu_memory"] is True
+
+
+def test_four_ranks_write_along_a_chain(play: Any) -> None:
+    """So that inner ranks have two partners, which tells whose NIC it is."""
+    nics = {"mlx5_0": {}}
+    every = play(nics, nics, nics, nics)
+    assert [sorted(peer for peer, _, _ in written(data)) for data in every] == [[1], [0, 2], [1, 3], [2]]
+    assert [perftest.edges(each, 4) for each in range(4)] == [[(0, 1)], [(0, 1), (1, 2)], [(2, 3), (1, 2)], [(2, 3)]]
+
+
+def test_without_the_program_nothing_is_started_and_nobody_waited_for(play: Any) -> None:
+    low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, lacks=(0, 1))
+    assert [(data["found"], data["status"], data["writes"]) for data in (low, high)] == [(False, "skipped", [])] * 2
+    assert play.posts.waits == 0
+
+
+def test_a_rank_without_it_is_named_by_the_other(play: Any) -> None:
+    low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, lacks=(1,))
+    assert (low["status"], low["left_out"]) == ("failed", [{"peer": 1, "why": "it has no ib_write_bw"}])
+    assert (high["status"], high["left_out"]) == ("skipped", [])
+
+
+@pytest.mark.parametrize(
+    ("says", "shown"),
+    [
+        (
+            "Failed to modify QP 297 to RTR\n Unable to Connect the HCA's through the link",
+            "Failed to modify QP 297 to RTR",
+        ),
+        ("Couldn't allocate MR\nfailed to create mr TOKEN=abcdef123456", "failed to create mr TOKEN=[REDACTED]"),
+    ],
+)
+def test_what_fails_is_told_by_its_words_and_the_next_nic_is_tried(play: Any, says: str, shown: str) -> None:
+    low, _ = play({"mlx5_0": {"writes": {"says": says}}, "mlx5_1": {}}, {"mlx5_0": {}, "mlx5_1": {}})
+    first, second = low["writes"]
+    assert shown in first["error"]
+    assert (first["gbit_s"], second["gbit_s"], low["status"]) == (None, 392.0, "failed")
+
+
+def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:
+    """Nothing of it runs on beside the collectives."""
+    hangs = f"#!{sys.executable} -IS\nimport sys, time\n'--help' in sys.argv or time.sleep(600)\n"
+    low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, programs=hangs, asked={**ASKED, "limit_s": 3.0})
+    assert not any(each["gbit_s"] for each in [*low["writes"], *high["writes"]])
+    assert low["status"] == high["status"] == "failed"
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("serve")]
+
+
+def test_nics_are_paired_by_name_or_else_by_order() -> None:
+    assert perftest.pairs(["mlx5_0", "mlx5_1"], ["mlx5_0", "mlx5_1"])[0] == [("mlx5_0",) * 2, ("mlx5_1",) * 2]
+    assert perftest.pairs(["mlx5_0", "mlx5_1"], ["bnxt_0", "bnxt_1"]) == (
+        [("mlx5_0", "bnxt_0"), ("mlx5_1", "bnxt_1")],
+        [],
+    )
+    rails, left = perftest.pairs(["mlx5_0", "mlx5_1"], ["mlx5_1", "mlx5_2"])
+    assert (rails, left) == ([("mlx5_1", "mlx5_1")], ["mlx5_0", "mlx5_2"])
+
+
+def test_only_the_fabrics_ports_that_nccl_may_use_are_tested(tmp_path: Path) -> None:
+    devices: list[dict[str, Any]] = [
+        {
+            "name": f"mlx5_{n}",
+            "port": 1,
+            "state": "ACTIVE",
+            "rate_gbps": 400,
+            "rail": n,
+            "link_layer": "InfiniBand",
+            "guid": GUID,
+        }
+        for n in range(4)
+    ]
+    devices[1]["state"] = "DOWN"
+    devices[2]["link_layer"] = "Ethernet"
+    sysfs.write_devices(tmp_path / "sys/class/infiniband", tmp_path / "live", devices)
+    chosen = perftest.nics("InfiniBand", {}, str(tmp_path))
+    assert [nic.label for nic in chosen] == ["mlx5_0", "mlx5_3"]
+    assert [nic.label for nic in perftest.nics("InfiniBand", {"NCCL_IB_HCA": "^mlx5_3"}, str(tmp_path))] == ["mlx5_0"]
+    assert perftest.Nic("mlx5_0", 2, None).label == "mlx5_0:2"
+
+
+def test_on_roce_the_gid_is_the_one_that_nccl_takes(tmp_path: Path) -> None:
+    """RoCE v2 of an IPv4 address; any other has other routes, or none."""
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    table = [("fe80::1", "IB/RoCE v1"), ("fe80::1", "RoCE v2"), ("::ffff:0a00:0005", "IB/RoCE v1")]
+    table.append(("0000:0000:0000:0000:0000:ffff:0a00:0005", "RoCE v2"))
+    for folder in ("gids", "gid_attrs/types"):
+        (port / folder).mkdir(parents=True)
+    for index, (gid, kind) in enumerate(table):
+        (port / "gids" / str(index)).write_text(gid + "\n")
+        (port / "gid_attrs/types" / str(index)).write_text(kind + "\n")
+    known = {"name": "mlx5_0", "port": 1}
+    assert perftest.gid_index(str(tmp_path), known, {}) == 3
+    assert perftest.gid_index(str(tmp_path), known, {"NCCL_IB_GID_INDEX": "1"}) == 1
+    (port / "gids" / "3").unlink()
+    assert perftest.gid_index(str(tmp_path), known, {}) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows", "gbit_s"),
+    [
+        ("Gb", " 65536      93504            0.00               391.87\t\t   0.046714", 391.87),
+        ("MB", " 65536      664644           0.00               11077.12\t\t   0.177234", 92.92),
+        ("MiB", " 65536      664644           0.00               11077.12\t\t   0.177234", 92.92),
+        (
+            "Gb",
+            " 2          5000           0.042350            0.042185            2.636533\n 8388608  5000  98.1 97.30 0.0",
+            97.3,
+        ),
+        ("Gb", " 65536      0                0.00               0.00   \t\t   0.000000", 0.0),
+        ("Gb", "", None),
+        ("Gb", " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81", None),
+        ("furlongs", " 65536      93504            0.00               391.87\t\t   0.046714", None),
+    ],
+)
+def test_the_average_of_the_last_row_is_read_in_its_unit(unit: str, rows: str, gbit_s: float | None) -> None:
+    assert perftest.read(TABLE % {"unit": unit, "rows": rows}) == gbit_s
+
+
+def test_a_failure_is_told_without_the_frame_of_the_test() -> None:
+    answer = command.Answer()
+    answer.out = (TABLE % {"unit": "Gb", "rows": ""}).encode()
+    assert perftest.said(answer) == ""
+    answer.err = NO_DEVICE
+    assert perftest.said(answer).endswith("Unable to find the Infiniband/RoCE device")
+    answer.out, answer.err = b"", b"[error] util/pingpong.c:408 : failed to connect: Connection refused\n"
+    assert perftest.said(answer) == "[error] util/pingpong.c:408 : failed to connect: Connection refused"
+
+
+def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
+    """No bandwidth is read of it, whatever its table shows."""
+    assert perftest.PINGED.search(PINGED)
+    nics: dict[str, dict[str, Any]] = {"rdmap16s27": {"link_layer": "Unknown"}, "rdmap32s27": {"link_layer": "Unknown"}}
+    broken = {**nics, "rdmap32s27": {"link_layer": "Unknown", "writes": {"says": "fi_av_insert: 0 of 1"}}}
+    low, high = play(nics, broken, asked={**ASKED, "layer": ""})
+    assert [(each["passed"], each["gbit_s"]) for each in low["writes"]] == [(True, None), (False, None)]
+    assert "fi_av_insert" in low["writes"][1]["error"]
+    assert (high["writes"], high["status"]) == ([], "ok")
+
+
+def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
+    """Where its buffer lies decides how fast it is; a pod without such a CPU says so."""
+    device = tmp_path / "sys/class/infiniband/mlx5_0/device"
+    device.mkdir(parents=True)
+    (device / "local_cpulist").write_text("0-1,4\n")
+    assert perftest.local_cpus("mlx5_0", str(tmp_path)) == {0, 1, 4}
+    assert perftest.local_cpus("mlx5_1", str(tmp_path)) == set()
