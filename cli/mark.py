@@ -18,6 +18,7 @@ from cli.usage import INCONCLUSIVE, Parser, connect, refuse
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.unstructured import Unstructured, as_list, as_map
+from jobs.faults.actions import in_words
 from reports.record import EXIT_CODES, Coverage, coverage_of, read_json, run_of
 from reports.schema import Record, RecordError, Verdict
 
@@ -39,7 +40,11 @@ def parser() -> Parser:
     )
     made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
-    made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
+    made.add_argument(
+        "--label-nodes",
+        action="store_true",
+        help=f"set the label {marking.LABEL}=passed or failed, and of a failed node {marking.ACTION}=WORD",
+    )
     made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
@@ -72,13 +77,16 @@ def main(arguments: Sequence[str]) -> int:
         try:
             gone = bad is False and not was_tried(marking.read(kube, node), record)
             failed = None if gone else bad
-            _mark(kube, node, failed, faults_of(record, node) if failed else (), options)
+            action = action_of(record, node) if failed else ""
+            _mark(kube, node, failed, (faults_of(record, node) if failed else (), action), options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             troubled |= gone
-            print(f"{node}: {OUTCOMES[failed]}{GONE if gone else ''}")
+            print(
+                f"{node}: {OUTCOMES[failed]}{f'; {in_words(action)}' if in_words(action) else ''}{GONE if gone else ''}"
+            )
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
@@ -202,10 +210,18 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
     return faults_naming(node, named)
 
 
-def _mark(kube: Kube, node: str, bad: bool | None, faults: Sequence[str], options: argparse.Namespace) -> None:
+def action_of(record: Record, node: str) -> str:
+    """Return the word of what to do with a node; '' where no finding tells it, and of an earlier version's record."""
+    found = record["actions"].get(node)
+    return found["action"] if found else ""
+
+
+def _mark(kube: Kube, node: str, bad: bool | None, why: tuple[Sequence[str], str], options: argparse.Namespace) -> None:
+    """Write the marks; ``why``: a failed node's faults and action."""
+    faults, action = why
     if options.label_nodes:
-        marking.label(kube, node, bad)
+        marking.label(kube, node, bad, action=action)
     if options.node_condition:
-        marking.condition(kube, node, bad, faults=faults, turned=True)
+        marking.condition(kube, node, bad, faults=faults, action=action, turned=True)
     if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
         marking.untaint(kube, node, options.untaint)

@@ -66,9 +66,17 @@ class Evidence:
         self._expected.update(dict.fromkeys(s for s in subjects if s not in self._places))
 
     def add(
-        self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
+        self,
+        subject: str,
+        *,
+        ok: bool | None,
+        observed: object,
+        expected: object = "",
+        fault: str = "",
+        unit: str = "",
+        action: str = "",
     ) -> None:
-        """Add a finding; ``ok=None`` means undetermined. The fault is kept only where it is not ok."""
+        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only where it is not ok."""
         subject = _text(subject)
         if subject in self._places:
             return
@@ -80,6 +88,7 @@ class Evidence:
                 expected=_text(expected),
                 unit=unit,
                 fault="" if ok else fault,
+                action="" if ok else action,
             )
         )
 
@@ -99,7 +108,15 @@ class Evidence:
     def put(self, findings: Iterable[Finding]) -> None:
         """Add a rule's findings, in its order."""
         for f in findings:
-            self.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
+            self.add(
+                f.subject,
+                ok=f.ok,
+                observed=f.observed,
+                expected=f.expected,
+                fault=f.fault,
+                unit=f.unit,
+                action=f.action,
+            )
 
     def note(self, *texts: str) -> None:
         """Add context that is shown under the check, but not judged."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from jobs.faults.xid import Xid, xids
+from jobs.faults.xid import Xid, action_of, xids
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import GpuFacts, RuntimeStage
 from jobs.run.stages.programs import TrainingRun
@@ -174,7 +174,8 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
 
     A reset or a reboot that NVIDIA's catalogue requests is a fault. What its own flow decides, and a number that the
-    table lacks, are open. What a program brings about is another's as long as no step of ours ran.
+    table lacks, are open. What a program brings about is another's as long as no step of ours ran. Each has the
+    table's action.
     """
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
@@ -185,14 +186,18 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
                 continue
             subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
             observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {told}"
-            yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed)
+            action = action_of(number)
+            if fault:
+                yield failed(subject, observed, expected, fault, action=action)
+            else:
+                yield unknown(subject, observed, action=action)
 
 
 def _of_xid(number: object, when: When) -> tuple[str, str]:
     """Return an Xid's description and fault, '' if undetermined; None for an irrelevant one."""
     known = _known(number)
     if known is None:
-        return "its number is unknown" if number is None else "none that is known here", ""
+        return "its number is unknown" if number is None else "not in the table of NVIDIA's catalogue; look it up", ""
     if known.check:
         asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue prescribes: {known.action})"
         return known.meaning + asks, known.check

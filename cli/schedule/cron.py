@@ -38,6 +38,7 @@ from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
+from jobs.faults.actions import in_words
 from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.job_spec import new_run_id
@@ -80,7 +81,9 @@ def parser() -> Parser:
     made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
     made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
     made.add_argument(
-        "--label-nodes", action="store_true", help="label nodes seatrial/trial=passed or failed; needs a right on nodes"
+        "--label-nodes",
+        action="store_true",
+        help="label nodes seatrial/trial=passed or failed, a failed one with seatrial/action; needs a right on nodes",
     )
     made.add_argument(
         "--node-condition",
@@ -179,7 +182,7 @@ class ScheduledRun:
         if late:
             days, named = STARVED_S / 86400, first_of(late, _FEW)
             self._say(f"not tested for {days:.0f} days, since never idle when a run came: {named}")
-        self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
+        self.messages += [_called_bad(name, after) for name in after.bad]
         saved = self._saved(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         self._mark(before, after, coverage_of(record).tried)
@@ -277,7 +280,9 @@ class ScheduledRun:
             verdict
         )  # an alert must not fire for a first failure, which counts only when it is repeated
         history = state.series(time.time())
-        metrics = exposition(summary, last_success=state.last_success or None, bad=state.judged, history=history)
+        metrics = exposition(
+            summary, last_success=state.last_success or None, bad=state.judged, history=history, actions=state.actions
+        )
         try:
             write_atomically(self._folder / "metrics.prom", metrics)
             write_atomically(self.options.out / "metrics.prom", metrics)
@@ -291,6 +296,7 @@ class ScheduledRun:
             "nodes": self.covered,
             "said": self.messages,
             "bad": state.bad,
+            "actions": state.actions,
             "checks": {check["id"]: check["outcome"] for check in record["checks"]},
             "faults": list(record["faults"]),
         }
@@ -305,7 +311,7 @@ class ScheduledRun:
         from reports.metrics import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
-            known = {"bad": state.judged, "history": state.series(time.time())}
+            known = {"bad": state.judged, "history": state.series(time.time()), "actions": state.actions}
             push(self.options.push, record, last_success=state.last_success or None, **known)
         except PushError as error:
             self._say(f"the metrics could not be pushed: {error}")
@@ -332,12 +338,12 @@ class ScheduledRun:
             turned = bad != before.judged.get(name)
             if name not in taken and not turned:
                 continue
-            faults = after.nodes[name].faults if bad else ()
+            faults, action = (after.nodes[name].faults, after.nodes[name].action) if bad else ((), "")
             try:
                 if self.options.label_nodes:
-                    marking.label(self.kube, name, bad)
+                    marking.label(self.kube, name, bad, action=action)
                 if self.options.node_condition:
-                    marking.condition(self.kube, name, bad, faults=faults, turned=turned)
+                    marking.condition(self.kube, name, bad, faults=faults, action=action, turned=turned)
             except ClusterError as error:
                 self._say(f"node {name} could not be marked: {error}")
 
@@ -359,6 +365,13 @@ class ScheduledRun:
     def _say(self, text: str) -> None:
         self.messages.append(text)
         print(f"seatrial cron: {text}", flush=True)
+
+
+def _called_bad(name: str, state: NodeHistory) -> str:
+    """Name a bad node with its faults and, where it is known, what to do with it."""
+    node = state.nodes[name]
+    asked = f"; {in_words(node.action)}" if node.action else ""
+    return f"called bad: {name} ({', '.join(node.faults)}{asked})"
 
 
 def _accused(record: Record) -> list[str]:

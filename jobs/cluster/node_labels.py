@@ -1,6 +1,7 @@
-"""Marks of results on nodes: a label, a condition, a taint that is removed; all off by default.
+"""Marks of results on nodes: labels, a condition, a taint that is removed; all off by default.
 
 A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
+A failed node also has its action where a finding tells one: a label for controllers, and in the condition's message.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
+from ..faults.actions import heaviest, in_words
 from .client.errors import Conflict
 from .client.kube import Kube, path
 from .facts.conditions import OURS
@@ -15,19 +17,27 @@ from .redact import safe
 from .unstructured import Unstructured, as_list, as_map
 
 LABEL = "seatrial/trial"
+ACTION = "seatrial/action"
 CONDITION = OURS
 _ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}
 
 
-def label(kube: Kube, node: str, bad: bool | None) -> None:
-    """Label a node passed or failed; None takes the label away. Raises ClusterError."""
-    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad]}}})
+def label(kube: Kube, node: str, bad: bool | None, *, action: str = "") -> None:
+    """Label a node passed or failed, a failed one with its action; None takes both away. Raises ClusterError."""
+    asked = heaviest((action,)) if bad else None
+    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad], ACTION: asked and str(asked)}}})
 
 
-def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), turned: bool) -> None:
-    """Set only our condition of a node; ``turned`` reports that it had another status. Raises ClusterError."""
+def condition(
+    kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), action: str = "", turned: bool
+) -> None:
+    """Set only our condition of a node; ``turned`` reports that it had another status. Raises ClusterError.
+
+    The message has the faults, and what to do in words and by its word as NVSentinel writes it.
+    """
+    said = [f"{in_words(action)} (Recommended Action={action})"] if bad and in_words(action) else []
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     status, reason = _STATUS[bad]
     entry: Unstructured = {
@@ -35,7 +45,7 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
         "status": status,
         "reason": reason,
         "lastHeartbeatTime": now,
-        "message": safe(", ".join(faults), 300),
+        "message": safe("; ".join(filter(None, [*said, ", ".join(faults)])), 400),
     }
     entry |= {"lastTransitionTime": now} if turned else {}
     kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)

@@ -16,7 +16,7 @@ from ..cluster.facts.conditions import is_unhealthy
 from ..cluster.facts.events import Event
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, name_of, node_of
-from ..faults.xid import xids
+from ..faults.xid import XID, xids
 
 EVICTION = re.compile(r"Evict(?!ionThreshold)|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet")
 """Reasons only: the scheduler's messages explain for every pending pod why preemption does not help it."""
@@ -53,7 +53,6 @@ OTHER = "other"
 """A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
-XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
 WITHIN_S = 1800.0
 """A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""
