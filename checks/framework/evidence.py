@@ -10,6 +10,7 @@ import pytest
 
 from checks.framework.blocking import Places, withheld_in_words
 from jobs.cluster.redact import redact
+from jobs.faults.actions import Action, weight
 from reports.record import NOT_JUDGED, Finding
 
 MAX_TEXT = 2000
@@ -76,7 +77,12 @@ class Evidence:
         unit: str = "",
         action: str = "",
     ) -> None:
-        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only where it is not ok."""
+        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only where it is not ok.
+
+        ``action``: what to do with its node, where that is not its fault's. Raises ValueError for an unknown word.
+        """
+        if action and weight(action) < 0:
+            raise ValueError(f"action is {action!r}, not one of {', '.join(Action)}")
         subject = _text(subject)
         if subject in self._places:
             return

@@ -40,14 +40,15 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
     """
     ecc = gpu.get("ecc_uncorrected_volatile") or 0
+    action = str(gpu.get("recovery_action") or "None")
+    asks = "" if action in ABSENT else f"; the driver recommends: {action}"
     if ecc > 0:
-        yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded", "0"
+        yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded{asks}", "0"
     if gpu.get("remap_failure"):
         yield "gpu.remap-failed", "a row remap failed: no spare row is left", "no failed remap"
     elif gpu.get("remap_pending") or gpu.get("retired_pending"):
-        yield "gpu.row-remap", "a row remap or page retirement is pending", "none pending"
-    action = str(gpu.get("recovery_action") or "None")
-    if action not in ABSENT and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
+        yield "gpu.row-remap", f"a row remap or page retirement is pending{asks}", "none pending"
+    if asks and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
         yield "gpu.recovery-needed", f"the driver recommends: {action}", "no recovery action"
 
 

@@ -35,7 +35,7 @@ def condition(
 ) -> None:
     """Set only our condition of a node; ``turned`` reports that it had another status. Raises ClusterError.
 
-    The message has the faults, and what to do in words and by its word as NVSentinel writes it.
+    The message has what to do, in words and by its word in the form of NVSentinel's conditions, then the faults.
     """
     said = [f"{in_words(action)} (Recommended Action={action})"] if bad and in_words(action) else []
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -16,12 +16,7 @@ OURS = {"checks", "cli", "jobs", "reports", "lab"}
 ALLOWED = {
     "jobs": set(),
     # types: what conclude() returns and explain tells; how a record that was read is held against its own; a closed set
-    "reports": {
-        "jobs.nccl.job_document",
-        "jobs.pod.sweep.rows",
-        "jobs.cluster.json_types",
-        "jobs.faults.actions",
-    },
+    "reports": {"jobs.nccl.job_document", "jobs.pod.sweep.rows", "jobs.cluster.json_types", "jobs.faults.actions"},
     "checks": {"jobs", "reports.record", "reports.schema", "reports.plain", "reports.stash"},
     "cli": {"checks", "jobs", "reports"},
     "lab": set(),
