@@ -156,7 +156,8 @@ ACTIONS = {
     "dcgm-memory-failed": {"gpu-node-1": "CONTACT_SUPPORT"},
     "dcgm-setup": {},
     "gpu-missing": {"gpu-node-1": "UNKNOWN"},
-    "own-program-failed": {},
+    "training-fails": {},
+    "image-without-torch": {},
 }
 """What is to be done with which node, in scenarios of each action and of none."""
 
