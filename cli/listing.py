@@ -277,6 +277,7 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
     for key in ("meaning", "confirm", "remedy", "source"):
         if entry.get(key):
             parts += [f"  {key}", _wrapped(entry[key], 4)]
+    parts += _actions(fault)
     told = [each for each in fault.variants if each.cause and each.remedy]
     parts += ["  causes with their own message"] if told else []
     for each in told:
@@ -285,6 +286,26 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
     if like := dict.fromkeys(name for each in fault.variants for name in each.like):
         parts += ["  its messages may also be those of", f"    {', '.join(like)}"]
     return "\n".join(parts)
+
+
+def _actions(fault: Fault) -> Iterator[str]:
+    """Yield what to do with the node: the fault's action, others by the observation, those of its Xids; the source."""
+    if not fault.action:
+        return
+    from seatrial.faults.actions import in_words  # noqa: PLC0415 -- the list of checks does not need them
+    from seatrial.faults.xid import action_of, xids  # noqa: PLC0415 -- as above
+
+    yield "  action for the node"
+    yield _wrapped(f"{fault.action}: {in_words(fault.action)}", 4)
+    for observed, action in fault.actions.items():
+        yield _wrapped(f"{action} where the finding has: {observed}", 4)
+    by_action: dict[str, list[str]] = {}
+    for number, xid in xids().items():
+        if xid.check == fault.id:
+            by_action.setdefault(action_of(number), []).append(str(number))
+    for action, numbers in by_action.items():
+        yield _wrapped(f"{action} after Xid {', '.join(numbers)}", 4)
+    yield _wrapped(f"source: {fault.action_source or fault.source}", 4)
 
 
 def _unnamed(text: str) -> str:

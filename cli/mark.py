@@ -20,6 +20,7 @@ from jobs.cluster.client.kube import Kube
 from jobs.cluster.unstructured import Unstructured, as_list, as_map
 from reports.record import EXIT_CODES, Coverage, coverage_of, read_json, run_of
 from reports.schema import Record, RecordError, Verdict
+from seatrial.faults.actions import in_words
 
 OLDEST_S = 24 * 3600
 """A node may be another machine, or have another driver, a day later."""
@@ -39,7 +40,11 @@ def parser() -> Parser:
     )
     made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
-    made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
+    made.add_argument(
+        "--label-nodes",
+        action="store_true",
+        help=f"set the label {marking.LABEL}=passed or failed, and of a failed node {marking.ACTION}=WORD",
+    )
     made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
@@ -72,13 +77,16 @@ def main(arguments: Sequence[str]) -> int:
         try:
             gone = bad is not None and not was_tried(marking.read(kube, node), record)
             failed = None if gone else bad
-            _mark(kube, node, failed, record, options)
+            faults, action = (faults_of(record, node), action_of(record, node)) if failed else ((), "")
+            _mark(kube, node, failed, faults, action, record, options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             troubled |= gone
-            print(f"{node}: {OUTCOMES[failed]}{GONE if gone else ''}")
+            print(
+                f"{node}: {OUTCOMES[failed]}{f'; {in_words(action)}' if in_words(action) else ''}{GONE if gone else ''}"
+            )
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
@@ -202,14 +210,29 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
     return faults_naming(node, named)
 
 
-def _mark(kube: Kube, node: str, bad: bool | None, record: Record, options: argparse.Namespace) -> None:
+def action_of(record: Record, node: str) -> str:
+    """Return the word of what to do with a node; '' where no finding tells it, and of an earlier version's record."""
+    found = record["actions"].get(node)
+    return found["action"] if found else ""
+
+
+def _mark(
+    kube: Kube,
+    node: str,
+    bad: bool | None,
+    faults: Sequence[str],
+    action: str,
+    record: Record,
+    options: argparse.Namespace,
+) -> None:
+    """Write the marks; ``faults`` and ``action`` are a failed node's."""
+
     def unchanged(raw: Unstructured) -> bool:
         return was_tried(raw, record)
 
-    faults = faults_of(record, node) if bad else ()
     if options.label_nodes:
-        marking.label(kube, node, bad)
+        marking.label(kube, node, bad, action=action)
     if options.node_condition:
-        marking.condition(kube, node, bad, faults=faults, unchanged=unchanged)
+        marking.condition(kube, node, bad, faults=faults, action=action, unchanged=unchanged)
     if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
         marking.untaint(kube, node, options.untaint, unchanged)

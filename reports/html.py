@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import plot
+from . import actions, plot
 from .matrix import matrix
 from .plain import plain
 from .record import CheckResult, Finding, Run, bill, counted, is_withheld
@@ -111,6 +111,8 @@ def _sections(run: Run, record: Record, summary: Summary, others: Sequence[UserT
     for number, result in enumerate(failed):
         title = f"{result.outcome.upper()} {result.id}: {result.title}"
         yield Section(result.id, title, _failure(run, result), result.id if number < ENTRIES else "")
+    if told := actions.lines(record["actions"]):
+        yield Section("actions", actions.TITLE, render("listed.html", texts=told, most=NODES_SHOWN), "Actions")
     if summary.proven:
         yield Section("proven", "Proven", _proven(summary), "Proven")
     yield _listed("not-judged", "Not judged", _not_judged(summary))
@@ -226,6 +228,7 @@ def findings(found: Sequence[Finding]) -> Table:
             "observed": f"{f.observed} {f.unit}".strip(),
             "expected": f"{f.expected} {f.unit}".strip() if f.expected else "",
             "fault": f.fault,
+            "action": f.action,
         }
         for f in [*bad[:BAD_SHOWN], *good[:GOOD_SHOWN]]
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+from .actions import in_one_line
 from .record import Run, write_atomically
 from .summary import summarize
 
@@ -28,6 +29,7 @@ def stamp(path: Path, run: Run) -> None:
             ("nodes_not_tried", run.coverage.not_tried()),
             ("run_id", run.run_id),
             ("profile", run.profile or ""),
+            ("node_actions", in_one_line(run.actions)),
             ("leftovers", ", ".join(run.leftovers)),
         ):
             ElementTree.SubElement(facts, "property", name=name, value=value)

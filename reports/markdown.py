@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from . import actions
 from .plain import plain, sentence
 from .record import bill, counted
 from .schema import Outcome, Record, RecordedCheck
@@ -42,6 +43,9 @@ def markdown(record: Record) -> str:
         *([escaped(summary.untried)] if summary.untried else []),
         table(("", ""), [(name, code(value)) for name, value in facts.items() if value]),
     ]
+    if told := actions.lines(record["actions"]):
+        parts += [f"## {actions.TITLE}", "\n".join(f"- {escaped(line)}" for line in told[:FINDINGS])]
+        parts += [f"… and {len(told) - FINDINGS} more, in report.json"] if len(told) > FINDINGS else []
     if summary.proven:
         parts += ["## Proven", *_proven(summary)]
     for check in record["checks"]:
@@ -111,7 +115,7 @@ def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> I
                 code(f["subject"]),
                 escaped(f"{f['observed']} {f['unit']}".strip()),
                 escaped(f"{f['expected']} {f['unit']}".strip() if f["expected"] else ""),
-                escaped(f["fault"]),
+                escaped(f"{f['fault']} {f['action']}".strip()),
             )
             for f in shown[:FINDINGS]
         ]

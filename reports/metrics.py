@@ -20,6 +20,8 @@ from urllib.error import HTTPError, URLError
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest, push_to_gateway, pushadd_to_gateway
 
+from seatrial.faults.actions import Action, weight
+
 from .record import coverage_of, ended, measured, samples_of, succeeded
 from .schema import Record, RecordedJob, Verdict, elements
 
@@ -36,14 +38,17 @@ def exposition(
     last_success: float | None = None,
     bad: Mapping[str, bool] | None = None,
     history: Mapping[str, tuple[float, int, int]] | None = None,
+    actions: Mapping[str, str] | None = None,
 ) -> str:
     """Return the metrics of a run in Prometheus' text format.
 
     ``last_success``: when the last accepted run ended (seconds since 1970), where an earlier one is known.
     ``bad``: by node, what scheduled runs have found over time: called bad, or known to be good.
     ``history``: by node, since when no trial ran on it (seconds since 1970), its trials and failures of eight weeks.
+    ``actions``: by node, what to do with one that an earlier run has failed.
     """
-    return generate_latest(registry(record, last_success=last_success, bad=bad, history=history)).decode()
+    known = registry(record, last_success=last_success, bad=bad, history=history, actions=actions)
+    return generate_latest(known).decode()
 
 
 def registry(
@@ -52,6 +57,7 @@ def registry(
     last_success: float | None = None,
     bad: Mapping[str, bool] | None = None,
     history: Mapping[str, tuple[float, int, int]] | None = None,
+    actions: Mapping[str, str] | None = None,
 ) -> CollectorRegistry:
     """Return the metrics of a run as a registry, to be pushed or served."""
     made = _Metrics()
@@ -64,6 +70,7 @@ def registry(
         _of_history(made, history)
     _of_run(made, record, last_success)
     _of_nodes(made, record)
+    _of_actions(made, record, actions or {})
     _of_checks(made, record)
     _of_trial(made, record)
     _of_sweep(made, record)
@@ -138,6 +145,20 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
     )
     tried = frozenset(coverage.tried)
     made.fill(each, {(node,): float(node in tried) for node in (*coverage.untried, *coverage.tried)})
+
+
+def _of_actions(made: _Metrics, record: Record, earlier: Mapping[str, str]) -> None:
+    """What to do with each node, one series for each: the label has one of six words."""
+    action = made.gauge(
+        "seatrial_node_action",
+        "1 for what the findings of a node ask to do with it, the heaviest: the words of docs/record.md.",
+        ("node", "action"),
+    )
+    found = {node: each["action"] for node, each in record["actions"].items()}
+    asked = {**found, **{node: each for node, each in earlier.items() if node not in found}}
+    heaviest = sorted(asked.items(), key=lambda item: -weight(item[1]))
+    samples: dict[tuple[str, ...], float] = {(node, word): 1.0 for node, word in heaviest if weight(word) >= 0}
+    made.fill(action, samples or {("none", str(Action.NONE)): 0.0})  # a push replaces only what has a sample
 
 
 def _of_checks(made: _Metrics, record: Record) -> None:

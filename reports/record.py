@@ -17,12 +17,22 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
+from seatrial.faults.actions import Action, heaviest, in_words, weight
+
 from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
 if TYPE_CHECKING:
     from seatrial.logs.job_document import JobDocument
 
-    from .schema import RecordedCheckpoint, RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining
+    from .schema import (
+        RecordedAction,
+        RecordedCheckpoint,
+        RecordedFloor,
+        RecordedJob,
+        RecordedRow,
+        RecordedSweep,
+        RecordedTraining,
+    )
 
 SCHEMA = 1
 """Version of ``report.json``; raised when a key changes its meaning or disappears, not when one is added."""
@@ -56,6 +66,7 @@ class Finding:
     expected: str = ""
     unit: str = ""
     fault: str = ""
+    action: str = ""  # what it asks to do with its node: a word of seatrial.faults.actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +259,25 @@ class Run:
         return tuple(i for i in self.required if i in skipped or i in missing)
 
     @property
+    def actions(self) -> dict[str, RecordedAction]:
+        """Return what the findings ask to do with each node, the heaviest actions first: of each part, and of all.
+
+        A part is the node itself or one of its GPUs. A finding of a pair, and of a pod on an unknown node, names none.
+        """
+        nodes = {*self.coverage.tried, *self.coverage.untried}
+        parts: dict[str, dict[str, list[str]]] = {}
+        for finding in (finding for result in self.results for finding in result.findings if finding.action):
+            node, _, rest = finding.subject.partition(" ")
+            if node in nodes and not rest.startswith(("- ", "-> ")):
+                parts.setdefault(node, {}).setdefault(finding.subject, []).append(finding.action)
+        made: list[RecordedAction] = []
+        for node, found in sorted(parts.items()):
+            own = {subject: str(heaviest(actions) or Action.UNKNOWN) for subject, actions in sorted(found.items())}
+            action = heaviest(own.values()) or Action.UNKNOWN
+            made.append({"node": node, "action": str(action), "said": in_words(action), "parts": own})
+        return {each["node"]: each for each in sorted(made, key=lambda each: -weight(each["action"]))}
+
+    @property
     def exit_code(self) -> int:
         """0 go, 1 no-go, 10 inconclusive; pytest's own code where the run did not get to its end."""
         return self.pytest_exit or EXIT_CODES[self.verdict]
@@ -273,6 +303,7 @@ class Run:
             "interrupted": self.interrupted,
             "checks": [_checked(result) for result in self.results],
             "faults": self.faults,
+            "actions": self.actions,
             "collectives": self.collectives,
             "inside": self.intra_node,
             "floors": self.floors,

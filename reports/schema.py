@@ -46,6 +46,16 @@ class RecordedFinding(TypedDict):
     expected: str
     unit: str
     fault: str
+    action: str
+
+
+class RecordedAction(TypedDict):
+    """What to do with a node, also in words: the heaviest action of its parts, which are the node and its GPUs."""
+
+    node: str
+    action: str
+    said: str
+    parts: dict[str, str]
 
 
 class RecordedCheck(TypedDict):
@@ -339,6 +349,7 @@ class Record(TypedDict):
     interrupted: str
     checks: list[RecordedCheck]
     faults: dict[str, dict[str, str]]
+    actions: dict[str, RecordedAction]
     collectives: dict[str, RecordedJob | None]
     inside: dict[str, RecordedJob | None]
     floors: dict[str, list[RecordedFloor]]

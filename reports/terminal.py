@@ -12,6 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from . import actions
 from .plain import plain, with_unit
 from .record import CheckResult, Finding, Run, counted
 from .schema import Outcome, Verdict
@@ -117,6 +118,7 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
     terminal.ensure_newline()
     terminal.write_line("")
     _verdict(terminal, run, summarized)
+    _list(terminal, f"{actions.TITLE}:", actions.lines(run.actions), width)
     _proven(terminal, summarized, width)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):

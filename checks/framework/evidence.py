@@ -11,6 +11,7 @@ import pytest
 from checks.framework.blocking import Places, withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import NOT_JUDGED, Finding
+from seatrial.faults.actions import Action, weight
 
 MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
@@ -66,9 +67,22 @@ class Evidence:
         self._expected.update(dict.fromkeys(s for s in subjects if s not in self._places))
 
     def add(
-        self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
+        self,
+        subject: str,
+        *,
+        ok: bool | None,
+        observed: object,
+        expected: object = "",
+        fault: str = "",
+        unit: str = "",
+        action: str = "",
     ) -> None:
-        """Add a finding; ``ok=None`` means undetermined. The fault is kept only where it is not ok."""
+        """Add a finding; ``ok=None`` means undetermined. Fault and action are kept only where it is not ok.
+
+        ``action``: what to do with its node, where that is not its fault's. Raises ValueError for an unknown word.
+        """
+        if action and weight(action) < 0:
+            raise ValueError(f"action is {action!r}, not one of {', '.join(Action)}")
         subject = _text(subject)
         if subject in self._places:
             return
@@ -80,6 +94,7 @@ class Evidence:
                 expected=_text(expected),
                 unit=unit,
                 fault="" if ok else fault,
+                action="" if ok else action,
             )
         )
 
@@ -99,7 +114,15 @@ class Evidence:
     def put(self, findings: Iterable[Finding]) -> None:
         """Add a rule's findings, in its order."""
         for f in findings:
-            self.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
+            self.add(
+                f.subject,
+                ok=f.ok,
+                observed=f.observed,
+                expected=f.expected,
+                fault=f.fault,
+                unit=f.unit,
+                action=f.action,
+            )
 
     def note(self, *texts: str) -> None:
         """Add context that is shown under the check, but not judged."""

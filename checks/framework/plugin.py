@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ from checks.profiles.loader import without_gpus
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact, safe
-from reports.record import CheckResult, Run
+from reports.record import CheckResult, Finding, Run
 from reports.schema import Outcome, RecordedSweep, Verdict, elements
 from reports.stash import RUN
+from seatrial.faults.actions import heaviest
 from seatrial.faults.catalogue import Fault
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
@@ -363,8 +365,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     run = item.config.stash[RUN]
     if not run.goes_on:  # checks left to `job attach` are not results of this run
         run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
-        run.results.append(result)
-        _explain(run, result, item.config.stash.get(OWN_FAULTS, {}), gathered.advice)
+        own = item.config.stash.get(OWN_FAULTS, {})
+        run.results.append(_with_actions(result, own))
+        _explain(run, result, own, gathered.advice)
     for name, value in (("check", declared.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
@@ -386,6 +389,21 @@ def _reason(error: BaseException | None) -> str:
     if error is None or isinstance(error, (Blocked, CannotTell, AssertionError, ClusterError)):
         return str(error or "")
     return f"{type(error).__name__}: {error}"
+
+
+def _with_actions(result: CheckResult, own: Mapping[str, Fault]) -> CheckResult:
+    """Give each failed finding what to do with its node: the heavier of its fault's action and its own."""
+    if not any(finding.ok is False and finding.fault for finding in result.findings):
+        return result
+    from seatrial.faults.advice import FAULTS  # noqa: PLC0415 -- a healthy run reads no catalogue
+
+    def acted(finding: Finding) -> Finding:
+        fault = FAULTS.get(finding.fault) or own.get(finding.fault)
+        if finding.ok is not False or fault is None:
+            return finding
+        return replace(finding, action=str(heaviest((finding.action, fault.action_for(finding.observed))) or ""))
+
+    return replace(result, findings=tuple(map(acted, result.findings)))
 
 
 def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]]) -> None:

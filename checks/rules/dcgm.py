@@ -14,6 +14,8 @@ from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import DcgmResult, DcgmSaid, DcgmStage
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.faults.actions import heaviest
+from seatrial.faults.codes import dcgm_action
 
 from .findings import failed, proven, unknown
 from .ranks import place, silent, stages
@@ -67,7 +69,11 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
         accused |= set(who)
         observed, fault = _told(result), _fault(result)
         subject = f"{node} {who[0]}" if len(who) == 1 else node
-        yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed, expected)
+        if fault:
+            codes = [said.get("id") for said in result.get("said") or [] if fault == GPU_FAULT]
+            yield failed(subject, observed, expected, fault, action=heaviest(map(dcgm_action, codes)) or "")
+        else:
+            yield unknown(subject, observed, expected)
     for index in range(len(gpus)):
         name = f"GPU {index}"
         own = [result for result in results if name in (result.get("who") or [])]

@@ -14,9 +14,13 @@ from typing import TypeVar
 from reports.record import Finding
 
 
-def unknown(subject: str, observed: str, expected: str = "", *, fault: str = "", unit: str = "") -> Finding:
+def unknown(
+    subject: str, observed: str, expected: str = "", *, fault: str = "", unit: str = "", action: str = ""
+) -> Finding:
     """Return an undetermined finding with its reason; ``fault``: its cause."""
-    return Finding(subject=subject, ok=None, observed=observed, expected=expected, fault=fault, unit=unit)
+    return Finding(
+        subject=subject, ok=None, observed=observed, expected=expected, fault=fault, unit=unit, action=action
+    )
 
 
 def passed(subject: str, observed: str, expected: str = "", *, unit: str = "") -> Finding:
@@ -24,9 +28,11 @@ def passed(subject: str, observed: str, expected: str = "", *, unit: str = "") -
     return Finding(subject=subject, ok=True, observed=observed, expected=expected, unit=unit)
 
 
-def failed(subject: str, observed: str, expected: str, fault: str, *, unit: str = "") -> Finding:
-    """Return a failed finding with its fault id."""
-    return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault, unit=unit)
+def failed(subject: str, observed: str, expected: str, fault: str, *, unit: str = "", action: str = "") -> Finding:
+    """Return a failed finding with its fault id; ``action``: what to do with its node, if not its fault's."""
+    return Finding(
+        subject=subject, ok=False, observed=observed, expected=expected, fault=fault, unit=unit, action=action
+    )
 
 
 def compared(subject: str, ok: bool | None, observed: str, expected: str, fault: str, *, unit: str = "") -> Finding:

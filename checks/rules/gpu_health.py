@@ -14,7 +14,7 @@ from jobs.run.stages.hardware import GpuFacts, RuntimeStage
 from jobs.run.stages.programs import TrainingRun
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
-from seatrial.faults.xid import Xid, xids
+from seatrial.faults.xid import Xid, action_of, xids
 
 from .findings import failed, proven, unknown
 from .ranks import place, silent, stages
@@ -40,14 +40,15 @@ def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
     """
     ecc = gpu.get("ecc_uncorrected_volatile") or 0
+    action = str(gpu.get("recovery_action") or "None")
+    asks = "" if action in ABSENT else f"; the driver recommends: {action}"
     if ecc > 0:
-        yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded", "0"
+        yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded{asks}", "0"
     if gpu.get("remap_failure"):
         yield "gpu.remap-failed", "a row remap failed: no spare row is left", "no failed remap"
     elif gpu.get("remap_pending") or gpu.get("retired_pending"):
-        yield "gpu.row-remap", "a row remap or page retirement is pending", "none pending"
-    action = str(gpu.get("recovery_action") or "None")
-    if action not in ABSENT and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
+        yield "gpu.row-remap", f"a row remap or page retirement is pending{asks}", "none pending"
+    if asks and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
         yield "gpu.recovery-needed", f"the driver recommends: {action}", "no recovery action"
 
 
@@ -174,7 +175,8 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may.
 
     A reset or a reboot that NVIDIA's catalogue requests is a fault. What its own flow decides, and a number that the
-    table lacks, are open. What a program brings about is another's as long as no step of ours ran.
+    table lacks, are open. What a program brings about is another's as long as no step of ours ran. Each has the
+    table's action.
     """
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
@@ -185,14 +187,18 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
                 continue
             subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
             observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {told}"
-            yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed)
+            action = action_of(number)
+            if fault:
+                yield failed(subject, observed, expected, fault, action=action)
+            else:
+                yield unknown(subject, observed, action=action)
 
 
 def _of_xid(number: object, when: When) -> tuple[str, str]:
     """Return an Xid's description and fault, '' if undetermined; None for an irrelevant one."""
     known = _known(number)
     if known is None:
-        return "its number is unknown" if number is None else "none that is known here", ""
+        return "its number is unknown" if number is None else "not in the table of NVIDIA's catalogue; look it up", ""
     if known.check:
         asks = "" if known.action == "workflow" else f" (NVIDIA's catalogue prescribes: {known.action})"
         return known.meaning + asks, known.check

@@ -15,6 +15,7 @@ from jobs.cluster.facts.inventory import Inventory, Node, PodUse, driver
 from jobs.diagnosis.around import only_of_programs
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.faults.xid import action_in
 
 from ..profiles.loader import Profile
 from .api import major_minor
@@ -107,7 +108,8 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
         broken = [each for each in node.reports if _is_broken(each)]
         observed = "; ".join(each.text for each in (broken or reports)[:4])
         if broken:
-            yield failed(node.name, observed, expected, "nodes.unhealthy")
+            action = action_in(" ".join(each.about for each in broken)) or ""
+            yield failed(node.name, observed, expected, "nodes.unhealthy", action=action)
         elif reports:
             yield unknown(node.name, observed, expected, fault="nodes.unhealthy")
         else:

@@ -47,6 +47,7 @@ from jobs.trial.job_spec import new_run_id
 from jobs.trial.spec import TrialSpec
 from reports.record import coverage_of, read_json, write_atomically
 from reports.schema import Record, RecordError, Verdict
+from seatrial.faults.actions import in_words
 
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
@@ -92,7 +93,9 @@ def parser() -> Parser:
     made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
     made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
     made.add_argument(
-        "--label-nodes", action="store_true", help="label nodes seatrial/trial=passed or failed; needs a right on nodes"
+        "--label-nodes",
+        action="store_true",
+        help="label nodes seatrial/trial=passed or failed, a failed one with seatrial/action; needs a right on nodes",
     )
     made.add_argument(
         "--node-condition",
@@ -203,7 +206,7 @@ class ScheduledRun:
         if late:
             days, named = STARVED_S / 86400, first_of(late, _FEW)
             self._say(f"not tested for {days:.0f} days, since never idle when a run came: {named}")
-        self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
+        self.messages += [_called_bad(name, after) for name in after.bad]
         saved = self._saved(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         if self.only_new:  # the results are those of the runs that try the others: a pass here must not end their alert
             self._forget()
@@ -352,7 +355,9 @@ class ScheduledRun:
             verdict
         )  # an alert must not fire for a first failure, which counts only when it is repeated
         history = state.series(time.time())
-        metrics = exposition(summary, last_success=state.last_success or None, bad=state.judged, history=history)
+        metrics = exposition(
+            summary, last_success=state.last_success or None, bad=state.judged, history=history, actions=state.actions
+        )
         try:
             write_atomically(self._folder / "metrics.prom", metrics)
             write_atomically(self.options.out / "metrics.prom", metrics)
@@ -366,6 +371,7 @@ class ScheduledRun:
             "nodes": self.covered,
             "said": self.messages,
             "bad": state.bad,
+            "actions": state.actions,
             "checks": {check["id"]: check["outcome"] for check in record["checks"]},
             "faults": list(record["faults"]),
         }
@@ -380,7 +386,7 @@ class ScheduledRun:
         from reports.metrics import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
-            known = {"bad": state.judged, "history": state.series(time.time())}
+            known = {"bad": state.judged, "history": state.series(time.time()), "actions": state.actions}
             push(self.options.push, record, last_success=state.last_success or None, **known)
         except PushError as error:
             self._say(f"the metrics could not be pushed: {error}")
@@ -427,13 +433,13 @@ class ScheduledRun:
                 if name not in unproven:
                     continue
                 bad = None
-            faults = now.faults if now.strikes else ()
+            faults, action = (now.faults, now.action if bad else "") if now.strikes else ((), "")
             try:
                 if conditions:
                     unchanged = self._unchanged(name, record)
-                    bad = marking.condition(self.kube, name, bad, faults=faults, unchanged=unchanged)
+                    bad = marking.condition(self.kube, name, bad, faults=faults, action=action, unchanged=unchanged)
                 if self.options.label_nodes:
-                    marking.label(self.kube, name, bad)
+                    marking.label(self.kube, name, bad, action=action)
                 # Last: what waits for the taint finds the other marks already there.
                 if key and bad is False and not marking.untaint(self.kube, name, key, self._unchanged(name, record)):
                     bad = None
@@ -475,6 +481,13 @@ class ScheduledRun:
     def _say(self, text: str) -> None:
         self.messages.append(text)
         print(f"seatrial cron: {text}", flush=True)
+
+
+def _called_bad(name: str, state: NodeHistory) -> str:
+    """Name a bad node with its faults and, where it is known, what to do with it."""
+    node = state.nodes[name]
+    asked = f"; {in_words(node.action)}" if node.action else ""
+    return f"called bad: {name} ({', '.join(node.faults)}{asked})"
 
 
 def _accused(record: Record) -> list[str]:

@@ -125,6 +125,7 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
         blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
         shared = tuple(dict.fromkeys(fault for fault, _ in _faults(record, trial_only=True)))[:MOST_FAULTS]
         nodes |= {name: _judged(name, state, blamed, taken, shared, now) for name in {*taken, *blamed}}
+    nodes |= _with_actions(nodes, state, record)
     latest = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
@@ -132,6 +133,15 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
         record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in faulted))[:MOST_FAULTS], _samples(record)
     )
     return NodeHistory(dict(latest), (*state.past, run)[-MOST_RUNS:], success)
+
+
+def _with_actions(nodes: Mapping[str, Watched], state: NodeHistory, record: Record) -> dict[str, Watched]:
+    """Return the nodes that this run has failed, with what its findings ask to do with them."""
+    return {
+        name: replace(node, action=record["actions"][name]["action"])
+        for name, node in nodes.items()
+        if name in record["actions"] and node.strikes > state.nodes.get(name, Watched()).strikes
+    }
 
 
 def _passed(before: Watched, now: float) -> Watched:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
+from seatrial.faults.actions import heaviest
+
 STRIKES = 2
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
 """Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
@@ -23,6 +25,7 @@ class Watched:
     suspect: bool = False
     faults: tuple[str, ...] = ()
     seen: float = 0.0  # when it was first seen in the pool
+    action: str = ""  # what to do with it after its last failure: a word of seatrial.faults.actions
     weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
 
     def counted(self, now: float, *, failed: bool) -> tuple[tuple[int, int, int], ...]:
@@ -100,6 +103,11 @@ class NodeHistory:
         """The nodes that are called bad (True) or known to be good (False)."""
         return {name: node.bad for name, node in sorted(self.nodes.items()) if node.bad or node.good}
 
+    @property
+    def actions(self) -> dict[str, str]:
+        """What to do with the nodes that are called bad, where it is known."""
+        return {name: node.action for name, node in sorted(self.nodes.items()) if node.bad and node.action}
+
     def of(self, names: Collection[str]) -> NodeHistory:
         """The same without nodes that are not among these."""
         return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
@@ -135,7 +143,8 @@ def number(value: object) -> float:
 def _watched(entry: Mapping[str, object]) -> Watched:
     tested, passed, strikes, seen = (number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
     suspect, faults = entry.get("suspect") is True, _texts(entry.get("faults"))
-    return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
+    action = str(heaviest((str(entry.get("action")),)) or "")
+    return Watched(tested, passed, int(strikes), suspect, faults, seen, action, _weeks(entry.get("weeks")))
 
 
 def _weeks(value: object) -> tuple[tuple[int, int, int], ...]:

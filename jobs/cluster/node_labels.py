@@ -1,12 +1,15 @@
-"""Marks of results on nodes: a label, a condition, a taint that is removed; all off by default.
+"""Marks of results on nodes: labels, a condition, a taint that is removed; all off by default.
 
 A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
+A failed node also has its action where a finding tells one: a label for controllers, and in the condition's message.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
+
+from seatrial.faults.actions import heaviest, in_words
 
 from .client.errors import Conflict
 from .client.kube import Kube, path
@@ -16,6 +19,7 @@ from .redact import safe
 from .unstructured import Unstructured, as_list, as_map, by_type, labels_of
 
 LABEL = "seatrial/trial"
+ACTION = "seatrial/action"
 CONDITION = OURS
 _ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
@@ -27,15 +31,25 @@ def _always(_: Unstructured) -> bool:
     return True
 
 
-def label(kube: Kube, node: str, bad: bool | None) -> None:
-    """Label a node passed or failed; None takes the label away. Raises ClusterError."""
-    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad]}}})
+def label(kube: Kube, node: str, bad: bool | None, *, action: str = "") -> None:
+    """Label a node passed or failed, a failed one with its action; None takes both away. Raises ClusterError."""
+    asked = heaviest((action,)) if bad else None
+    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad], ACTION: asked and str(asked)}}})
 
 
 def condition(
-    kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), unchanged: Unchanged = _always
+    kube: Kube,
+    node: str,
+    bad: bool | None,
+    *,
+    faults: Sequence[str] = (),
+    action: str = "",
+    unchanged: Unchanged = _always,
 ) -> bool | None:
     """Set only our condition of a node, of the machine as it is now; return what it says. Raises ClusterError.
+
+    A failed node's message has what to do, in words and by its word in the form of NVSentinel's conditions, then the
+    faults, and at its end which machine was tried.
 
     ``unchanged``: whether that is the machine that was tried; of another one nothing is known.
     """
@@ -46,12 +60,13 @@ def condition(
         said = bad if unchanged(raw) else None
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         status, reason = _STATUS[said]
+        asked = [f"{in_words(action)} (Recommended Action={action})"] if said and in_words(action) else []
         entry: Unstructured = {
             "type": CONDITION,
             "status": status,
             "reason": reason,
             "lastHeartbeatTime": now,
-            "message": f"{safe(', '.join(faults), 300)} {_signature(raw)}".strip(),
+            "message": f"{safe('; '.join(filter(None, [*asked, ', '.join(faults)])), 400)} {_signature(raw)}".strip(),
         }
         entry |= {"lastTransitionTime": now} if _ours(raw).get("status") != status else {}
         return "/status", {"status": {"conditions": [entry]}}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from seatrial.faults.xid import xids
+from seatrial.faults.xid import XID, xids
 
 from ..cluster.facts.conditions import is_unhealthy
 from ..cluster.facts.events import Event
@@ -54,7 +54,6 @@ OTHER = "other"
 """A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
-XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
 WITHIN_S = 1800.0
 """A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""

@@ -285,6 +285,7 @@ def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Re
                         expected="",
                         unit="",
                         fault=check["fault"],
+                        action="",
                     )
                 )
             for finding in findings:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .actions import Action, heaviest, weight
 from .variants import Detail, Variant, fill, told_of
 
 FOLDER = Path(__file__).resolve().parent
@@ -78,6 +79,9 @@ class Fault:
     A check's fault that is ``nothing_after`` may leave the verdict open, and still leaves nothing to judge after it:
     the profile or the chosen nodes are not this cluster's, GPUs are offered twice or in use, the program failed by
     itself. ``aftermath`` is what an interruption leaves behind for the next attempt.
+
+    A fault of a node or GPU may have an ``action`` (seatrial.faults.actions), with its ``action_source``; ``actions``
+    has others, each by the text of an observation that asks for it.
     """
 
     id: str
@@ -97,6 +101,9 @@ class Fault:
     described: bool = False
     nothing_after: bool = False
     aftermath: bool = False
+    action: str = ""
+    actions: Mapping[str, str] = field(default_factory=dict)
+    action_source: str = ""
     failure: str = INFRASTRUCTURE
     alternatives: tuple[Alternative, ...] = ()
     defects: tuple[Defect, ...] = ()
@@ -105,6 +112,10 @@ class Fault:
     def first_look(self) -> str:
         """Return the layer in which to look first, with its number."""
         return self.look or f"layer {self.layer}"
+
+    def action_for(self, observed: str) -> str:
+        """Return what an observation of this fault asks to do with its node, the heaviest; '' without any action."""
+        return str(heaviest(action for text, action in self.actions.items() if text in observed) or self.action)
 
 
 _LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
@@ -271,10 +282,16 @@ def _faults(text: str) -> dict[str, Fault]:
 
 
 def fault_of(name: str, layer: str, entry: Mapping[str, Any]) -> Fault:
-    """Return the fault of an entry. Raises TypeError for a key that no fault has."""
+    """Return the fault of an entry. Raises TypeError for a key that no fault has, ValueError for a wrong action."""
     causes: dict[str, Any] = {
         "alternatives": tuple(Alternative(**each) for each in entry.get("alternatives", ())),
         "defects": tuple(Defect(**each) for each in entry.get("defects", ())),
         "variants": tuple(Variant.of(each) for each in entry.get("variants", ())),
     }
-    return Fault(**{"id": name, "layer": layer, **entry, **causes})
+    fault = Fault(**{"id": name, "layer": layer, **entry, **causes})
+    actions = [fault.action, *fault.actions.values()] if fault.action or fault.actions else []
+    if wrong := [each for each in actions if weight(each) < 0]:
+        raise ValueError(f"action is {wrong[0]!r}, not one of {', '.join(Action)}")
+    if actions and fault.failure == PROGRAM:
+        raise ValueError("a fault of the program has no action for a node")
+    return fault

@@ -1,9 +1,10 @@
-"""The numbers that CUDA and NCCL give their errors, as data: the one table of each.
+"""The numbers that CUDA, NCCL and DCGM give their errors, as data: the one table of each.
 
 cuda.csv: cudaError_t (driver_types.h) with words of cudaGetErrorString that tell one from the others, the fault that a
 failed call is explained by, and whether opening memory of a peer ends so where the peer's GPU cannot be reached (a
 process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a number.
 nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress.
+dcgm.csv: the errors of DCGM that are a GPU's or its links', with what NVSentinel does with the node for each.
 
 What a system call says is Python's `errno` and `os.strerror`; what an exit code means is a variant of job.yaml.
 """
@@ -60,6 +61,16 @@ def nccl_results() -> Mapping[int, NcclResult]:
     return {int(row["code"]): NcclResult(row["name"], row["ras"], row["meaning"]) for row in _rows("nccl.csv")}
 
 
+def dcgm_action(code: object) -> str:
+    """Return what an error of DCGM's asks to do with the node; '' for a number that the table lacks."""
+    return _dcgm_actions().get(code, "") if isinstance(code, int) else ""
+
+
+@cache
+def _dcgm_actions() -> Mapping[int, str]:
+    return {int(row["code"]): row["action"] for row in _rows("dcgm.csv")}
+
+
 def _rows(name: str) -> list[dict[str, str]]:
     with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as table:
-        return list(csv.DictReader(table))
+        return list(csv.DictReader(line for line in table if not line.startswith("#")))

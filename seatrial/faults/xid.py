@@ -10,10 +10,22 @@ where they come again. The numbers that the catalogue calls unused are left out.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from .actions import Action, heaviest
+
+_ACTIONS = {
+    "none": Action.NONE,
+    "restart app": Action.RESTART_APP,
+    "reset GPU": Action.RESET_GPU,
+    "reboot": Action.REBOOT_NODE,
+    "workflow": Action.UNKNOWN,  # its flow asks for more than the number
+}
+XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 
 
 class Xid(NamedTuple):
@@ -36,3 +48,14 @@ def xids() -> Mapping[int, Xid]:
             for row in csv.DictReader(line for line in table if not line.startswith("#"))
         ]
     return {row.code: row for row in rows}
+
+
+def action_of(number: object) -> Action:
+    """Return the action that the table has for an Xid; UNKNOWN for a number that it lacks, and for any other value."""
+    known = xids().get(number) if isinstance(number, int) else None
+    return Action.UNKNOWN if known is None else _ACTIONS[known.action]
+
+
+def action_in(text: str) -> Action | None:
+    """Return the heaviest action of the Xids that a text names; None where it names none."""
+    return heaviest(action_of(int(number)) for number in XID.findall(text))

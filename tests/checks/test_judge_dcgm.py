@@ -57,6 +57,22 @@ def test_a_failure_accuses_the_gpu_or_the_setup(trial, spec, bad, failure, fault
     assert bad(dcgm.findings(told(trial, failure, software()), spec)) == [("gpu-node-1 GPU 3", fault)]
 
 
+@pytest.mark.parametrize(
+    ("failure", "action"),
+    [
+        (result(text="a mismatch", category=10, severity=2, id=58), "CONTACT_SUPPORT"),
+        (result(text="a remap is pending", category=10, severity=2, id=85), "RESET_GPU"),
+        (result(text="a mismatch", category=10, severity=2), ""),
+        (result(text="an Xid was seen", category=5, severity=4, id=101), ""),
+        (result("software", of="Deployment", text="a variable", category=3, severity=5, id=80), ""),
+    ],
+)
+def test_an_error_of_a_gpu_asks_for_what_its_number_says(trial, spec, failure, action):
+    """Without a known number the fault's entry says it; a setting asks for nothing of the node."""
+    (found,) = (f for f in dcgm.findings(told(trial, failure, software()), spec) if f.ok is False)
+    assert found.action == action
+
+
 def test_what_several_gpus_fail_together_is_their_nodes(trial, spec, bad):
     failure = result("NVML Library", who=ALL, of="Deployment", text="not found")
     assert bad(dcgm.findings(told(trial, failure), spec)) == [("gpu-node-1", "runtime.dcgm-setup")]

@@ -16,6 +16,7 @@ from checks.rules.runtime import (
     skip_if_unseen,
     toolkit_findings,
 )
+from seatrial.faults.advice import FAULTS
 from tests.checks.gpus import every_ailment, runtime
 
 
@@ -245,6 +246,36 @@ def test_an_xid_is_judged_by_what_nvidias_catalogue_asks_for(trial, spec, ok, nu
         assert findings == {False: [(False, "gpu.xid")], None: [(None, "")], True: []}[ok], number
         noted = [note for note in gpu_health.notes(trial, spec) if f"log: {number} (" in note]
         assert len(noted) == (ok is not False and number not in (199, 1000)), number
+
+
+def test_an_xid_brings_its_own_action(trial, spec):
+    """The heaviest is not another GPU's; a number that the table lacks asks to look it up."""
+    numbers = {"0000:1b:00": 79, "0000:43:00": 119, "0000:9d:00": 999, "0000:aa:00": 13}
+    runtime(trial, xid=[{"bus_id": bus, "xid": number, "count": 1} for bus, number in numbers.items()])
+    findings = list(gpu_health.xid_findings(trial, spec))
+    assert [(f.ok, f.action) for f in findings] == [(False, "REBOOT_NODE"), (False, "RESET_GPU"), (None, "UNKNOWN")]
+    assert "look it up" in findings[-1].observed
+
+
+@pytest.mark.parametrize(("number", "action"), [(13, "RESTART_APP"), (43, "NONE")])
+def test_an_xid_of_the_trials_own_program_asks_for_nothing_of_the_node(trained_trial, training_spec, number, action):
+    trained_trial.evidence[1].stages["training"]["xid"] = [{"bus_id": "0000:41:00", "xid": number, "count": 1}]
+    (found,) = gpu_health.xid_findings(trained_trial, training_spec, "training")
+    assert (found.ok, found.action) == (None, action)
+
+
+def test_what_the_driver_recommends_is_told_with_the_memory_fault_that_hides_it(trial, spec):
+    """A reboot that the driver asks for is more than the reset that the memory error alone needs."""
+    gpu = trial.evidence[0].stages["runtime"]["gpus"][3]
+    gpu.update(ecc_uncorrected_volatile=2, recovery_action="Reboot")
+    (found,) = every_ailment(trial, spec)
+    assert (found.fault, FAULTS[found.fault].action_for(found.observed)) == ("gpu.ecc", "REBOOT_NODE")
+    gpu.update(recovery_action="None")
+    (found,) = every_ailment(trial, spec)
+    assert (found.observed, FAULTS[found.fault].action_for(found.observed)) == (
+        "2 uncorrected ECC errors since the driver was loaded",
+        "RESET_GPU",
+    )
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45])

@@ -265,6 +265,28 @@ def swept(**states: str) -> dict[str, Any]:
     return {**record(verdict, tuple(states)), "sweep": {"findings": findings, "elements": {"nodes": rows}}}
 
 
+def asking(action: str, run: Record) -> Record:
+    """The same record with what to do with node a."""
+    asked = {"node": "a", "action": action, "said": "", "parts": {"a GPU 3": action}}
+    return completed({**run, "actions": {"a": asked}})
+
+
+def test_what_to_do_with_a_bad_node_is_remembered_until_it_passes() -> None:
+    """Of its last failure that tells it; a peer has none, and what is written by hand is no action."""
+    failed = record("no-go", subject="a GPU 3")
+    assert after(asking("RESET_GPU", failed)).actions == {}  # one strike: not bad yet
+    assert after(asking("RESET_GPU", failed), failed).actions == {"a": "RESET_GPU"}
+    assert after(failed, asking("REBOOT_NODE", failed)).actions == {"a": "REBOOT_NODE"}
+    again = after(asking("RESET_GPU", failed), record("go"), failed, failed)
+    assert (again.bad, again.actions) == (("a",), {})
+    passed = asking("RESET_GPU", record("go"))
+    assert after(failed, failed, passed).nodes["a"].action == ""
+    sweep = completed(swept(a="at fault", b="proven"))
+    assert after(asking("CONTACT_SUPPORT", sweep), sweep).actions == {"a": "CONTACT_SUPPORT"}
+    entry = {"strikes": 2, "action": "rm -rf"}
+    assert NodeHistory.read({"nodes": {"a": entry}}).nodes["a"].action == ""
+
+
 def test_a_sweep_says_of_each_node_what_it_showed() -> None:
     """Whoever met a bad node is not under suspicion; what was not tested stays as it was."""
     state = after(swept(a="at fault", b="proven", c="suspect", d="not tested"))

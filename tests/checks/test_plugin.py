@@ -49,8 +49,9 @@ def test_a_run_in_which_every_check_saw_and_held_is_go(trial):
     record, result = trial(GOOD)
     assert (record["verdict"], record["exit_code"], result.ret) == ("go", 0, 0)
     assert record["checks"][0]["findings"] == [
-        {"subject": "node-a", "ok": True, "observed": "8", "expected": "8", "unit": "", "fault": ""}
+        {"subject": "node-a", "ok": True, "observed": "8", "expected": "8", "unit": "", "fault": "", "action": ""}
     ]
+    assert record["actions"] == {}
 
 
 def test_a_bad_finding_is_no_go_and_names_the_fault_on_its_subject(trial):
@@ -457,3 +458,49 @@ def test_slow(evidence, seatrial):
 """
     )
     assert record["checks"][0]["findings"][0]["observed"] == "judging a.slow"
+
+
+ACTED = """
+@check("a.gpus", "GPUs", faults=["gpu.ecc", "gpu.remap-failed", "ours.board"])
+def test_gpus(evidence):
+    evidence.add("node-a GPU 1", ok=False, observed="2 errors; the driver recommends: Reboot", fault="gpu.ecc")
+    evidence.add("node-a GPU 2", ok=False, observed="1 error", fault="gpu.ecc")
+    evidence.add("node-a GPU 3", ok=False, observed="none left", fault="gpu.remap-failed", action="RESET_GPU")
+    evidence.add("node-b", ok=False, observed="cold", fault="ours.board")
+    evidence.add("node-c GPU 0", ok=None, observed="not told", fault="gpu.ecc")
+    evidence.add("node-d", ok=True, observed="fine", action="RESET_GPU")
+    evidence.add("node-e", ok=False, observed="64 KiB", fault="runtime.memlock")
+    evidence.verdict()
+"""
+BOARD = """
+layer: 6 Node
+faults:
+  ours.board: {title: A board is cold, meaning: It is cold., confirm: date, remedy: Warm it., source: us, action: %s}
+"""
+
+
+def test_a_failed_finding_has_the_heavier_of_its_faults_action_and_its_own(trial, pytester):
+    """By the fault's entry, a user's too; what was not determined, what passed and a setting ask for nothing."""
+    (pytester.path / "test_sample.faults.yaml").write_text(BOARD % "CONTACT_SUPPORT")
+    record, _ = trial(ACTED)
+    actions = {f["subject"]: f["action"] for f in record["checks"][0]["findings"]}
+    assert actions == {
+        "node-a GPU 1": "REBOOT_NODE",
+        "node-a GPU 2": "RESET_GPU",
+        "node-a GPU 3": "CONTACT_SUPPORT",
+        "node-b": "CONTACT_SUPPORT",
+        "node-c GPU 0": "",
+        "node-d": "",
+        "node-e": "",
+    }
+    assert record["actions"] == {}  # no run, no pool: nobody knows that these are nodes
+
+
+def test_an_action_that_there_is_not_is_refused(trial, pytester):
+    (pytester.path / "test_sample.faults.yaml").write_text(BOARD % "EXPLODE")
+    record, result = trial(ACTED)
+    assert (record, result.ret) == (None, pytest.ExitCode.USAGE_ERROR)
+    (pytester.path / "test_sample.faults.yaml").write_text(BOARD % "NONE")
+    record, _ = trial(ACTED.replace('action="RESET_GPU"', 'action="EXPLODE"'))
+    assert outcomes(record) == {"a.gpus": "error"}
+    assert "action is 'EXPLODE', not one of NONE" in record["checks"][0]["reason"]

@@ -114,6 +114,46 @@ def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any
     assert bool(phrase) == bool(why)
 
 
+ACTION = {"node": "b", "action": "RESET_GPU", "said": "x", "parts": {"b GPU 3": "RESET_GPU"}}
+
+
+@pytest.mark.parametrize(
+    ("report", "label", "message"),
+    [
+        (
+            record("no-go", "b mlx5_0", actions={"b": ACTION}),
+            "RESET_GPU",
+            "drain the node and reset the GPU (Recommended Action=RESET_GPU); rdma.port-down",
+        ),
+        (record("no-go", "b mlx5_0"), None, "rdma.port-down"),  # no finding tells it; so in an earlier version's record
+        (record("no-go", "b", actions={"b": {**ACTION, "action": "rm -rf"}}), None, "rdma.port-down"),
+        (record("go", actions={"b": ACTION}), None, ""),  # it passed: nothing is to be done with it
+        (record("inconclusive", actions={"b": ACTION}), None, ""),
+    ],
+)
+def test_a_failed_node_is_told_what_to_do_with_it(
+    report: dict[str, Any],
+    label: str | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the condition's message and a label; its partner, and a node that passed, have none."""
+    kube: Any = Nodes()
+    monkeypatch.setattr("cli.mark.connect", lambda _: kube)
+    monkeypatch.setattr("cli.mark.was_tried", lambda *_: True)
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    main([str(tmp_path), "--node-condition", "--label-nodes"])
+    labels = {path: body["metadata"]["labels"] for path, body in kube.written if "metadata" in body}
+    assert labels["/api/v1/nodes/b"]["seatrial/action"] == label
+    assert labels["/api/v1/nodes/a"]["seatrial/action"] is None
+    conditions = {path: body["status"]["conditions"][0]["message"] for path, body in kube.written if "status" in body}
+    assert conditions["/api/v1/nodes/b/status"] == message
+    assert conditions["/api/v1/nodes/a/status"] == ""
+    assert ("b: failed; drain the node and reset the GPU\n" in capsys.readouterr().out) == (label is not None)
+
+
 class Taints:
     """An API server that knows one node; ``busy``: how often somebody else has just written it."""
 
@@ -210,7 +250,7 @@ class Nodes:
     def __init__(self) -> None:
         self.written: list[tuple[str, Any]] = []
 
-    def list(self, _path: str, fieldSelector: str) -> tuple[list[dict[str, Any]], str]:  # noqa: N803 -- the API's word
+    def list(self, _path: str, fieldSelector: str = "") -> tuple[list[dict[str, Any]], str]:  # noqa: N803 -- the API's word
         return [{"metadata": {"name": fieldSelector.partition("=")[2], "resourceVersion": "1"}}], ""
 
     def patch(self, path: str, body: Any, **_: Any) -> None:
@@ -227,7 +267,9 @@ def test_before_a_change_every_pass_is_forgotten(tmp_path: Path, monkeypatch: py
     assert main([*arguments, "--forget"]) == 0
     statuses = [b["status"]["conditions"][0]["status"] for _, b in kube.written if "status" in b]
     assert statuses == ["Unknown"] * 2
-    assert [b["metadata"]["labels"] for _, b in kube.written if "status" not in b] == [{node_labels.LABEL: None}] * 2
+    assert [b["metadata"]["labels"] for _, b in kube.written if "status" not in b] == [
+        {node_labels.LABEL: None, node_labels.ACTION: None}
+    ] * 2
     kube.written.clear()
     assert main(arguments) == 10
     assert main([*arguments, "--forget", "--untaint", "seatrial/canary"]) == 4

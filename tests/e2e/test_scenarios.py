@@ -1,5 +1,6 @@
 """The trial on every scenario of the embedded cluster: the right fault on the right subject, and nothing else."""
 
+import fnmatch
 import functools
 import html
 import json
@@ -106,6 +107,7 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
         entry = record["faults"][fault]
         assert all(entry[key] for key in ("meaning", "confirm", "remedy")), fault
     in_every_form(out, record)
+    asks_of_the_guilty_alone(asked, record)
     if name in SWEEPS:
         SWEEPS[name](record["sweep"])
     if record["verdict"] == "go" and record["sweep"] and any((out / "logs").glob("*.log")):
@@ -119,6 +121,45 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
         and "all_gather" not in profile.read_text()
     ):
         logs_are_go(out, "--profile", str(profile))
+
+
+def asks_of_the_guilty_alone(asked, record):
+    """Only a node that the scenario breaks is to be reset, rebooted or replaced; each part of it is in a finding."""
+    subjects = {f["subject"]: f for c in record["checks"] for f in c["findings"] if f["action"]}
+    assert {part for each in record["actions"].values() for part in each["parts"]} == subjects.keys()
+    assert not record["actions"] or record["verdict"] != "go"
+    heavy = [each["node"] for each in record["actions"].values() if each["action"] in ("RESET_GPU", "REBOOT_NODE", RMA)]
+    broken = {
+        subject.partition(" ")[0]
+        for fault in asked.expected
+        for subject in asked.subjects.get(fault) or asked.accused[fault]
+    }
+    assert not [node for node in heavy if not any(fnmatch.fnmatchcase(node, each) for each in broken)], record[
+        "actions"
+    ]
+    if asked.name in ACTIONS:
+        assert {node: each["action"] for node, each in record["actions"].items()} == ACTIONS[asked.name]
+
+
+RMA = "CONTACT_SUPPORT"
+ACTIONS = {
+    "xid-of-a-program": {},
+    "xid-reported": {"gpu-node-1": "REBOOT_NODE"},
+    "gpu-off-bus": {"gpu-node-1": "REBOOT_NODE"},
+    "node-condition-gpu": {"gpu-node-1": "REBOOT_NODE"},
+    "recovery-needed": {"gpu-node-1": "RESET_GPU"},
+    "remap-pending": {"gpu-node-1": "RESET_GPU"},
+    "ecc-uncorrected": {"gpu-node-1": "RESET_GPU"},
+    "nvlink-down": {"gpu-node-1": "RESET_GPU"},
+    "remap-failed": {"gpu-node-1": "CONTACT_SUPPORT"},
+    "gpu-throttled": {"gpu-node-1": "CONTACT_SUPPORT"},
+    "dcgm-memory-failed": {"gpu-node-1": "CONTACT_SUPPORT"},
+    "dcgm-setup": {},
+    "gpu-missing": {"gpu-node-1": "UNKNOWN"},
+    "training-fails": {},
+    "image-without-torch": {},
+}
+"""What is to be done with which node, in scenarios of each action and of none."""
 
 
 def logs_are_go(out, *options):

@@ -17,7 +17,12 @@ ALLOWED = {
     "seatrial": set(),
     "jobs": {"seatrial.faults", "seatrial.logs"},
     # types: what conclude() returns and explain tells; and how a record that was read is held against its own
-    "reports": {"seatrial.logs.job_document", "jobs.pod.sweep.rows", "jobs.cluster.json_types"},
+    "reports": {
+        "seatrial.logs.job_document",
+        "jobs.pod.sweep.rows",
+        "jobs.cluster.json_types",
+        "seatrial.faults.actions",
+    },
     "checks": {
         "seatrial.faults",
         "seatrial.logs",

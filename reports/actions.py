@@ -1,0 +1,35 @@
+"""What to do with each node, as every form of the report has it: read from the record, not derived again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from .plain import plain
+from .schema import RecordedAction
+
+TITLE = "What to do with each node"
+PARTS = 8
+"""Parts of a node that a line names; the record has all."""
+NODES = 50
+"""Nodes that a value of one line names."""
+
+
+def lines(actions: Mapping[str, RecordedAction]) -> list[str]:
+    """Return a line for each node that a finding asks to do something with, the heaviest action first."""
+    return [f"{plain(node)}: {sentence(each)}" for node, each in actions.items()]
+
+
+def sentence(each: RecordedAction) -> str:
+    """Return a node's action in words and by its word, and that of each of its parts: two GPUs may differ."""
+    said = f"{each['said']} ({each['action']})" if each["said"] else each["action"]
+    parts = sorted(each["parts"].items(), key=lambda part: part[1] != each["action"])
+    own = [f"{subject.removeprefix(each['node']).strip() or 'the node'} {word}" for subject, word in parts[:PARTS]]
+    more = f", {len(parts) - PARTS} more" if len(parts) > PARTS else ""
+    return plain(f"{said}; {', '.join(own)}{more}" if own else said)
+
+
+def in_one_line(actions: Mapping[str, RecordedAction]) -> str:
+    """Return the word of each node's action; '' where there is none."""
+    shown = [f"{plain(node)}: {plain(each['action'])}" for node, each in islice(actions.items(), NODES)]
+    return ", ".join(shown) + (f" and {len(actions) - NODES} more" if len(actions) > NODES else "")

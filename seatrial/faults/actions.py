@@ -1,0 +1,49 @@
+"""What a finding about a node or GPU asks for: a closed set of actions, the lightest first.
+
+The words are those of NVIDIA's Xid catalogue (RESTART_APP, RESET_GPU, CONTACT_SUPPORT) and of NVSentinel's health
+events (NONE, UNKNOWN: github.com/NVIDIA/NVSentinel, data-models/protobufs/health_event.proto). Both distinguish bare
+metal (RESTART_BM) from a virtual machine (RESTART_VM), which a pod cannot: here both are REBOOT_NODE. UNKNOWN is
+lighter than all that is done to a node: where one GPU's action is known, another's UNKNOWN does not hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Action(StrEnum):
+    """One action, by its word in records, metrics and labels."""
+
+    NONE = "NONE"
+    RESTART_APP = "RESTART_APP"
+    UNKNOWN = "UNKNOWN"
+    RESET_GPU = "RESET_GPU"
+    REBOOT_NODE = "REBOOT_NODE"
+    CONTACT_SUPPORT = "CONTACT_SUPPORT"
+
+
+IN_WORDS = {
+    Action.NONE: "nothing",
+    Action.RESTART_APP: "restart the job; the node needs nothing",
+    Action.UNKNOWN: "look it up as the remedy says: the finding alone does not tell",
+    Action.RESET_GPU: "drain the node and reset the GPU",
+    Action.REBOOT_NODE: "drain the node and reboot it",
+    Action.CONTACT_SUPPORT: "take the node out of service and contact its vendor's support (RMA)",
+}
+_WEIGHTS = {action: weight for weight, action in enumerate(Action)}
+
+
+def weight(word: str) -> int:
+    """Return the place of an action from the lightest on; -1 for any other word."""
+    return _WEIGHTS[Action(word)] if word in _WEIGHTS else -1
+
+
+def heaviest(words: Iterable[str]) -> Action | None:
+    """Return the heaviest action; other words, such as '', are left out. None where there is no action."""
+    return max((Action(word) for word in words if word in _WEIGHTS), key=_WEIGHTS.__getitem__, default=None)
+
+
+def in_words(word: str) -> str:
+    """Return an action in words; '' for what is none."""
+    return IN_WORDS[Action(word)] if word in _WEIGHTS else ""
