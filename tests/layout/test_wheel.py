@@ -119,7 +119,7 @@ def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
     """Importing and reading need nothing on the path but the wheel, and a fault's texts only PyYAML besides."""
     log = "import io; log = [('log', io.BytesIO(b'gpu-1:1:1 [0] NCCL INFO NCCL version 2.27.7+cuda12.8\\n'))]"
     bare = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.logs as n; {log}; p = n.read(log)"
-    judged = f"{bare}; (job,) = n.conclude(p); assert job['faults'][0]['remedy']"
+    judged = f"{bare}; (job,) = n.explain('gpu-1:1:1 [0] NCCL INFO Init START'); assert job['faults'][0]['remedy']"
     yaml = Path(pytest.importorskip("yaml").__file__).parent
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "yaml").symlink_to(yaml)
