@@ -98,7 +98,10 @@ SHOWN_OTHERWISE = {
     ),
     "storage.stale-metadata": ("tests/checks/test_judge_storage.py", "pods of the lab share the caches of one kernel"),
     "storage.locks-stuck": ("tests/checks/test_judge_storage.py", "locks of the lab are those of one kernel"),
-    "storage.small-files-slow": ("tests/checks/test_judge_storage.py", "small files of the lab are as fast as its disk"),
+    "storage.small-files-slow": (
+        "tests/checks/test_judge_storage.py",
+        "small files of the lab are as fast as its disk",
+    ),
     "checkpoint.gather-memory": ("tests/checks/test_judge_checkpoint.py", "pods of the lab have no limit of memory"),
     # what the cluster in the box does not do, or not within a rehearsal's time
     "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),
