@@ -3,9 +3,12 @@
 import copy
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from checks.framework.fixtures import _expect
+from checks.profiles.loader import load_profile
 from checks.profiles.schema import S3, Credential, StoragePath, StorageSection
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
@@ -523,3 +526,16 @@ def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present
     assert {f.ok for f in findings} == {ok}
     expected = [(f"{node} HF_TOKEN", "storage.credential-missing") for node in NODES] if ok is False else []
     assert [each for each in bad(findings) if each[1]] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "said"),
+    [({}, 2, True), ({"shared": False}, 2, False), ({"write": False, "write_mb_s": None}, 2, False), ({}, 1, False)],
+)
+def test_what_is_tried_between_nodes_is_said_beforehand(spec, changes, nodes, said):
+    """Only where there is a path for it: a trial without one takes no longer, and says nothing."""
+    told = []
+    progress = SimpleNamespace(expect=lambda *_: None, note=told.append)
+    session = SimpleNamespace(progress=progress, profile=load_profile("h100-ib"))
+    _expect(session, replace(spec, nodes=nodes, collectives=(), dcgm=None, storage=(DATA, replace(RESULTS, **changes))))
+    assert [("/results" in text, "100 s" in text) for text in told] == [(True, True)] * said

@@ -244,3 +244,20 @@ def test_a_bandwidth_that_was_waived_is_told_of_a_go():
     unasked = {"id": "nccl.bandwidth-sendrecv", "outcome": "skipped", "reason": "no floor", "findings": []}
     run = {"schema": 1, "run_id": "r", "verdict": "go", "scope": "full", "collectives": {}}
     assert summarize(completed({**run, "checks": [waived, unasked]})).untried == f"nccl.bandwidth-ring: {why}."
+
+
+def test_locks_that_fail_are_told_of_a_go_where_the_profile_says_nothing_of_them():
+    """Neither where the profile needs none, nor where there is no shared path."""
+    why = "not judged, since the profile requires no locks: a /results: nfs (nolock): flock granted while b holds it"
+    check = {
+        "id": "storage.locks",
+        "outcome": "skipped",
+        "reason": why,
+        "waived": False,
+        "findings": [],
+        "notes": ["x"],
+    }
+    run = {"schema": 1, "run_id": "r", "verdict": "go", "scope": "full", "collectives": {}}
+    assert summarize(completed({**run, "checks": [check]})).untried == f"storage.locks: {why}."
+    for quiet in ({"waived": True}, {"notes": []}):
+        assert summarize(completed({**run, "checks": [check | quiet]})).untried == ""
