@@ -17,16 +17,18 @@ NODES = 50
 
 def lines(actions: Mapping[str, RecordedAction]) -> list[str]:
     """Return a line for each node that a finding asks to do something with, the heaviest action first."""
-    return [f"{plain(node)}: {sentence(each)}" for node, each in actions.items()]
+    return [plain(f"{node} {sentence(each)}") for node, each in actions.items()]
 
 
 def sentence(each: RecordedAction) -> str:
-    """Return a node's action in words and by its word, and that of each of its parts: two GPUs may differ."""
-    said = f"{each['said']} ({each['action']})" if each["said"] else each["action"]
+    """Return a node's action by its word and in words, and that of each of its GPUs: two of them may differ."""
+    said = f"{each['action']}: {each['said']}" if each["said"] else each["action"]
+    if [*each["parts"]] in ([], [each["node"]]):
+        return said
     parts = sorted(each["parts"].items(), key=lambda part: part[1] != each["action"])
     own = [f"{subject.removeprefix(each['node']).strip() or 'the node'} {word}" for subject, word in parts[:PARTS]]
     more = f", {len(parts) - PARTS} more" if len(parts) > PARTS else ""
-    return plain(f"{said}; {', '.join(own)}{more}" if own else said)
+    return f"{said}; {', '.join(own)}{more}"
 
 
 def in_one_line(actions: Mapping[str, RecordedAction]) -> str:

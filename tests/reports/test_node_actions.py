@@ -129,10 +129,8 @@ def test_every_form_has_the_same(tmp_path: Path) -> None:
     for name in ("page", "ticket", "terminal"):
         plain = " ".join(said[name].replace("\\", "").split())
         assert TITLE in plain, name
-        assert "CONTACT_SUPPORT); GPU 5 CONTACT_SUPPORT, GPU 0000:1b:00 RESET_GPU, GPU 0000:9d:00 UNKNOWN" in plain, (
-            name
-        )
-        assert "gpu-10: drain the node and reboot it (REBOOT_NODE); the node REBOOT_NODE" in plain, name
+        assert "(RMA); GPU 5 CONTACT_SUPPORT, GPU 0000:1b:00 RESET_GPU, GPU 0000:9d:00 UNKNOWN" in plain, name
+        assert "gpu-10 REBOOT_NODE: drain the node and reboot it" in plain, name
     assert '<td data-label="fault">gpu.xid <code>REBOOT_NODE</code></td>' in said["page"]
     assert "| gpu.xid REBOOT\\_NODE |" in said["ticket"]
     assert '<property name="node_actions" value="gpu-1: CONTACT_SUPPORT, gpu-10: REBOOT_NODE"' in said["junit"]
