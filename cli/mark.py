@@ -40,7 +40,7 @@ def parser() -> Parser:
     made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
     made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
-    made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
+    made.add_argument("--untaint", metavar="KEY", help="remove this taint, or label, from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
     )
