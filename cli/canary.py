@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,16 @@ def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
     return Able(idle, {name: node.labels.get(HOSTNAME, "") for name, node in nodes.items()}, broken)
 
 
+def hosts_of(names: Collection[str], cluster: Inventory) -> list[str]:
+    """Return the host names of these nodes, as their label has them; '' where one has none."""
+    return [node.labels.get(HOSTNAME, "") for node in cluster.nodes if node.name in names]
+
+
+def only_these(hosts: Sequence[str]) -> str:
+    """Return the selector of nodes by host name: only they are judged, not other new ones; '' where one has none."""
+    return f"{HOSTNAME} in ({','.join(hosts)})" if hosts and all(hosts) else ""
+
+
 def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Sequence[str]) -> int:
     spec = spec_of(profile, run_id="canary", namespace=kube.namespace)
 
@@ -161,8 +171,8 @@ def _run(
     names = ("profile", "kubeconfig", "context", "namespace")
     given: dict[str, Any] = {f"--{name}": getattr(options, name) for name in names}
     given["--on"] = ",".join(nodes)
-    if all(hosts[name] for name in nodes):
-        given["--nodes"] = f"{HOSTNAME} in ({','.join(hosts[name] for name in nodes)})"
+    if judges := only_these([hosts[name] for name in nodes]):
+        given["--nodes"] = judges
     if options.out:
         given["--out"] = options.out / folder
     program, environment = own_program()

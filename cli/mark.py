@@ -45,7 +45,7 @@ def parser() -> Parser:
         action="store_true",
         help=f"set the label {marking.LABEL}=passed or failed, and of a failed node {marking.ACTION}=WORD",
     )
-    made.add_argument("--untaint", metavar="KEY", help="remove this taint from nodes that passed only")
+    made.add_argument("--untaint", metavar="KEY", help="remove this taint, or label, from nodes that passed only")
     made.add_argument(
         "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
     )

@@ -29,6 +29,7 @@ from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.pool import pool_of
 from checks.rules.rights import LEASE, RESULTS, STATE, ask, new_node_rights
+from cli.canary import hosts_of, only_these
 from cli.mark import OUTCOMES, judged, refused, was_tried
 from cli.schedule import new_nodes, node_history
 from cli.schedule.node_history import LEAST, STARVED_S, next_nodes, overdue
@@ -284,15 +285,14 @@ class ScheduledRun:
         self, cluster: Inventory, spec: TrialSpec, state: NodeHistory
     ) -> tuple[node_history.Choice, NodeHistory]:
         """Choose unproven nodes, and proven partners; only they are judged."""
-        members = {node.name for node in pool_of(cluster, self.profile).nodes}
-        self.machines = {name: raw for name, raw in self._read_nodes().items() if name in members}
-        key, now = self.options.new_nodes, time.time()
+        pool, nodes = pool_of(cluster, self.profile), self._read_nodes()
+        self.machines = {node.name: nodes[node.name] for node in pool.nodes if node.name in nodes}
+        key, most, now = self.options.new_nodes, self.options.sweep, time.time()
         state = new_nodes.assumed(state, self.machines, key, now)
-        most = self.options.sweep
-        seen = new_nodes.outlook(cluster, self.profile, spec, self.machines, state, key=key, most=most, now=now)
+        seen = new_nodes.outlook(cluster, pool, spec, nodes, state, key=key, most=most, now=now)
         for note in (*self._withdrawn(), *seen.notes):
             self._say(note)
-        self.waits, self.judges = seen.waits, new_nodes.selector_of(seen.choice.nodes, cluster)
+        self.waits, self.judges = seen.waits, only_these(hosts_of(seen.choice.nodes, cluster))
         return seen.choice, state
 
     def _withdrawn(self) -> Iterator[str]:
@@ -441,8 +441,8 @@ class ScheduledRun:
                 if self.options.label_nodes:
                     marking.label(self.kube, name, bad, action=action)
                 # Last: what waits for the taint finds the other marks already there.
-                if key and bad is False and not marking.untaint(self.kube, name, key, self._unchanged(name, record)):
-                    bad = None
+                if key and name in unproven and bad is False:
+                    bad = False if marking.untaint(self.kube, name, key, self._unchanged(name, record)) else None
             except ClusterError as error:
                 self._say(f"node {name} could not be marked: {error}")
                 bad = None

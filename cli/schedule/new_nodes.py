@@ -10,9 +10,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from checks.profiles.loader import Profile
 from checks.rules.capacity import rooms
-from checks.rules.pool import pool_of, product
+from checks.rules.pool import Pool, product
 from jobs.cluster import node_labels as marking
 from jobs.cluster.facts.inventory import Inventory, Node
 from jobs.cluster.unstructured import Unstructured
@@ -23,7 +22,6 @@ from jobs.trial.spec import TrialSpec
 from .node_history import Choice, choose, next_nodes
 from .remembered import NodeHistory, Watched
 
-HOSTNAME = "kubernetes.io/hostname"
 TRIABLE = ("", "gpu.missing")
 """A node that offers too few GPUs is tried, so that the trial names the fault; a busy or closed one waits."""
 _FEW = 8
@@ -62,7 +60,7 @@ def assumed(state: NodeHistory, nodes: Mapping[str, Unstructured], key: str, now
 
 def outlook(
     cluster: Inventory,
-    profile: Profile,
+    pool: Pool,
     spec: TrialSpec,
     nodes: Mapping[str, Unstructured],
     state: NodeHistory,
@@ -73,15 +71,22 @@ def outlook(
 ) -> Outlook:
     """Choose unproven nodes of one kind, and proven partners of that kind; ``state``: as ``assumed`` returns it.
 
-    ``most``: the places of a sweep; 0 for a trial, which takes one unproven node and partners.
+    ``nodes``: all as the API server has them. ``most``: the places of a sweep; 0 for a trial, which takes one unproven
+    node and partners.
     """
-    pool = pool_of(cluster, profile)
-    known = {name: standing(raw, key) for name, raw in nodes.items()}
+    known = {node.name: standing(nodes[node.name], key) for node in pool.nodes if node.name in nodes}
     unproven = [node for node in pool.nodes if known.get(node.name, False) is None]
     failed = [node.name for node in pool.nodes if known.get(node.name)]
     notes = [f"failed, and not changed since: {first_of(failed, _FEW)}"] if failed else []
+    strange = [name for name, raw in nodes.items() if key and marking.carries(raw, key)]
+    strange = [name for name in strange if name not in known and name not in pool.outside]
+    notes += [f"{first_of(strange, _FEW)} waits: marked as new, and no node with GPUs as the profile has them"] * bool(
+        strange
+    )
+    if not known:
+        return Outlook(Choice((), "the profile's pool has no node: nothing is started"), tuple(notes), waits=True)
     if not unproven:
-        return Outlook(Choice((), "no unproven node: nothing is started"), tuple(notes))
+        return Outlook(Choice((), "no unproven node: nothing is started"), tuple(notes), waits=bool(strange))
     places = {room.node: room for room in rooms(cluster, pool.nodes, spec, pool.parts)}
     obstacles = {node.name: why for node in unproven if (why := _obstacle(node, places.get(node.name)))}
     notes += [f"{name} waits: {why}" for name, why in list(obstacles.items())[:_FEW]]
@@ -108,7 +113,7 @@ def outlook(
         why += (
             f": {first_of([n.name for n in tried], _FEW)} would need a proven partner of the same kind with free GPUs"
         )
-    return Outlook(Choice((), why), tuple(notes), waits=len(cordoned) < len(unproven))
+    return Outlook(Choice((), why), tuple(notes), waits=bool(strange) or len(cordoned) < len(unproven))
 
 
 def _obstacle(node: Node, room: Room | None) -> str:
@@ -124,9 +129,3 @@ def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:
     if len(fresh) < len(chosen):
         return f"{first_of(fresh, _FEW)} unproven, beside nodes that have passed"
     return "no proven node of their kind is free: they are tried with each other, and a failure may be any one's"
-
-
-def selector_of(names: Collection[str], cluster: Inventory) -> str:
-    """Return the selector of these nodes: only they are judged, not other new ones; '' where a label is missing."""
-    hosts = [node.labels.get(HOSTNAME, "") for node in cluster.nodes if node.name in names]
-    return f"{HOSTNAME} in ({','.join(hosts)})" if hosts and all(hosts) else ""

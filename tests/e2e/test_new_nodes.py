@@ -175,15 +175,20 @@ def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_nobody(fleet: Fle
 
 
 @pytest.mark.parametrize(
-    ("world", "fault"),
+    ("world", "fault", "first"),
     [
-        ({"hardware": {NEW: {"rdma": {"devices": {"mlx5_3": {"state": "DOWN"}}}}}}, "rdma.port-down"),
-        ({"collective": {"paths": [{"nodes": [NEW], "scale": 0.5}]}}, "nccl.low-bandwidth"),
+        ({"hardware": {NEW: {"rdma": {"devices": {"mlx5_3": {"state": "DOWN"}}}}}}, "rdma.port-down", 10),
+        ({"collective": {"paths": [{"nodes": [NEW], "scale": 0.5}]}}, "nccl.low-bandwidth", 10),
+        (
+            {"node": {NEW: {"status": {"allocatable": {"nvidia.com/gpu": "7"}}}}},
+            "gpu.missing",
+            1,
+        ),  # the API shows it: that is no accident
     ],
-    ids=["names-the-node", "names-no-node"],
+    ids=["names-the-node", "names-no-node", "lacks-a-gpu"],
 )
 def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
-    world: dict[str, Any], fault: str, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    world: dict[str, Any], fault: str, first: int, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Once more before it counts; then the condition says the fault, and without a change nobody tries it again."""
     fleet = broken(root, tmp_path, **world)
@@ -191,7 +196,7 @@ def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
         fleet.reset()
         marking.condition(fleet.kube, NEW, True, faults=["gpu.missing"])
         fleet.reboot(NEW, "after-the-repair")
-        for code, status in ((10, "Unknown"), (1, "True")):
+        for code, status in ((first, "Unknown"), (1, "True")):
             assert fleet.run() == code, capfd.readouterr().out
             shown, message, tainted = fleet.shown(NEW)
             assert (shown, tainted) == (status, True)
@@ -206,6 +211,15 @@ def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
         assert [(nodes[name]["strikes"], nodes[name]["suspect"]) for name in PROVEN] == [(0, False)] * 2
     finally:
         fleet.sim.close()
+
+
+def test_a_sweep_opens_several_at_once(fleet: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two of three nodes are new."""
+    marking.condition(fleet.kube, PROVEN[0], None)
+    assert main([*fleet.arguments, "--sweep", "3"]) == 0
+    said = capfd.readouterr().out
+    assert f"{PROVEN[0]}, {NEW} unproven, beside nodes that have passed" in said
+    assert [fleet.shown(name)[::2] for name in (*PROVEN, NEW)] == [("False", False)] * 3
 
 
 def test_a_node_without_a_partner_stays_closed(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

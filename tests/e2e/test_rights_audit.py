@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -365,6 +366,11 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, request
     assert {asked[2] for asked, _ in requests if asked[0] == "delete"} >= {"jobs", "services", "configmaps"}
 
 
+def booted(node: dict[str, Any], boot: str) -> None:
+    """A node after another boot: no pass of the one before counts."""
+    node["status"]["nodeInfo"]["bootID"] = boot
+
+
 @pytest.mark.parametrize(
     "extra",
     [(), ("--label-nodes", "--node-condition"), ("--tenant",), ("--new-nodes",), ("--new-nodes=seatrial/new",)],
@@ -380,7 +386,10 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
     labelled = {"*": {"metadata": {"labels": {"seatrial/new": "true"}}}}
     with running(replace(scenario, world={**scenario.world, "node_changes": labelled})) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-        for _ in range(2):
+        for boot in ("first", "second"):
+            for node in ("gpu-node-0", "gpu-node-1"):
+                change = partial(booted, boot=boot)
+                cluster.do(lambda store, at=node, change=change: store.mutate("nodes", None, at, change))
             done = seatrial(
                 "cron", "--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"), *extra
             )

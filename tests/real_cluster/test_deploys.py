@@ -297,6 +297,27 @@ def forgotten(bench):
         bench.cluster.kubectl("patch", "node", node, "--subresource=status", "-p", json.dumps(gone))
 
 
+def test_a_new_node_is_opened_with_the_overlays_own_rights(deployed, forgotten):
+    """Its kubelet and the API server keep what is written: the condition stays, the taint goes after the pass alone."""
+    bench, new = deployed.bench, min(deployed.bench.cluster.nodes)
+    shipped = yaml.safe_load((DEPLOY / "overlays/new-nodes/profile.yaml").read_text())
+    bench.profile.setdefault("pod", {})["tolerations"] = shipped["pod"]["tolerations"]
+    deployed.overlay("new-nodes")
+    bench.cluster.kubectl("taint", "node", new, "seatrial/new=true:NoSchedule")
+    try:
+        ended = deployed.first("first")
+        assert (ended.condition, ended.codes) == ("Complete", {"seatrial": 0}), ended.text
+        assert f"{new}: passed" in ended.text
+        assert conditions(bench.cluster)[new] == "False"
+        taints = bench.cluster.kubectl("get", "node", new, "-o", "jsonpath={.spec.taints[*].key}")
+        assert "seatrial/new" not in taints.split()
+    finally:
+        bench.cluster.kubectl("taint", "node", new, "seatrial/new-", check=False)
+    assert bench.left() == []
+    assert bench.refused() == []
+    assert deployed.remove() == []
+
+
 def turn(job: dict[str, Any]) -> tuple[bool, int]:
     """When Argo CD carries out a hook (argo-cd.readthedocs.io/en/stable/user-guide/sync-waves)."""
     annotations = job["metadata"]["annotations"]

@@ -9,8 +9,10 @@ import pytest
 
 from checks.profiles.loader import load_profile
 from checks.profiles.trial import spec_of
+from checks.rules.pool import pool_of
+from cli.canary import hosts_of, only_these
 from cli.schedule.cron import ScheduledRun, main
-from cli.schedule.new_nodes import Outlook, assumed, outlook, selector_of, standing
+from cli.schedule.new_nodes import Outlook, assumed, outlook, standing
 from cli.schedule.node_history import learn
 from cli.schedule.remembered import NodeHistory, Watched
 from jobs.cluster import node_labels as marking
@@ -67,8 +69,9 @@ def seen(
     cluster = Inventory(nodes=tuple(map(read_node, nodes)), pods=tuple(pods))
     spec: Any = spec_of(PROFILE, run_id="r", namespace="default", tolerations=({"key": KEY, "operator": "Exists"},))
     raws = {node["metadata"]["name"]: node for node in nodes}
-    state = assumed(state or NodeHistory(), raws, key, NOW)
-    return outlook(cluster, PROFILE, spec, raws, state, key=key, most=most, now=NOW)
+    pool = pool_of(cluster, PROFILE)
+    state = assumed(state or NodeHistory(), {node.name: raws[node.name] for node in pool.nodes}, key, NOW)
+    return outlook(cluster, pool, spec, raws, state, key=key, most=most, now=NOW)
 
 
 P1, P2 = raw("p1", "False"), raw("p2", "False")
@@ -147,6 +150,23 @@ def test_a_taint_that_the_pods_do_not_tolerate_is_told() -> None:
     met = seen(raw("n", taints=("readiness.k8s.io/seatrial",)), P1, P2)
     assert met.waits
     assert "n waits: taint readiness.k8s.io/seatrial:NoSchedule" in met.notes[0]
+
+
+def test_a_new_node_whose_gpus_are_not_seen_yet_is_told() -> None:
+    """Its device plugin and its labels may come in a minute; another profile's new node is that one's."""
+    bare = raw("bare", taints=(KEY,), offered=0)
+    bare["metadata"]["labels"], bare["status"]["capacity"], bare["status"]["allocatable"] = {}, {}, {}
+    other = raw("other", taints=(KEY,), labels={PRODUCT: "L40S"})
+    met = seen(P1, P2, bare, other, key=KEY)
+    assert (met.choice.nodes, met.waits) == ((), True)
+    assert met.notes == ("bare waits: marked as new, and no node with GPUs as the profile has them",)
+    assert not seen(P1, P2, other, key=KEY).waits
+
+
+def test_an_empty_pool_is_not_one_without_work() -> None:
+    met = seen(raw("other", labels={PRODUCT: "L40S"}))
+    assert met.waits
+    assert "the profile's pool has no node" in met.choice.why
 
 
 def test_a_sweep_takes_several_each_with_a_proven_one() -> None:
@@ -235,7 +255,7 @@ def test_a_taint_goes_only_after_a_pass_of_that_machine_in_this_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another node under its name, a boot, another driver: what was tried is not there any more."""
-    at_b = raw("b", "False")
+    at_b = raw("b", "False", taints=(KEY,))  # somebody marked its partner as new while the trial ran
     kube: Any = Served(*states)
     kube.list = lambda _path, fieldSelector, seen=kube.list: ([at_b], "") if fieldSelector.endswith("=b") else seen("")  # noqa: N803
     all_opened = marked(kube, verdict, monkeypatch, why=why)
@@ -243,6 +263,7 @@ def test_a_taint_goes_only_after_a_pass_of_that_machine_in_this_run(
     assert [body["status"]["conditions"][0]["status"] for _, body in of_a if "status" in body] == [status]
     taken = [body["spec"]["taints"] for path, body in of_a if "spec" in body]
     assert taken == ([None] if opened else [])
+    assert not [body for path, body in kube.written if path.endswith("/b")]
     assert all_opened == opened
 
 
@@ -257,10 +278,10 @@ def test_a_label_goes_with_the_taint_and_what_others_wrote_stays() -> None:
 
 def test_only_the_chosen_nodes_are_judged_where_labels_name_them() -> None:
     cluster = Inventory(nodes=tuple(map(read_node, (raw("a"), raw("b"), P1))), pods=())
-    assert selector_of(("a", "p1"), cluster) == "kubernetes.io/hostname in (a,p1)"
+    assert only_these(hosts_of(("a", "p1"), cluster)) == "kubernetes.io/hostname in (a,p1)"
     unnamed = raw("c")
     del unnamed["metadata"]["labels"]["kubernetes.io/hostname"]
-    assert selector_of(("c",), Inventory(nodes=(read_node(unnamed),), pods=())) == ""
+    assert only_these(hosts_of(("c",), Inventory(nodes=(read_node(unnamed),), pods=()))) == ""
 
 
 def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
