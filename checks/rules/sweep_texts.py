@@ -54,7 +54,8 @@ def written(swept: Swept, names: Collection[str], devices: Collection[str] = ())
         values = [way for ways in chosen.values() for way in ways if isinstance(way, int | float)]
         if values and set(names) <= set(pair):
             nics = safe(next(iter(chosen)), 40) if len(chosen) == 1 else f"{len(chosen)} NICs"
-            yield f"RDMA writes of {nics}, {' - '.join(pair)}: {min(values):g} to {max(values):g} Gb/s"
+            shown = " to ".join(dict.fromkeys(f"{value:g}" for value in (min(values), max(values))))
+            yield f"RDMA writes of {nics}, {' - '.join(pair)}: {shown} Gb/s"
 
 
 def seen_again(swept: Swept) -> Iterator[str]:
