@@ -63,6 +63,7 @@ def read_sweep(
         failure=trial.analysis,
         end=cast("SweepTest | None", stages.get("sweep.job")),
         said=_said(rows),
+        writes={tuple(test["nodes"]): writes for test in _tests(rows) if (writes := test.get("writes"))},
         hardware=hardware,
         training=_trained(stages, elsewhere),
         errors=_errors(rows),

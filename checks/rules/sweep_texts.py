@@ -39,8 +39,23 @@ def accused(swept: Swept, each: Accusation) -> Finding:
         parts += [*dict.fromkeys(said[:2]), *slowed_of(hardware)]
     parts += filter(None, (card_of(hardware, name) for name in devices))
     if each.kind != "uplink":
+        parts += written(swept, each.names, devices)
         parts += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
     return failed(subject, "; ".join(parts)[:MOST_TEXT], EXPECTED, FAULTS[each.kind])
+
+
+def written(swept: Swept, names: Collection[str], devices: Collection[str] = ()) -> Iterator[str]:
+    """Describe the RDMA writes of the tests in which these nodes took part, of these devices alone: without NCCL.
+
+    A slow rail whose writes are slow is a link's fault, and one whose writes are fast is not.
+    """
+    for pair, by_nic in swept.writes.items():
+        chosen = {nic: ways for nic, ways in by_nic.items() if not devices or nic in devices}
+        values = [way for ways in chosen.values() for way in ways if isinstance(way, int | float)]
+        if values and set(names) <= set(pair):
+            nics = safe(next(iter(chosen)), 40) if len(chosen) == 1 else f"{len(chosen)} NICs"
+            shown = " to ".join(dict.fromkeys(f"{value:g}" for value in (min(values), max(values))))
+            yield f"RDMA writes of {nics}, {' - '.join(pair)}: {shown} Gb/s"
 
 
 def seen_again(swept: Swept) -> Iterator[str]:

@@ -63,6 +63,7 @@ class Swept:
     failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests
+    writes: Mapping[Nodes, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # by pair and NIC: RDMA, Gb/s
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and NICs
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew

@@ -417,6 +417,23 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
     assert "mlxlink -d mlx5_3 " in explain("sweep.rail", finding.subject)["confirm"]
 
 
+def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
+    """So that a slow link differs from slow NCCL; of other rails and other nodes nothing is told."""
+    names, stages = printed(8, lambda _: 380.0)
+    for name, row in stages.items():
+        for test in row.get("tests", ()) if name.startswith("sweep.round.") else ():
+            if len(test["nodes"]) == 2:
+                test["writes"] = {"mlx5_2": [392.0, 391.0], "mlx5_3": [392.0, 190.5, None], "x": ["y"]}
+    sweep = swept(names, stages)
+    accused = Accusation("rail", ("node-2",), (3,), "3 of 3 pairs: 0.50 of the median")
+    bad = replace(sweep, blame=replace(sweep.blame, findings=(accused,)))
+    (finding,) = [f for f in node_findings(bad) if f.ok is False]
+    assert finding.observed.count("RDMA writes of mlx5_3, ") == sum("node-2" in pair for pair in sweep.writes)
+    assert ": 190.5 to 392 Gb/s" in finding.observed
+    assert "mlx5_2" not in finding.observed
+    assert all(f.ok for f in everything(sweep))
+
+
 def test_port_counters_that_grew_are_told_and_blame_nobody():
     """Of a node that passes they are a note; of one at fault they stand beside what speaks against it."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)

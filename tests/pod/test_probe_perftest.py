@@ -17,6 +17,7 @@ from jobs.pod.stages import command, perftest
 from jobs.pod.stages.deadline import Watch
 from lab.hardware import sysfs
 from lab.hardware.files import script
+from tests.ports import free_port
 
 ASKED = {"seconds": 1, "layer": "InfiniBand", "gpu": True, "limit_s": 120.0}
 GUID = "a088:c203:0000:1b40"
@@ -156,9 +157,8 @@ def rank(
     )
     path = f"{place}/bin:{os.environ['PATH']}" if has else str(place / "bin")
     own = {**os.environ, **env, "PATH": path, "SIM_NODE_JSON": str(place / "node.json")}
-    made = perftest.Perftest(rendezvous, posts.of(number), asked, own)
-    made.root = str(place)
-    return made
+    program = perftest.Program(asked, own, rendezvous.watch, str(place))
+    return perftest.Perftest(rendezvous, posts.of(number), asked, program)
 
 
 def written(data: dict[str, Any]) -> dict[tuple[int, str, str], float]:
@@ -310,7 +310,7 @@ def test_a_failure_is_told_without_the_frame_of_the_test() -> None:
 
 def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
     """No bandwidth is read of it, whatever its table shows."""
-    assert perftest.PINGED.search(PINGED)
+    assert len([line for line in PINGED.splitlines() if perftest.PINGED.search(line)]) == 2
     nics: dict[str, dict[str, Any]] = {"rdmap16s27": {"link_layer": "Unknown"}, "rdmap32s27": {"link_layer": "Unknown"}}
     broken = {**nics, "rdmap32s27": {"link_layer": "Unknown", "writes": {"says": "fi_av_insert: 0 of 1"}}}
     low, high = play(nics, broken, asked={**ASKED, "layer": ""})
@@ -326,3 +326,29 @@ def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
     (device / "local_cpulist").write_text("0-1,4\n")
     assert perftest.local_cpus("mlx5_0", str(tmp_path)) == {0, 1, 4}
     assert perftest.local_cpus("mlx5_1", str(tmp_path)) == set()
+
+
+def by_rail(folder: Path, number: int, devices: dict[str, dict[str, Any]], port: int) -> perftest.ByRail:
+    """One side of a sweep's pair."""
+    program = rank(folder, number, 2, Posts(), devices, ASKED, {}, "25.04", True).program
+    return perftest.ByRail(program, list(devices), port, lambda: False)
+
+
+def test_two_nodes_of_a_sweep_write_rail_by_rail_both_ways(tmp_path: Path) -> None:
+    """Whoever measures waits until the other side listens, for nothing else connects the two."""
+    slow, port = {"mlx5_0": {}, "mlx5_1": {"writes": {"gbit_s": 180}}}, free_port()
+    server, client = by_rail(tmp_path, 0, slow, port), by_rail(tmp_path, 1, {"mlx5_0": {}, "mlx5_1": {}}, port)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    assert client.measure("127.0.0.1") == {"mlx5_0": [392.0, 392.0], "mlx5_1": [180.0, 180.0]}
+    thread.join()
+
+
+def test_a_rail_that_fails_ends_the_writes_of_a_pair(tmp_path: Path) -> None:
+    """Else one side would measure another NIC than the other serves."""
+    broken, port = {"mlx5_0": {}, "mlx5_1": {"writes": {"says": "Failed to modify QP"}}, "mlx5_2": {}}, free_port()
+    server, client = by_rail(tmp_path, 0, broken, port), by_rail(tmp_path, 1, {name: {} for name in broken}, port)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    assert client.measure("127.0.0.1") == {"mlx5_0": [392.0, 392.0]}
+    thread.join()

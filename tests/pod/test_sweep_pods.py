@@ -12,7 +12,7 @@ import pytest
 
 from jobs.pod.stages import agent, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
-from jobs.pod.stages.planner import Planner
+from jobs.pod.stages.planner import Planner, printed
 from jobs.pod.sweep.model import Result
 from jobs.run.evidence import misfit
 from tests.ports import free_port
@@ -432,6 +432,35 @@ def played(nodes, leaves, *, end):
         speed = {test: 60.0 if test == bad else 100.0 for test in each.tests}
         results = {test: Result("measured", speed[test], (), test) for test in each.tests}
         history.append(lead.planner.done(each, results, 1.0))
+
+
+def test_only_pairs_in_doubt_whose_images_both_have_the_program_write_over_rdma():
+    """What has passed is not held up: its nodes write nothing."""
+    lead = object.__new__(Coordinator)
+    lead.trial = SimpleNamespace(perftest={"limit_s": 188.0}, training=None, master_port=1, sweep=None)
+    lead.planner, lead.changed, lead.results, lead._number = Planner(), threading.Condition(), {}, 0
+    orders = {}
+    for rank, (name, nics) in enumerate({"a": ["mlx5_0", "mlx5_1"], "b": ["mlx5_1"], "c": ["mlx5_1"], "d": []}.items()):
+        line = SimpleNamespace(open=True, send=lambda message, name=name: orders.update({name: message}))
+        lead.members = {**getattr(lead, "members", {}), name: Member(line, rank, name, "", [], nics)}
+    limits = []
+    lead._await = lambda ids, limit: limits.append(limit)
+    lead._trained = set()
+    lead._tests([("a", "b"), ("c", "d")], "pair", 1.0, {"a", "d"})
+    assert (orders["a"]["writes"], orders["b"]["writes"]) == (["mlx5_1"], ["mlx5_1"])
+    assert "writes" not in orders["c"]
+    lead._tests([("a", "b")], "pair", 1.0, {"c"})
+    assert "writes" not in orders["a"]
+    assert limits[0] - limits[1] > 180
+
+
+def test_what_a_pair_wrote_is_printed_and_bounded():
+    """Numbers by NIC, whatever an agent says."""
+    answers = {"a": {"writes": {}}, "b": {"writes": {"mlx5_0": [392.0, "x", 7], "\x1b" * 90: [None]}}}
+    row = printed(("a", "b"), Result("measured", 300.0, (), ("a", "b")), answers)
+    assert row["writes"] == {"mlx5_0": [392.0, None], " " * 40: [None]}
+    many = {"b": {"writes": {str(n): [1.0] for n in range(500)}}}
+    assert len(printed(("a", "b"), Result("measured", 300.0, (), ("a", "b")), many)["writes"]) == 32
 
 
 @pytest.mark.parametrize("leaves", [0, 8], ids=["no leaves", "leaves"])

@@ -6,13 +6,14 @@ a time limit of its own; it is killed when the coordinator says so, or is gone.
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import dns, dnsquery, fleettest
+from . import dns, dnsquery, fleettest, perftest
 from .deadline import Watch
 from .files import names_in
 from .messages import Lines, NoAnswerError, connect, keep_alive, say
@@ -140,6 +141,7 @@ class Agent:
             "node": self.me.node,
             "pod_ip": self.me.pod_ip,
             "rails": _rails(),
+            "writes": perftest.Program(asked, os.environ, self.watch).labels if (asked := self.trial.perftest) else [],
             "nonce": mine,
             "proof": code(token, "agent", str(challenge.get("nonce")), about),
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Dict, List, Sequence, Set, Tuple
 
 from ..sweep.model import Done, Fleet, Round, Rules
 from . import fleettest
@@ -34,8 +34,11 @@ SAY_S = 5.0
 class Member:
     """One agent that has proven who it is."""
 
-    def __init__(self, channel: Channel, rank: int, node: str, pod_ip: str, rails: List[str]) -> None:
+    def __init__(
+        self, channel: Channel, rank: int, node: str, pod_ip: str, rails: List[str], writes: Sequence[str] = ()
+    ) -> None:
         self.channel, self.rank, self.node, self.pod_ip, self.rails = channel, rank, node, pod_ip, rails
+        self.writes = writes  # the NICs from which it can write over RDMA: its image has the program
 
     @property
     def here(self) -> bool:
@@ -153,8 +156,9 @@ class Coordinator:
             {"seatrial": 1, "kind": "welcome", "proof": code(token, "coordinator", str(hello.get("nonce")), about)},
         )
         lines.most = LONGEST_RESULT
-        rails = [str(name)[:40] for name in hello.get("rails") or [] if isinstance(name, str)][:64]
-        return Member(Channel(line, lines, int(rank or 0)), int(rank or 0), node, pod_ip, rails)
+        names = ("rails", "writes")
+        rails, writes = ([str(n)[:40] for n in hello.get(k) or [] if isinstance(n, str)][:64] for k in names)
+        return Member(Channel(line, lines, int(rank or 0)), int(rank or 0), node, pod_ip, rails, writes)
 
     def _hear(self, member: Member, message: Dict[str, Any]) -> None:
         number = message.get("id")
@@ -266,7 +270,9 @@ class Coordinator:
     def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
         """Run a round, add it to the history and print it; not where the pod was told to end: half a round is none."""
         began = time.monotonic()
-        by_test = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
+        what = "alone" if each.stage == 0 else "pair"
+        doubted = self._doubted(fleet, rules, history) if each.stage else set()
+        by_test = self._tests(each.tests, what, self.sweep["test_s"], doubted)
         if self.watch.stopped():
             return
         if each.stage == 0:
@@ -307,7 +313,14 @@ class Coordinator:
                 answer["rails"] = []
                 answer["cards"] = fleettest.NOTHING
 
-    def _tests(self, tests: Sequence[Nodes], what: str, limit_s: float) -> Dict[Nodes, Answers]:
+    def _doubted(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Set[str]:
+        """Return the nodes that rounds so far have named or left open: their next pairs write over RDMA, too."""
+        blame = self.planner.decode(fleet, rules, history)
+        return {*blame.suspects, *(name for finding in blame.findings for name in finding.names)}
+
+    def _tests(
+        self, tests: Sequence[Nodes], what: str, limit_s: float, doubted: Collection[str] = ()
+    ) -> Dict[Nodes, Answers]:
         """Run tests at once; returns what the nodes of each have answered."""
         ids: Dict[Nodes, int] = {}
         by_test: Dict[Nodes, Answers] = {}
@@ -327,6 +340,10 @@ class Coordinator:
             order = {"seatrial": 1, "kind": "test", "id": ids[nodes], "what": what, "count": len(nodes)}
             order["train"] = what == "alone" and nodes[0] not in self._trained
             order.update(address=members[0].pod_ip, port=self._port(ids[nodes]), limit_s=limit_s)
+            shared = [name for name in members[0].writes if name in members[-1].writes]
+            if shared and self.trial.perftest and not set(nodes).isdisjoint(doubted):
+                order["writes"] = shared
+                longest = max(longest, limit_s + SLACK_S + self.trial.perftest["limit_s"])
             for rank, member in enumerate(members):
                 self._sent[member.node] = member
                 member.channel.send(dict(order, rank=rank))

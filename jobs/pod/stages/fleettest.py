@@ -71,7 +71,10 @@ def run(
     if order.get("what") != "alone":
         options = ["--rails=1"] if order.get("what") == "pair" else []
         chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], options)
-        return _one(bench, chosen, own.sweep, across=True)
+        result = _one(bench, chosen, own.sweep, across=True)
+        if order.get("writes") and own.perftest and result["state"] == MEASURED:  # else the other side may not come
+            result["writes"] = _writes(own, mine, watch, order, link)
+        return result
     clocks = hardware.Clocks(os.environ, watch)
     clocks.start()
     try:
@@ -84,6 +87,23 @@ def run(
     finally:
         gpus = clocks.end()
     return dict(result, hardware={"gpus": gpus, "cards": hardware.nics()})
+
+
+def _writes(own: Trial, me: Identity, watch: Watch, order: Mapping[str, Any], link: Link) -> Dict[str, List[float]]:
+    """Write over RDMA from each NIC of this pair to the other's, on the test's second port."""
+    from . import perftest  # noqa: PLC0415
+
+    assert own.perftest is not None
+    program = perftest.Program(own.perftest, os.environ, watch)
+
+    def over() -> bool:
+        return bool(link.stopped) or watch.stopped()
+
+    rails = perftest.ByRail(program, [str(label) for label in order["writes"]], own.master_port + 1, over)
+    if me.rank == 0:
+        rails.serve()
+        return {}
+    return rails.measure(str(order.get("address")))
 
 
 def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]:

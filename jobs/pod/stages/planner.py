@@ -14,6 +14,7 @@ from . import fleettest
 Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
 Nodes = Tuple[str, ...]
 
+MOST_RAILS = 32
 MOST_TEXT = 200  # characters of what a node says of itself
 PROGRESS = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
 PROGRESS += ", %(suspects)d suspects, about %(left_s)d s left"
@@ -140,6 +141,10 @@ def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
     reasons = {node: text for node, text in reasons.items() if text}
     errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
     errors = {node: grown for node, grown in errors.items() if grown}
+    for answer in answers.values():
+        if isinstance(answer.get("writes"), dict) and answer["writes"]:
+            known = list(answer["writes"].items())[:MOST_RAILS]
+            row["writes"] = {_text(name)[:40]: list(map(_number, list(ways)[:2])) for name, ways in known}
     for key, each in (("why", reasons), ("errors", errors)):
         if each:
             row[key] = dict(list(each.items())[:4])

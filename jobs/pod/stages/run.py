@@ -275,7 +275,8 @@ class Probe:
         """Write from each NIC to those of the neighbouring ranks, while all of them are still connected."""
         from . import perftest  # noqa: PLC0415
 
-        work = perftest.Perftest(self.rendezvous, self.barrier, asked, os.environ, self.paths).run
+        program = perftest.Program(asked, os.environ, self.watch)
+        work = perftest.Perftest(self.rendezvous, self.barrier, asked, program, self.paths).run
         self.stage("perftest", asked["limit_s"] + PERFTEST_END_S, perftest.blank(), work, binds=False)
 
     def endpoints(self, data: Dict[str, Any]) -> str:

@@ -55,7 +55,10 @@ class _Test(TypedDict):
 
 
 class SweepTest(_Test, total=False):
-    """A test: GB/s of all rails together and of each; `why` has the words of single nodes."""
+    """A test: GB/s of all rails together and of each; `why` has the words of single nodes.
+
+    `writes`: by NIC the RDMA writes of a pair in Gb/s, from its second node to the first and back.
+    """
 
     outcome: str
     busbw: float
@@ -66,6 +69,7 @@ class SweepTest(_Test, total=False):
     at: list[str]
     why: dict[str, str]
     errors: dict[str, dict[str, Count]]
+    writes: dict[str, Record]
     hardware: SweptHardware
     asked: Count
 
