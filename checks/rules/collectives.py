@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs import nccl
@@ -19,6 +20,7 @@ from reports.record import Finding
 
 from ..framework.evidence import Evidence
 from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
+from .findings import first_match
 from .ranks import hosts, missing_stage, place, ran, stages
 
 if TYPE_CHECKING:
@@ -123,36 +125,33 @@ def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDo
 def _completed(
     trial: TrialResult, subject: str, name: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    expected = "every rank ends and the table is whole"
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
+    late = ", ".join(place(trial, rank) for rank, d in ran.items() if d.get("timed_out"))
     whole = any(t["complete"] and t["rows"] for t in (job["tables"] if job else []))
-    fault, ok, observed = "", None, ""
-    library = "gloo" if name == GLOO else "NCCL"
-    if late and not _begun(job):
-        fault = "nccl.program"
-        observed = f"the program had not reached {library} after {_seconds(ran)} s on {', '.join(late)}"
-    elif late or (job and job["hang"]):
-        fault, ok = "nccl.hang", False
-        observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
-    elif job and job["crash"]:
-        fault, ok, observed = "nccl.crash", False, f"{library} ended with an error"
-    elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
-        observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
-    elif missing := [rank for rank, d in data.items() if d is None]:
-        observed = f"{place(trial, missing[0])}: {missing_stage(trial, missing[0], COLLECTIVE + name)}"
-    elif (bad := _bad_exit(trial, ran)) and not whole:
-        observed, fault = bad, "nccl.program"
-    elif bad and not _explained(job):
-        observed, fault = f"the table is whole, but {bad}", "nccl.program"
-    elif not whole:
-        observed = "it ended with exit code 0, but its output holds no complete table"
-    else:
-        ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
-    if ok is False and (root := _root(job)):
+    library, seconds, bad = "gloo" if name == GLOO else "NCCL", _seconds(ran), _bad_exit(trial, ran)
+    time = f"after {seconds} s on {late}"
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    missing = next((rank for rank, d in data.items() if d is None), -1)
+    lost = f"{place(trial, missing)}: {missing_stage(trial, missing, COLLECTIVE + name)}"
+    finding = first_match(
+        subject,
+        "every rank ends and the table is whole",
+        (late and not _begun(job), None, f"the program had not reached {library} {time}", "nccl.program"),
+        (late, False, f"no end {time}", "nccl.hang"),
+        (job and job["hang"], False, "the log shows a hang", "nccl.hang"),
+        (job and job["crash"], False, f"{library} ended with an error", "nccl.crash"),
+        (skipped, None, skipped, "nccl.program" if NO_PROGRAM.search(skipped) else ""),
+        (missing >= 0, None, lost),
+        (bad and not whole, None, bad, "nccl.program"),
+        (bad and not _explained(job), None, f"the table is whole, but {bad}", "nccl.program"),
+        (not whole, None, "it ended with exit code 0, but its output holds no complete table"),
+        (True, True, f"ended on {len(ran)} nodes in {seconds} s"),
+    )
+    if finding.ok is False and (root := _root(job)):
         said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
-        fault, observed = root["fault"], f"{observed} ({said})" if said else observed
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+        observed = f"{finding.observed} ({said})" if said else finding.observed
+        return replace(finding, fault=root["fault"], observed=observed)
+    return finding
 
 
 def _ended(

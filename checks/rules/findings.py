@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from reports.record import Finding
 
@@ -38,6 +38,16 @@ def compared(subject: str, ok: bool | None, observed: str, expected: str, fault:
 def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str = "") -> Finding:
     """Return a pass if proven, else an undetermined finding, with the ``fault`` that explains it."""
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
+
+
+_Row: TypeAlias = "tuple[object, bool | None, str] | tuple[object, bool | None, str, str]"
+
+
+def first_match(subject: str, expected: str, *ladder: _Row) -> Finding:
+    """Return the finding of the first row that holds: (condition, ok, observed[, fault]); all texts are made."""
+    row = next(row for row in ladder if row[0])
+    fault = row[3] if len(row) == 4 else ""
+    return Finding(subject=subject, ok=row[1], observed=row[2], expected=expected, fault=fault)
 
 
 _Value = TypeVar("_Value", bound="Hashable")
