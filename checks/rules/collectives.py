@@ -148,7 +148,7 @@ def _completed(
         (True, True, f"ended on {len(ran)} nodes in {seconds} s"),
     )
     if finding.ok is False and (root := _root(job)):
-        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
+        said = _because(trial, root)
         observed = f"{finding.observed} ({said})" if said else finding.observed
         return replace(finding, fault=root["fault"], observed=observed)
     return finding
@@ -158,29 +158,27 @@ def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
     """Judge the user's own program: that it ended does not describe a fabric that its log does not show."""
-    expected = "every rank ends with exit code 0, and NCCL logs its transport"
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
-    skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
-    missing = [rank for rank, d in data.items() if d is None]
-    fault, ok, observed = "", None, ""
-    shown_not = unshown(trial, job)
-    if job and not shown_not and (job["hang"] or job["crash"]) and (root := _root(job)):
-        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
-        fault, ok, observed = root["fault"], False, f"NCCL's log shows a {'hang' if job['hang'] else 'crash'} ({said})"
-    elif skipped or missing:
-        observed = f"not attempted: {skipped[0]}" if skipped else f"{place(trial, missing[0])} sent no evidence of it"
-    elif late:
-        observed = f"still running after {_seconds(done)} s on {', '.join(late)} (profile, deadlines.collective_s)"
-    elif bad := _bad_exit(trial, done):
-        root = _root(job)
-        fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
-        observed = f"{bad} ({by_node(trial, why) or fault})"
-    elif shown_not:
-        fault, observed = "nccl.nothing-shown", f"exit code 0, but {shown_not}"
-    else:
-        ok, observed = True, f"ended on {len(done)} nodes in {_seconds(done)} s"
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+    late = ", ".join(place(trial, rank) for rank, d in done.items() if d.get("timed_out"))
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    missing = next((f"{place(trial, rank)} sent no evidence of it" for rank, d in data.items() if d is None), "")
+    shown_not, seconds, bad, root = unshown(trial, job), _seconds(done), _bad_exit(trial, done), _root(job)
+    fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
+    ending = ("hang" if job["hang"] else "crash" if job["crash"] else "") if job and root and not shown_not else ""
+    return first_match(
+        subject,
+        "every rank ends with exit code 0, and NCCL logs its transport",
+        (ending, False, f"NCCL's log shows a {ending} ({_because(trial, root)})", fault),
+        (skipped or missing, None, skipped or missing),
+        (late, None, f"still running after {seconds} s on {late} (profile, deadlines.collective_s)"),
+        (bad, None, f"{bad} ({by_node(trial, why) or fault})", fault),
+        (shown_not, None, f"exit code 0, but {shown_not}", "nccl.nothing-shown"),
+        (True, True, f"ended on {len(done)} nodes in {seconds} s"),
+    )
+
+
+def _because(trial: TrialResult, root: FoundFault | None) -> str:
+    return by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": ")) if root else ""
 
 
 _LAST_LINES = 5
