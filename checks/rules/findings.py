@@ -69,12 +69,8 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     for node, value in values.items():
         where.setdefault(value, []).append(node)
     texts = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
-    return failed(
-        what,
-        f"{what} differs: {_some(texts, '; ')}",
-        "the same on all nodes; a tie does not show which is correct",
-        fault,
-    )
+    observed = f"{what} differs: {_some(texts, '; ')}"
+    return failed(what, observed, "the same on all nodes; a tie does not show which is correct", fault)
 
 
 def unlike(
