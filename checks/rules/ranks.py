@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
-from jobs.run.result import TrialResult
 from jobs.run.stages import COLLECTIVE, STAGES, Stages
-from jobs.run.stages.hardware import RdmaPort
-from jobs.run.stages.programs import CollectiveRun, ProgramFacts
-from jobs.trial.spec import TrialSpec
-from reports.record import Finding
 
 from .findings import unknown
+
+if TYPE_CHECKING:
+    from jobs.run.result import TrialResult
+    from jobs.run.stages.hardware import RdmaPort
+    from jobs.run.stages.programs import CollectiveRun, ProgramFacts
+    from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
 
 _Stage = TypeVar("_Stage")
 _Args = ParamSpec("_Args")
@@ -76,8 +78,8 @@ class Rank(NamedTuple, Generic[_Stage]):
     data: _Stage
 
 
-_OfRank: TypeAlias = Callable[Concatenate[Rank[_Stage], _Args], Iterator[Finding]]
-_OfAll: TypeAlias = Callable[Concatenate[TrialResult, TrialSpec, _Args], Iterator[Finding]]
+_OfRank: TypeAlias = "Callable[Concatenate[Rank[_Stage], _Args], Iterator[Finding]]"
+_OfAll: TypeAlias = "Callable[Concatenate[TrialResult, TrialSpec, _Args], Iterator[Finding]]"
 
 
 def each_rank(stage: type[_Stage]) -> Callable[[_OfRank[_Stage, _Args]], _OfAll[_Args]]:
