@@ -169,12 +169,8 @@ LOG = "NCCL_DEBUG"
 def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:
     """Compare a pod with the server's version of it in a dry run; one finding for each removed item."""
     for subject, asked_value, got in _losses(asked, admitted):
-        yield failed(
-            subject,
-            f"{got} in the pod that the server would run",
-            f"{asked_value}, as the profile has the pod ask",
-            "admission.changed",
-        )
+        observed = f"{got} in the pod that the server would run"
+        yield failed(subject, observed, f"{asked_value}, as the profile has the pod ask", "admission.changed")
 
 
 def mutation_notes(asked: Unstructured, admitted: Unstructured) -> Iterator[str]:

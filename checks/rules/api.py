@@ -86,13 +86,8 @@ def clock(skew_s: float | None, server: str) -> Finding:
     if skew_s is None:
         return unknown(server, "no Date header in the answer", "a Date header")
     ok = abs(skew_s) <= MAX_SKEW_S
-    return proven(
-        server,
-        ok,
-        f"{skew_s:+.0f} s against this machine's clock",
-        f"within {MAX_SKEW_S:.0f} s (the leeway of the API server's token check)",
-        fault="api.clock-skew",
-    )
+    expected = f"within {MAX_SKEW_S:.0f} s (the leeway of the API server's token check)"
+    return proven(server, ok, f"{skew_s:+.0f} s against this machine's clock", expected, fault="api.clock-skew")
 
 
 def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
@@ -101,13 +96,8 @@ def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
         return unknown(server, f"only {len(seconds)} answers", f"{FEW_ANSWERS} or more")
     median = statistics.median(seconds)
     ok = median <= limit_s
-    return compared(
-        server,
-        ok,
-        f"{median:.3f} s (median of {len(seconds)} answers)",
-        f"at most {limit_s:g} s, as the profile says",
-        "api.slow",
-    )
+    observed = f"{median:.3f} s (median of {len(seconds)} answers)"
+    return compared(server, ok, observed, f"at most {limit_s:g} s, as the profile says", "api.slow")
 
 
 FEW_ANSWERS = 5

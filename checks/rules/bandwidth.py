@@ -151,13 +151,9 @@ def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Findin
             middle = median(values)
             spread = (max(values) - min(values)) / middle if middle else float(max(values) > 0)
             ok = spread <= limit
-            yield compared(
-                f"{subject} {format_size(size)} {text}",
-                ok,
-                f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}",
-                f"at most {limit:.0%}",
-                "nccl.unstable",
-            )
+            observed = f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}"
+            expected = f"at most {limit:.0%}"
+            yield compared(f"{subject} {format_size(size)} {text}", ok, observed, expected, "nccl.unstable")
 
 
 def _number(value: object) -> float | None:
@@ -174,13 +170,9 @@ def impossible_findings(
     limit = wire_limit_gbps(op, algorithm, node, nodes=spec.nodes, gpus_per_node=spec.gpus_per_node)
     best, size = max(((_peak(row), row["size_bytes"]) for row in table["rows"]), default=(0.0, None))
     if best > limit * TOLERANCE:
-        yield failed(
-            f"{op} {format_size(size or 0)}",
-            f"{best:.1f}",
-            f"at most {limit:g}, the link rate",
-            "nccl.impossible-bandwidth",
-            unit="GB/s",
-        )
+        observed = f"{best:.1f}"
+        expected = f"at most {limit:g}, the link rate"
+        yield failed(f"{op} {format_size(size or 0)}", observed, expected, "nccl.impossible-bandwidth", unit="GB/s")
 
 
 def _peak(row: Row) -> float:

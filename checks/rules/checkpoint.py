@@ -18,7 +18,7 @@ from reports.record import Finding
 from reports.schema import RecordedCheckpoint, RecordedState
 
 from ..profiles.schema import CheckpointSection, parameters
-from .findings import compared, unknown
+from .findings import compared, first_match, unknown
 from .ranks import missing_stage, place, stages
 from .storage import format_gib
 
@@ -119,34 +119,25 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
     node, peer = place(trial, rank), place(trial, (rank + 1) % spec.nodes)
     states = [str(each.get("state")) for each in data.get("states") or [] if each.get("step") == _step(data)]
     way = " > ".join(states) or "nothing was begun"
-    error, verified = str(data.get("error") or ""), data.get("verified")
-    fault, observed = "", way
-    ok: bool | None = True
-    if verified is None or (error and not verified.get("bad")):
-        refused = REFUSED.search(error)
-        ok, fault = (False if refused else None), "checkpoint.failed"
-        fault = "storage.full" if FULL.search(error) else fault
-        observed = f"{way}: {error or 'it did not end in time'}"
-    elif verified.get("bad"):
-        ok, fault = False, "checkpoint.corrupt"
-        observed = (
-            f"{way}: {', '.join(verified['bad'][:3])} of {peer} has another checksum here than where it was written"
-        )
-    elif verified.get("error"):
-        ok, fault, observed = None, "checkpoint.failed", f"{way}: {verified['error']}"
-    elif not verified.get("seen"):
-        ok, observed = None, f"{way}: the files of {peer} are not seen here"  # checkpoint.place says why
-    elif not verified.get("elsewhere"):
-        ok, observed = None, f"{way}: read back where it was written, for the trial has one node"
-    elif VERIFIED not in states:
-        ok, observed = None, f"{way}: another node did not read it back"
-    elif states not in WAYS:
-        ok, observed = None, f"{way}: these states do not lead to a verified step"
-    elif why := _unread(trial, spec, rank, verified):
-        ok, observed = None, f"{way}, and {why}"
-    else:
-        observed = f"{way}, {verified.get('files')} files of {peer} read back at {verified.get('mb_s') or 0:.0f} MB/s"
-    return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault=fault)
+    error, told = str(data.get("error") or ""), data.get("verified")
+    verified = told or {}
+    bad, unread = verified.get("bad") or [], _unread(trial, spec, rank, verified)
+    other = f"{', '.join(bad[:3])} of {peer} has another checksum here than where it was written"
+    failed = "storage.full" if FULL.search(error) else "checkpoint.failed"
+    why, speed = f"{way}: {error or 'it did not end in time'}", f"{verified.get('mb_s') or 0:.0f} MB/s"
+    return first_match(
+        node,
+        VERIFIED,
+        (told is None or (error and not bad), False if REFUSED.search(error) else None, why, failed),
+        (bad, False, f"{way}: {other}", "checkpoint.corrupt"),
+        (verified.get("error"), None, f"{way}: {verified.get('error')}", "checkpoint.failed"),
+        (not verified.get("seen"), None, f"{way}: the files of {peer} are not seen here"),
+        (not verified.get("elsewhere"), None, f"{way}: read back where it was written, for the trial has one node"),
+        (VERIFIED not in states, None, f"{way}: another node did not read it back"),
+        (states not in WAYS, None, f"{way}: these states do not lead to a verified step"),
+        (unread, None, f"{way}, and {unread}"),
+        (True, True, f"{way}, {verified.get('files')} files of {peer} read back at {speed}"),
+    )
 
 
 def _unread(trial: TrialResult, spec: TrialSpec, rank: int, verified: CheckpointVerified) -> str:
@@ -186,19 +177,19 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
     fs, mode = str(target.get("fs") or "file system unknown"), int(target.get("mode") or 0)
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
     not_told = [key for key, value in required.items() if value is None or value == ""]
-    fault, observed = "", f"{fs}, {opened(target)}"
+    as_seen = f"{fs}, {opened(target)}"
     in_memory = fs in MEMORY and target.get("kind") != "claim"  # what follows a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
-    if in_memory or in_pod or target.get("mounted") is False:
-        where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
-        fault, observed = "checkpoint.not-durable", f"{fs}: it lies {where}, and is gone with the pod"
-    elif unseen:
-        fault, observed = "checkpoint.node-local", f"{fs}: {peer} wrote under the same path, and nothing of it is here"
-    elif asked.private and mode & OTHERS:
-        fault = "checkpoint.exposed"
-    expected = "outlives the job and its nodes" + (", not accessible to other users" if asked.private else "")
-    ok = False if fault else None if not_told else True
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+    where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
+    gone = in_memory or in_pod or target.get("mounted") is False
+    return first_match(
+        subject,
+        "outlives the job and its nodes" + (", not accessible to other users" if asked.private else ""),
+        (gone, False, f"{fs}: it lies {where}, and is gone with the pod", "checkpoint.not-durable"),
+        (unseen, False, f"{fs}: {peer} wrote under the same path, and nothing of it is here", "checkpoint.node-local"),
+        (asked.private and mode & OTHERS, False, as_seen, "checkpoint.exposed"),
+        (True, None if not_told else True, as_seen),
+    )
 
 
 def opened(target: CheckpointPlace) -> str:
@@ -227,25 +218,24 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         step, wrong, error = resume["step"], resume.get("wrong"), str(resume.get("error") or "")
         killed = f"rank {crash.get('rank')} was killed while it wrote step {crash.get('step')}"
         over = ", ".join(f"step {s.get('step')} ({s.get('state')})" for s in resume.get("passed_over") or [])
-        observed = f"{killed}; resumed from step {step} (verified) in {resume.get('seconds') or 0:.0f} s"
-        observed += f", passed over {over}" if over else ""
-        ok: bool | None = True
-        newer = [s for s in resume.get("passed_over") or [] if s.get("state") == VERIFIED]
-        fault = ""
-        if not crash.get("torn") or crash.get("exit") == 0:
-            ok = None
-            observed = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
-        elif step != _step(data):
-            ok, observed = None, f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
-        elif newer or (crash.get("step") or 0) <= step or crash.get("rank") is None:
-            ok, observed = None, f"{observed}: this is not a resume from the newest verified step"
-        elif wrong:
-            ok, fault = False, NOT_RESUMED
-            observed = f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
-        elif wrong is None or error:
-            ok, fault = False if REFUSED.search(error) else None, NOT_RESUMED
-            observed = f"{killed}; step {step} was verified, but not loaded: {error or 'no rank reported a reason'}"
-        yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
+        resumed = f"{killed}; resumed from step {step} (verified) in {resume.get('seconds') or 0:.0f} s"
+        resumed += f", passed over {over}" if over else ""
+        newer = any(s.get("state") == VERIFIED for s in resume.get("passed_over") or [])
+        older = newer or (crash.get("step") or 0) <= step or crash.get("rank") is None
+        alive = f"rank {crash.get('rank')} was to be killed while it wrote step {crash.get('step')}, and was not"
+        another = f"{killed}; resumed from step {step}, and step {_step(data)} was to be verified"
+        loaded, refused = f"{killed}; step {step} was verified", False if REFUSED.search(error) else None
+        lost = f"{loaded}, but not loaded: {error or 'no rank reported a reason'}"
+        yield first_match(
+            node,
+            expected,
+            (not crash.get("torn") or crash.get("exit") == 0, None, alive),
+            (step != _step(data), None, another),
+            (older, None, f"{resumed}: this is not a resume from the newest verified step"),
+            (wrong, False, f"{loaded}, and loaded with {wrong} wrong values", NOT_RESUMED),
+            (wrong is None or error, refused, lost, NOT_RESUMED),
+            (True, True, resumed),
+        )
 
 
 def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobs.pod.stages.capture import causes
@@ -19,6 +20,7 @@ from seatrial.logs.rows import sides
 
 from ..framework.evidence import Evidence
 from ..profiles.trial import COMMAND, DEFAULT, GLOO, NODE, OPERATIONS, RING
+from .findings import first_match
 from .ranks import hosts, missing_stage, place, ran, stages
 
 if TYPE_CHECKING:
@@ -123,65 +125,60 @@ def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDo
 def _completed(
     trial: TrialResult, subject: str, name: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
-    expected = "every rank ends and the table is whole"
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
+    late = ", ".join(place(trial, rank) for rank, d in ran.items() if d.get("timed_out"))
     whole = any(t["complete"] and t["rows"] for t in (job["tables"] if job else []))
-    fault, ok, observed = "", None, ""
-    library = "gloo" if name == GLOO else "NCCL"
-    if late and not _begun(job):
-        fault = "nccl.program"
-        observed = f"the program had not reached {library} after {_seconds(ran)} s on {', '.join(late)}"
-    elif late or (job and job["hang"]):
-        fault, ok = "nccl.hang", False
-        observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
-    elif job and job["crash"]:
-        fault, ok, observed = "nccl.crash", False, f"{library} ended with an error"
-    elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
-        observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
-    elif missing := [rank for rank, d in data.items() if d is None]:
-        observed = f"{place(trial, missing[0])}: {missing_stage(trial, missing[0], COLLECTIVE + name)}"
-    elif (bad := _bad_exit(trial, ran)) and not whole:
-        observed, fault = bad, "nccl.program"
-    elif bad and not _explained(job):
-        observed, fault = f"the table is whole, but {bad}", "nccl.program"
-    elif not whole:
-        observed = "it ended with exit code 0, but its output holds no complete table"
-    else:
-        ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
-    if ok is False and (root := _root(job)):
-        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
-        fault, observed = root["fault"], f"{observed} ({said})" if said else observed
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+    library, seconds, bad = "gloo" if name == GLOO else "NCCL", _seconds(ran), _bad_exit(trial, ran)
+    time = f"after {seconds} s on {late}"
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    missing = next((rank for rank, d in data.items() if d is None), -1)
+    lost = f"{place(trial, missing)}: {missing_stage(trial, missing, COLLECTIVE + name)}"
+    finding = first_match(
+        subject,
+        "every rank ends and the table is whole",
+        (late and not _begun(job), None, f"the program had not reached {library} {time}", "nccl.program"),
+        (late, False, f"no end {time}", "nccl.hang"),
+        (job and job["hang"], False, "the log shows a hang", "nccl.hang"),
+        (job and job["crash"], False, f"{library} ended with an error", "nccl.crash"),
+        (skipped, None, skipped, "nccl.program" if NO_PROGRAM.search(skipped) else ""),
+        (missing >= 0, None, lost),
+        (bad and not whole, None, bad, "nccl.program"),
+        (bad and not _explained(job), None, f"the table is whole, but {bad}", "nccl.program"),
+        (not whole, None, "it ended with exit code 0, but its output holds no complete table"),
+        (True, True, f"ended on {len(ran)} nodes in {seconds} s"),
+    )
+    if finding.ok is False and (root := _root(job)):
+        said = _because(trial, root)
+        observed = f"{finding.observed} ({said})" if said else finding.observed
+        return replace(finding, fault=root["fault"], observed=observed)
+    return finding
 
 
 def _ended(
     trial: TrialResult, subject: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
     """Judge the user's own program: that it ended does not describe a fabric that its log does not show."""
-    expected = "every rank ends with exit code 0, and NCCL logs its transport"
     done = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
-    late = [place(trial, rank) for rank, d in done.items() if d.get("timed_out")]
-    skipped = [str(d["skipped"]) for d in data.values() if d and "skipped" in d]
-    missing = [rank for rank, d in data.items() if d is None]
-    fault, ok, observed = "", None, ""
-    shown_not = unshown(trial, job)
-    if job and not shown_not and (job["hang"] or job["crash"]) and (root := _root(job)):
-        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
-        fault, ok, observed = root["fault"], False, f"NCCL's log shows a {'hang' if job['hang'] else 'crash'} ({said})"
-    elif skipped or missing:
-        observed = f"not attempted: {skipped[0]}" if skipped else f"{place(trial, missing[0])} sent no evidence of it"
-    elif late:
-        observed = f"still running after {_seconds(done)} s on {', '.join(late)} (profile, deadlines.collective_s)"
-    elif bad := _bad_exit(trial, done):
-        root = _root(job)
-        fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
-        observed = f"{bad} ({by_node(trial, why) or fault})"
-    elif shown_not:
-        fault, observed = "nccl.nothing-shown", f"exit code 0, but {shown_not}"
-    else:
-        ok, observed = True, f"ended on {len(done)} nodes in {_seconds(done)} s"
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+    late = ", ".join(place(trial, rank) for rank, d in done.items() if d.get("timed_out"))
+    skipped = next((f"not attempted: {d['skipped']}" for d in data.values() if d and "skipped" in d), "")
+    missing = next((f"{place(trial, rank)} sent no evidence of it" for rank, d in data.items() if d is None), "")
+    shown_not, seconds, bad, root = unshown(trial, job), _seconds(done), _bad_exit(trial, done), _root(job)
+    fault, why = (root["fault"], root["cause"]) if root else ("nccl.own-program", "the program's own failure")
+    ending = ("hang" if job["hang"] else "crash" if job["crash"] else "") if job and root and not shown_not else ""
+    return first_match(
+        subject,
+        "every rank ends with exit code 0, and NCCL logs its transport",
+        (ending, False, f"NCCL's log shows a {ending} ({_because(trial, root)})", fault),
+        (skipped or missing, None, skipped or missing),
+        (late, None, f"still running after {seconds} s on {late} (profile, deadlines.collective_s)"),
+        (bad, None, f"{bad} ({by_node(trial, why) or fault})", fault),
+        (shown_not, None, f"exit code 0, but {shown_not}", "nccl.nothing-shown"),
+        (True, True, f"ended on {len(done)} nodes in {seconds} s"),
+    )
+
+
+def _because(trial: TrialResult, root: FoundFault | None) -> str:
+    return by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": ")) if root else ""
 
 
 _LAST_LINES = 5

@@ -20,7 +20,7 @@ from jobs.trial.needs import amount_of, may_lock, needs_of, queue_need, working
 from reports.record import Finding
 
 from ..profiles.proposal import FABRIC
-from .findings import compared, failed, passed, unknown
+from .findings import compared, failed, first_match, passed, unknown
 from .topology import Zones, refused
 
 if TYPE_CHECKING:
@@ -401,30 +401,26 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     if not workload.service or sum(group.pods for group in workload.groups) < 2:
         return
     subject, name = str(workload), safe(workload.service, 100)
-    expected = f"a headless Service {name} (clusterIP None) that selects the job's pods"
-    found = _services(workload, around, workload.service)
-    if not found and around.complete:
-        yield failed(subject, f"there is no Service {name}", expected, "manifest.service")
-        return
-    if not found:
-        yield unknown(subject, f"Service {name} is not in this manifest", expected, fault="manifest.service")
-        return
-    spec = as_map(found[0].get("spec"))
-    (group,) = workload.groups[:1]
+    found, group = _services(workload, around, workload.service), workload.groups[0]
+    spec = as_map(found[0].get("spec")) if found else {}
+    containers = as_list(as_map(group.template.get("spec")).get("containers"))
+    late = spec.get("publishNotReadyAddresses") is not True and any("readinessProbe" in c for c in containers)
     # Of labels that the API server makes (a controller's uid) nothing is known here.
     made = any("controller-uid" in str(key) for key in as_map(spec.get("selector")))
-    wrong = ""
-    if spec.get("clusterIP") != "None":
-        wrong = f"Service {name} is not headless: its pods have no names"
-    elif not made and not selects(spec.get("selector"), group.labels(0)):
-        wrong = f"the selector of Service {name} does not take the job's pods"
-    elif not made and not selects(spec.get("selector"), group.labels(1)):
-        wrong = f"the selector of Service {name} selects rank 0 only: the other ranks have no DNS names"
-    elif spec.get("publishNotReadyAddresses") is not True and any(
-        "readinessProbe" in c for c in as_list(as_map(group.template.get("spec")).get("containers"))
-    ):
-        wrong = f"Service {name} names pods once they are ready (publishNotReadyAddresses), and ready they are later"
-    yield compared(subject, not wrong, wrong or f"Service {name} names its pods", expected, "manifest.service")
+    taken = [made or selects(spec.get("selector"), group.labels(rank)) for rank in (0, 1)]
+    fault, selector = "manifest.service", f"the selector of Service {name}"
+    ready = f"Service {name} names pods once they are ready (publishNotReadyAddresses), and ready they are later"
+    yield first_match(
+        subject,
+        f"a headless Service {name} (clusterIP None) that selects the job's pods",
+        (not found and around.complete, False, f"there is no Service {name}", fault),
+        (not found, None, f"Service {name} is not in this manifest", fault),
+        (spec.get("clusterIP") != "None", False, f"Service {name} is not headless: its pods have no names", fault),
+        (not taken[0], False, f"{selector} does not take the job's pods", fault),
+        (not taken[1], False, f"{selector} selects rank 0 only: the other ranks have no DNS names", fault),
+        (late, False, ready, fault),
+        (True, True, f"Service {name} names its pods"),
+    )
 
 
 def _services(workload: Workload, around: Around, name: str) -> list[Unstructured]:
@@ -520,21 +516,20 @@ def _sshd(workload: Workload, around: Around) -> Iterator[Finding]:
     workers = [g for g in workload.groups if g.name == "Worker"] if workload.kind == "MPIJob" else []
     for group in workers:
         for container in as_list(as_map(group.template.get("spec")).get("containers"))[:1]:
-            subject, expected = _named(workload, group, container), "an image with sshd for the workers"
             words, image = words_of(container), str(container.get("image") or "")
             named = any("sshd" in word or "openssh" in word for word in words)
             accepted = around.spec is not None and around.spec.launcher == "mpijob" and around.spec.image == image
             program = posixpath.basename(words[0]) if words else ""
-            if program in _NO_SSHD and not named:
-                observed = f"the workers run {safe(program, 60)}, not sshd"
-                yield failed(subject, observed, expected, "mpi.sshd-missing")
-            elif _WITHOUT_SSHD.fullmatch(image) and len(words) < 3 and not accepted:
-                yield failed(subject, f"{safe(image, 200)} has no sshd", expected, "mpi.sshd-missing")
-            elif accepted:
-                yield passed(subject, "the profile's own image", expected)
-            else:
-                why = f"whether {safe(image, 200) or 'the image'} has sshd is not in a manifest"
-                yield unknown(subject, why, expected, fault="mpi.sshd-missing")
+            shown, without = safe(image, 200), _WITHOUT_SSHD.fullmatch(image) and len(words) < 3
+            other, fault = program in _NO_SSHD and not named, "mpi.sshd-missing"
+            yield first_match(
+                _named(workload, group, container),
+                "an image with sshd for the workers",
+                (other, False, f"the workers run {safe(program, 60)}, not sshd", fault),
+                (accepted, True, "the profile's own image"),
+                (without, False, f"{shown} has no sshd", fault),
+                (True, None, f"whether {shown or 'the image'} has sshd is not in a manifest", fault),
+            )
 
 
 def _durable(workload: Workload, groups: Iterable[Group]) -> Iterator[Finding]:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 
 from jobs.run.result import TrialResult
 from jobs.run.stages.hardware import DcgmResult, DcgmSaid, DcgmStage
-from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 from seatrial.faults.actions import heaviest
 from seatrial.faults.codes import dcgm_action
 
 from .findings import failed, proven, unknown
-from .ranks import place, silent, stages
+from .ranks import Rank, each_rank, stages
 
 GPU_FAULT, SETUP_FAULT = "gpu.dcgm-failed", "runtime.dcgm-setup"
 # github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h: dcgmErrorCategory_enum, dcgmErrorSeverity_enum and dcgmError_enum.
@@ -43,16 +42,14 @@ def missing(trial: TrialResult) -> list[str]:
     return sorted({str(name) for data in told for name in data.get("missing") or []}) or ["dcgmi"]
 
 
-def findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+@each_rank(DcgmStage)
+def findings(rank: Rank[DcgmStage]) -> Iterator[Finding]:
     """Judge each GPU of each rank by DCGM's tests of it, and each node by those that are of no single GPU."""
-    for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("dcgm")
-        if data is None:
-            yield silent(trial, rank, "dcgm")
-        elif data.get("found") is not True:
-            yield unknown(node, "no dcgmi and nv-hostengine in this pod, though another has them")
-        else:
-            yield from _of_node(node, data, (stages(trial, rank).get("runtime") or {}).get("gpus") or [])
+    if rank.data.get("found") is not True:
+        yield unknown(rank.node, "no dcgmi and nv-hostengine in this pod, though another has them")
+    else:
+        runtime = stages(rank.trial, rank.number).get("runtime") or {}
+        yield from _of_node(rank.node, rank.data, runtime.get("gpus") or [])
 
 
 def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Finding]:

@@ -55,12 +55,8 @@ def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None
     ]
     if not held:
         return None
-    return failed(
-        node.name,
-        f"a drain would wait for ever: {first_of(held, SHOWN)}",
-        "no pod that lasts under a budget that never lets one go",
-        "drains.blocked",
-    )
+    observed = f"a drain would wait for ever: {first_of(held, SHOWN)}"
+    return failed(node.name, observed, "no pod that lasts under a budget that never lets one go", "drains.blocked")
 
 
 def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from reports.record import Finding
 
@@ -46,6 +46,16 @@ def proven(subject: str, ok: bool, observed: str, expected: str, *, fault: str =
     return passed(subject, observed, expected) if ok else unknown(subject, observed, expected, fault=fault)
 
 
+_Row: TypeAlias = "tuple[object, bool | None, str] | tuple[object, bool | None, str, str]"
+
+
+def first_match(subject: str, expected: str, *ladder: _Row) -> Finding:
+    """Return the finding of the first row that holds: (condition, ok, observed[, fault]); all texts are made."""
+    row = next(row for row in ladder if row[0])
+    fault = row[3] if len(row) == 4 else ""
+    return Finding(subject=subject, ok=row[1], observed=row[2], expected=expected, fault=fault)
+
+
 _Value = TypeVar("_Value", bound="Hashable")
 SHOWN = 8
 """Nodes and values that a text names; the record of a large fleet must stay readable."""
@@ -65,12 +75,8 @@ def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
     for node, value in values.items():
         where.setdefault(value, []).append(node)
     texts = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
-    return failed(
-        what,
-        f"{what} differs: {_some(texts, '; ')}",
-        "the same on all nodes; a tie does not show which is correct",
-        fault,
-    )
+    observed = f"{what} differs: {_some(texts, '; ')}"
+    return failed(what, observed, "the same on all nodes; a tie does not show which is correct", fault)
 
 
 def unlike(

@@ -52,18 +52,12 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
     for container, image in images.items():
         subject = f"{container}: {image}"
         if required.registries and not allowed(image, required.registries):
-            yield failed(
-                subject,
-                f"pulled from {full_name(image).partition('/')[0]}",
-                f"below {' or '.join(required.registries)}, as the profile says",
-                "images.registry",
-            )
+            expected = f"below {' or '.join(required.registries)}, as the profile says"
+            yield failed(subject, f"pulled from {full_name(image).partition('/')[0]}", expected, "images.registry")
         elif required.digest and "@sha256:" not in image:
+            observed = "named by a tag, which can be moved"
             yield failed(
-                subject,
-                "named by a tag, which can be moved",
-                "named by its digest (name@sha256:...), as the profile says",
-                "images.not-by-digest",
+                subject, observed, "named by its digest (name@sha256:...), as the profile says", "images.not-by-digest"
             )
         else:
             yield passed(subject, "named as the profile asks", "the same")

@@ -107,13 +107,11 @@ def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     first, last = min(known, key=lambda rank: known[rank][1]), max(known, key=lambda rank: known[rank][0])
     ended, began = known[first][1], known[last][0]
     if first != last and began >= ended:
-        yield unknown(
-            trial.job,
+        observed = (
             f"rank {last} on {place(trial, last)} began at {began}, rank {first} on {place(trial, first)} had "
-            f"ended at {ended}: there was room for one at a time",
-            "all ranks run at the same time",
-            fault="job.one-after-another",
+            f"ended at {ended}: there was room for one at a time"
         )
+        yield unknown(trial.job, observed, "all ranks run at the same time", fault="job.one-after-another")
 
 
 def _rank(trial: TrialResult, rank: int) -> Finding:

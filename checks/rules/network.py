@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from jobs.run.result import TrialResult
-from jobs.run.stages.network import Interface, NetworkPeer
+from jobs.run.stages.network import EndpointsStage, Interface, NetworkPeer, NetworkStage
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, proven, unknown, unlike
-from .ranks import missing_stage, place, silent, stages
+from .ranks import Rank, each_rank, missing_stage, place, stages
 from .rendezvous import arrow
 
 STAGE: Final = "network"
@@ -109,28 +109,18 @@ def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
     return (stages(trial, rank).get(STAGE) or {}).get("interfaces") or []
 
 
-def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+@each_rank(NetworkStage)
+def secondary_findings(rank: Rank[NetworkStage], profile: Profile) -> Iterator[Finding]:
     """Judge the MTU of every interface that was attached to a pod next to its own."""
-    least = profile.network.secondary_mtu or 0
-    for rank in range(spec.nodes):
-        node = place(trial, rank)
-        if stages(trial, rank).get(STAGE) is None:
-            yield silent(trial, rank, STAGE)
-            continue
-        own = _own(trial, rank)
-        attached = [each for each in interfaces(trial, rank) if each is not own]
-        if not attached:
-            yield unknown(node, "the pod has one interface only")
-        for each in attached:
-            mtu = each.get("mtu")
-            ok = None if mtu is None or each.get("name") is None else mtu >= least
-            yield compared(
-                f"{node} {each.get('name')}",
-                ok,
-                f"MTU {mtu}",
-                f"at least {least} (profile {profile.name})",
-                "network.secondary-mtu",
-            )
+    least, own = profile.network.secondary_mtu or 0, _own(rank.trial, rank.number)
+    attached = [each for each in interfaces(rank.trial, rank.number) if each is not own]
+    if not attached:
+        yield unknown(rank.node, "the pod has one interface only")
+    for each in attached:
+        mtu, name = each.get("mtu"), each.get("name")
+        ok = None if mtu is None or name is None else mtu >= least
+        expected = f"at least {least} (profile {profile.name})"
+        yield compared(f"{rank.node} {name}", ok, f"MTU {mtu}", expected, "network.secondary-mtu")
 
 
 def _own(trial: TrialResult, rank: int) -> Interface | None:
@@ -182,23 +172,19 @@ def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
     return (ports[0], ports[1]) if ports and len(ports) == 2 else (32768, 60999)
 
 
-def endpoint_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+@each_rank(EndpointsStage)
+def endpoint_findings(rank: Rank[EndpointsStage]) -> Iterator[Finding]:
     """Judge for each node which of the trial's endpoints answered it."""
-    for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("endpoints")
-        if data is None:
-            yield silent(trial, rank, "endpoints")
-            continue
-        tried = {(each.get("endpoint"), each.get("forbidden")): each for each in data.get("tried") or []}
-        for asked in spec.endpoints:
-            record = tried.get((asked.text, asked.forbidden)) or {}
-            reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
-            why = record.get("error") or data.get("error") or "not told"
-            fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
-            yield compared(
-                f"{node} -> {asked.text}",
-                None if reached is None else reached is not asked.forbidden,
-                f"it answers{by}" if reached else f"no answer{by}: {why}",
-                f"{'no answer' if asked.forbidden else 'an answer'} (profile, network.endpoints)",
-                fault,
-            )
+    tried = {(each.get("endpoint"), each.get("forbidden")): each for each in rank.data.get("tried") or []}
+    for asked in rank.spec.endpoints:
+        record = tried.get((asked.text, asked.forbidden)) or {}
+        reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
+        why = record.get("error") or rank.data.get("error") or "not told"
+        fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
+        yield compared(
+            f"{rank.node} -> {asked.text}",
+            None if reached is None else reached is not asked.forbidden,
+            f"it answers{by}" if reached else f"no answer{by}: {why}",
+            f"{'no answer' if asked.forbidden else 'an answer'} (profile, network.endpoints)",
+            fault,
+        )

@@ -176,13 +176,7 @@ def offer(node: Node, profile: Profile, plugins: Sequence[PodUse] = ()) -> Findi
             fault=fault,
             expected=f"{expected}, as the profile {profile.name} says (gpu.per_node)",
         )
-    return Finding(
-        subject=node.name,
-        ok=not fault,
-        observed=observed,
-        expected=f"{expected} allocatable" if expected else "GPUs",
-        fault=fault,
-    )
+    return compared(node.name, not fault, observed, f"{expected} allocatable" if expected else "GPUs", fault)
 
 
 def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, begun: bool) -> dict[str, tuple[int, str]]:
@@ -363,10 +357,5 @@ def kubelet_skew(nodes: Iterable[Node], server: str) -> Iterator[Finding]:
             yield unknown(node.name, observed, "versions that can be compared")
             continue
         ok = theirs[0] == own[0] and 0 <= own[1] - theirs[1] <= OLDER_NODES
-        yield compared(
-            node.name,
-            ok,
-            f"kubelet {node.kubelet}, API server {server}",
-            f"not newer, and at most {OLDER_NODES} minor versions older (Kubernetes' skew policy)",
-            "nodes.kubelet-skew",
-        )
+        expected = f"not newer, and at most {OLDER_NODES} minor versions older (Kubernetes' skew policy)"
+        yield compared(node.name, ok, f"kubelet {node.kubelet}, API server {server}", expected, "nodes.kubelet-skew")

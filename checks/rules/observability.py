@@ -22,13 +22,9 @@ def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator
         here = exporters.get(node.name, [])
         ready = any(pod.ready for pod in here)
         why = f"{here[0].name} is not ready ({here[0].trouble or here[0].phase})" if here else "no exporter runs here"
-        yield compared(
-            node.name,
-            ready,
-            "an exporter is ready" if ready else why,
-            "a ready exporter of GPU metrics, as the profile says",
-            "observability.dcgm-missing",
-        )
+        observed = "an exporter is ready" if ready else why
+        expected = "a ready exporter of GPU metrics, as the profile says"
+        yield compared(node.name, ready, observed, expected, "observability.dcgm-missing")
 
 
 def monitor_finding(monitors: Listing) -> Finding:

@@ -69,13 +69,9 @@ def present_findings(
         and "runtime" not in launch_stack.not_seen
     ):
         there = launch_stack.runtime is not None
-        yield compared(
-            f"clustertrainingruntime/{spec.runtime}",
-            there,
-            "there" if there else "does not exist",
-            "a runtime that TrainJobs can name",
-            "launcher.runtime-missing",
-        )
+        observed = "there" if there else "does not exist"
+        expected = "a runtime that TrainJobs can name"
+        yield compared(f"clustertrainingruntime/{spec.runtime}", there, observed, expected, "launcher.runtime-missing")
     if spec.queue is not None:
         yield from _queue_served(spec.queue.kind, launch_stack)
         yield from _controller(spec.queue.kind, pods)
@@ -137,12 +133,8 @@ def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
         yield unknown(f"{LOCAL}/{queue}", launch_stack.not_seen["local"], "Active")
         return
     if launch_stack.local is None:
-        yield failed(
-            f"{LOCAL}/{queue}",
-            f"not in namespace {spec.namespace}",
-            "a LocalQueue of this name (profile, or --queue)",
-            "queue.missing",
-        )
+        observed = f"not in namespace {spec.namespace}"
+        yield failed(f"{LOCAL}/{queue}", observed, "a LocalQueue of this name (profile, or --queue)", "queue.missing")
         return
     cluster = f"{CLUSTER}/{launch_stack.cluster_name}"
     if "cluster" not in launch_stack.not_seen:
@@ -193,12 +185,8 @@ def _quota(subject: str, cluster: Unstructured, spec: TrialSpec) -> Iterator[Fin
     offered = shares(cluster)
     for name, needed in total(spec).items():
         if name not in offered:
-            yield failed(
-                subject,
-                f"{name} is in no resource group",
-                f"{name} is covered: Kueue admits no job that requests resources outside its queue",
-                "queue.uncovered",
-            )
+            expected = f"{name} is covered: Kueue admits no job that requests resources outside its queue"
+            yield failed(subject, f"{name} is in no resource group", expected, "queue.uncovered")
             continue
         # Pods of one set take one flavor; where any could hold them, or a cohort lends without bound, they may fit.
         most = [share.most for share in offered[name]]
@@ -375,12 +363,8 @@ def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     placed = [pod for pod in trial.pods if pod.node]
     subject = f"job of {spec.nodes} pods"
     if placed:
-        yield failed(
-            subject,
-            f"{len(placed)} of {spec.nodes} pods were placed: " + ", ".join(pod.name for pod in placed[:3]),
-            "no pod of a job that does not fit starts",
-            "gang.started",
-        )
+        observed = f"{len(placed)} of {spec.nodes} pods were placed: " + ", ".join(pod.name for pod in placed[:3])
+        yield failed(subject, observed, "no pod of a job that does not fit starts", "gang.started")
         return
     kept_out = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
     ended = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"

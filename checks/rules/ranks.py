@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
-from jobs.run.stages import COLLECTIVE, Stages
+from jobs.run.stages import COLLECTIVE, STAGES, Stages
 
 from .findings import unknown
 
@@ -12,7 +13,11 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RdmaPort
     from jobs.run.stages.programs import CollectiveRun, ProgramFacts
+    from jobs.trial.spec import TrialSpec
     from reports.record import Finding
+
+_Stage = TypeVar("_Stage")
+_Args = ParamSpec("_Args")
 
 
 def place(trial: TrialResult, rank: int) -> str:
@@ -61,6 +66,39 @@ def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
 def silent(trial: TrialResult, rank: int, name: str) -> Finding:
     """Return the finding about a rank with a missing stage: unknown, with the reason."""
     return unknown(place(trial, rank), missing_stage(trial, rank, name))
+
+
+class Rank(NamedTuple, Generic[_Stage]):
+    """One rank of a trial, its node, and its report of a stage."""
+
+    trial: TrialResult
+    spec: TrialSpec
+    number: int
+    node: str
+    data: _Stage
+
+
+_OfRank: TypeAlias = "Callable[Concatenate[Rank[_Stage], _Args], Iterator[Finding]]"
+_OfAll: TypeAlias = "Callable[Concatenate[TrialResult, TrialSpec, _Args], Iterator[Finding]]"
+
+
+def each_rank(stage: type[_Stage]) -> Callable[[_OfRank[_Stage, _Args]], _OfAll[_Args]]:
+    """Turn a rule about one rank's report of a stage into a rule about all; a rank without it is unknown."""
+    name = next(name for name, reported in STAGES.items() if reported is stage)
+
+    def decorate(rule: _OfRank[_Stage, _Args]) -> _OfAll[_Args]:
+        def judge(
+            trial: TrialResult, spec: TrialSpec, /, *args: _Args.args, **named: _Args.kwargs
+        ) -> Iterator[Finding]:
+            for rank in range(spec.nodes):
+                if (data := cast("_Stage | None", stages(trial, rank).get(name))) is None:
+                    yield silent(trial, rank, name)
+                else:
+                    yield from rule(Rank(trial, spec, rank, place(trial, rank), data), *args, **named)
+
+        return judge
+
+    return decorate
 
 
 def hosts(trial: TrialResult) -> dict[str, str]:

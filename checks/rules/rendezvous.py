@@ -8,12 +8,12 @@ from dataclasses import replace
 from jobs.listing import first_of
 from jobs.pod.stages.dns import NOT_THERE
 from jobs.run.result import TrialResult
-from jobs.run.stages.network import DnsPeer, PortPeer
+from jobs.run.stages.network import DnsPeer, DnsStage, PortPeer
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
 
 from .findings import failed, passed, unknown
-from .ranks import missing_stage, place, silent, stages
+from .ranks import Rank, each_rank, missing_stage, place, stages
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
@@ -54,21 +54,17 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
     return f"{place(trial, source)} -> {place(trial, target)}"
 
 
-def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+@each_rank(DnsStage)
+def dns_findings(rank: Rank[DnsStage]) -> Iterator[Finding]:
     """Judge each rank's resolved address of every rank, including its own: rank 0 connects to its own name too."""
-    names = replace(spec, attempt=trial.attempts).peers  # each attempt has its own names
-    for rank in range(spec.nodes):
-        data = stages(trial, rank).get("dns")
-        if data is None:
-            yield silent(trial, rank, "dns")
-            continue
-        lookups = {str(p.get("index")): p for p in data.get("peers") or []}
-        for peer in range(spec.nodes):
-            found = _lookup(arrow(trial, rank, peer), lookups.get(str(peer)), _pod_ip(trial, peer), names[peer])
-            silent_server = (lookups.get(str(peer)) or {}).get("error") in SILENT_SERVER
-            if found.fault == "dns.unresolved" and silent_server and (cut_off := _cut_off(trial, spec, rank)):
-                found = replace(found, observed=f"{found.observed}; {cut_off}", fault="network.unreachable")
-            yield found
+    trial, names = rank.trial, replace(rank.spec, attempt=rank.trial.attempts).peers  # each attempt has its own names
+    lookups = {str(p.get("index")): p for p in rank.data.get("peers") or []}
+    for peer, name in enumerate(names):
+        found = _lookup(arrow(trial, rank.number, peer), lookups.get(str(peer)), _pod_ip(trial, peer), name)
+        silent_server = (lookups.get(str(peer)) or {}).get("error") in SILENT_SERVER
+        if found.fault == "dns.unresolved" and silent_server and (cut_off := _cut_off(trial, rank.spec, rank.number)):
+            found = replace(found, observed=f"{found.observed}; {cut_off}", fault="network.unreachable")
+        yield found
 
 
 def _cut_off(trial: TrialResult, spec: TrialSpec, rank: int) -> str:

@@ -217,13 +217,8 @@ def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterat
     """Judge the answers: every right must be granted."""
     for right, answer in answers:
         denied = f"denied: {answer.reason}" if answer.reason else "denied"
-        yield compared(
-            right.subject(namespace),
-            answer.allowed,
-            "allowed" if answer.allowed else denied,
-            "allowed",
-            "rights.missing",
-        )
+        observed = "allowed" if answer.allowed else denied
+        yield compared(right.subject(namespace), answer.allowed, observed, "allowed", "rights.missing")
 
 
 def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[Finding]:
@@ -232,13 +227,8 @@ def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[
         bad = answer.allowed and held
         why = f" ({answer.reason})" if answer.reason else ""
         observed = f"allowed{why}" if answer.allowed else "denied"
-        yield compared(
-            f"{right.subject('')} in all namespaces",
-            not bad,
-            observed,
-            "denied" if held else "denied to a tenant (shown, not judged)",
-            "rights.excessive",
-        )
+        expected = "denied" if held else "denied to a tenant (shown, not judged)"
+        yield compared(f"{right.subject('')} in all namespaces", not bad, observed, expected, "rights.excessive")
 
 
 class Answers:

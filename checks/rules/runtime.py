@@ -19,9 +19,9 @@ from seatrial.logs.bandwidth.hardware import of_other_kind
 
 from ..framework.evidence import Evidence
 from ..profiles.loader import Profile
-from .findings import compared, passed, unknown, unlike
+from .findings import compared, first_match, passed, unknown, unlike
 from .gpu_health import left_out, tell
-from .ranks import place, silent, stages
+from .ranks import Rank, each_rank, place, stages
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
@@ -56,22 +56,18 @@ def without_driver(profile: Profile) -> Profile:
     return replace(profile, runtime=replace(profile.runtime, driver_min=None))
 
 
-def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+@each_rank(RuntimeStage)
+def gpu_findings(rank: Rank[RuntimeStage], profile: Profile) -> Iterator[Finding]:
     """Judge the tool, the GPUs and the driver of each rank; the first that is wrong ends a rank."""
-    for rank in range(spec.nodes):
-        subject, data = place(trial, rank), stages(trial, rank).get("runtime")
-        if data is None:
-            yield silent(trial, rank, "runtime")
-            continue
-        finding = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
-        names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")}
-        other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
-        if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
-            kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
-            finding = unknown(subject, f"the GPUs are {', '.join(other)}", kind, fault="nodes.other-kind")
-        elif finding.ok and data.get("kind") != "amd" and (lost := _unsaid(trial, rank, profile)):
-            finding = replace(finding, ok=None, observed=f"{finding.observed}; {lost}")
-        yield finding
+    finding = _gpus(rank.node, rank.data, rank.spec.gpus_per_node, profile.runtime.driver_min)
+    names = {str(gpu["name"]) for gpu in rank.data.get("gpus") or [] if gpu.get("name")}
+    other = of_other_kind(names, profile.gpu.product) if finding.ok else ()
+    if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
+        kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
+        finding = unknown(rank.node, f"the GPUs are {', '.join(other)}", kind, fault="nodes.other-kind")
+    elif finding.ok and rank.data.get("kind") != "amd" and (lost := _unsaid(rank.trial, rank.number, profile)):
+        finding = replace(finding, ok=None, observed=f"{finding.observed}; {lost}")
+    yield finding
 
 
 def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
@@ -99,42 +95,39 @@ def _uuids(data: RuntimeStage) -> list[str]:
 def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | None) -> Finding:
     smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
     tool = smi.get("name") or "nvidia-smi"
-    expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
-    fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not told'}"
-    ok: bool | None = True
     why = smi.get("error") or f"exit code {smi.get('exit')}"
     lost = bool(OFF_THE_BUS.search(str(why)))
     listed = bool(gpus and smi.get("listed")) and not lost
-    if smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error")):
-        ok, observed = None, f"the result of {tool} is unknown"
-    elif data.get("gpus") is None:
-        ok, observed = None, "the GPUs of the pod are unknown"
-    elif not smi.get("found") or (smi.get("exit") != 0 and not listed):
-        fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
-    elif not gpus and smi.get("error"):
-        ok, observed = None, f"the output of {tool} could not be read: {smi['error']}"
-    elif sliced := [str(g.get("index")) for g in gpus if g.get("mig") == "Enabled" or g.get("mig_devices")]:
-        fault, ok, observed = "gpu.mig-enabled", False, f"MIG is on for GPU {', '.join(sliced)}: parts, not whole GPUs"
-    elif len(gpus) > requested or (foreign := _foreign(data)):
-        foreign_gpus = len(gpus) - requested if len(gpus) > requested else foreign
-        fault, ok, observed = (
-            "runtime.extra-gpus",
-            False,
-            f"{len(gpus)} GPUs in the pod, {foreign_gpus} of them not its own",
-        )
-    elif len(gpus) != requested:
-        fault, ok, observed = "runtime.gpu-count", False, f"{len(gpus)} GPUs in the pod"
-    elif twice := [uuid for uuid, count in Counter(_uuids(data)).items() if count > 1]:
-        different = len(gpus) - len(_uuids(data)) + len(set(_uuids(data)))
-        observed = f"{len(gpus)} GPUs are listed, and only {different} are different ({twice[0]} is there twice)"
-        fault, ok = "runtime.gpu-count", False
-    elif driver_min:
-        newer = version_at_least(driver, driver_min)
-        fault, ok = ("" if newer else "runtime.driver-old"), newer
+    untold = smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error"))
+    sliced = ", ".join(str(g.get("index")) for g in gpus if g.get("mig") == "Enabled" or g.get("mig_devices"))
+    foreign = max(len(gpus) - requested, 0) or _foreign(data)
+    in_pod, uuids = f"{len(gpus)} GPUs in the pod", _uuids(data)
+    twice = "".join([uuid for uuid, count in Counter(uuids).items() if count > 1][:1])
+    only = f"only {len(gpus) - len(uuids) + len(set(uuids))} are different ({twice} is there twice)"
+    newer = version_at_least(driver, driver_min) if driver_min else True
+    broken = not smi.get("found") or (smi.get("exit") != 0 and not listed)
+    finding = first_match(
+        subject,
+        f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else ""),
+        (untold, None, f"the result of {tool} is unknown"),
+        (data.get("gpus") is None, None, "the GPUs of the pod are unknown"),
+        (broken, False, f"{tool}: {why}", "gpu.off-bus" if lost else "runtime.nvidia-smi"),
+        (not gpus and smi.get("error"), None, f"the output of {tool} could not be read: {why}"),
+        (sliced, False, f"MIG is on for GPU {sliced}: parts, not whole GPUs", "gpu.mig-enabled"),
+        (foreign, False, f"{in_pod}, {foreign} of them not its own", "runtime.extra-gpus"),
+        (len(gpus) != requested, False, in_pod, "runtime.gpu-count"),
+        (twice, False, f"{len(gpus)} GPUs are listed, and {only}", "runtime.gpu-count"),
+        (
+            True,
+            newer,
+            f"{len(gpus)} GPUs, driver {driver or 'not told'}",
+            "runtime.driver-old" if newer is False else "",
+        ),
+    )
     if listed:  # the objects are known; that the whole list cannot be read is a bad sign
-        observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
-        ok = None if ok and smi.get("exit") != 0 else ok
-    return compared(subject, ok, observed, expected, fault)
+        observed = f"{finding.observed} (from the bare list: {tool} -q -x: {why})"
+        return replace(finding, ok=None if finding.ok and smi.get("exit") != 0 else finding.ok, observed=observed)
+    return finding
 
 
 def _foreign(data: RuntimeStage) -> int:
@@ -192,16 +185,12 @@ def _facts(data: RuntimeStage | None, *, driver: bool) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+@each_rank(StartStage)
+def limit_findings(rank: Rank[StartStage], profile: Profile) -> Iterator[Finding]:
     """Compare shared memory with the pod's request, and the memlock limit with the profile."""
-    for rank in range(spec.nodes):
-        subject, data = place(trial, rank), stages(trial, rank).get("start")
-        if data is None:
-            yield silent(trial, rank, "start")
-            continue
-        yield _shm(subject, data, spec.shm_bytes)
-        if profile.runtime.memlock_min is not None:
-            yield _memlock(subject, data, profile.runtime.memlock_min)
+    yield _shm(rank.node, rank.data, rank.spec.shm_bytes)
+    if profile.runtime.memlock_min is not None:
+        yield _memlock(rank.node, rank.data, profile.runtime.memlock_min)
 
 
 def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:

@@ -162,13 +162,8 @@ def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
         if not count.isdigit() or not capacity:
             continue
         ok = int(count) == capacity
-        yield compared(
-            node.name,
-            ok,
-            f"feature discovery counts {count}, the kubelet has {capacity} {resource}",
-            "the same number",
-            "gpu.labels-disagree",
-        )
+        observed = f"feature discovery counts {count}, the kubelet has {capacity} {resource}"
+        yield compared(node.name, ok, observed, "the same number", "gpu.labels-disagree")
 
 
 def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Finding]:
@@ -236,10 +231,6 @@ def slice_findings(
         for claim in claims:
             count = counts[claim.name].get(node.name, 0)
             ok = count >= claim.count
-            yield compared(
-                node.name,
-                ok,
-                f"{count} devices of {claim.device_class} in ResourceSlices",
-                f"{claim.count}, as a pod of the trial claims",
-                "dra.slices-missing",
-            )
+            observed = f"{count} devices of {claim.device_class} in ResourceSlices"
+            expected = f"{claim.count}, as a pod of the trial claims"
+            yield compared(node.name, ok, observed, expected, "dra.slices-missing")

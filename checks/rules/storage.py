@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.run.result import TrialResult
-from jobs.run.stages.network import Bucket, Burst, CredentialFacts, TriedPath
+from jobs.run.stages.network import Bucket, Burst, CredentialFacts, StorageStage, TriedPath
 from jobs.trial.spec import TrialSpec
 from reports.plain import format_size
 from reports.record import Finding
 
 from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
-from .findings import compared, failed, passed, unknown
-from .ranks import place, silent, stages
+from .findings import compared, failed, first_match, passed, unknown
+from .ranks import Rank, each_rank, place, stages
 from .semantics import between_nodes, changes, small_files, tried_paths
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
@@ -58,55 +58,42 @@ def _class(storage_class: Class) -> Finding:
 
 def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) -> Finding:
     fits = MANY_WRITE if path.write else MANY_READ
-    expected = "bound" + (f", {' or '.join(fits)}" if nodes > 1 else "")
     modes = ", ".join(claim.access_modes) or "no access mode"
     state = f"{claim.phase or 'not there'}, {modes}" + (f", {claim.size}" if claim.size else "")
-    ok: bool | None = True
-    fault, observed = "", state
-    if claim.hidden:
-        ok, observed = None, f"not seen: {claim.hidden}"
-    elif not claim.exists:
-        ok, fault, observed = False, "storage.claim-missing", "there is no such PersistentVolumeClaim"
-    elif nodes > 1 and not set(claim.access_modes) & set(fits):
-        ok, fault, observed = False, "storage.access-mode", f"{state}: two nodes cannot mount it for {_use(path)}"
-    elif claim.phase != "Bound" and class_ and not class_.exists and not class_.hidden:
-        ok, fault = False, "storage.class-missing"
-        observed = f"{state}: its StorageClass {class_.name} does not exist"
-    elif claim.phase == "Pending" and class_ and class_.binding == LATER:
-        observed = f"{state}: it is bound when the first pod wants it ({LATER})"
-    elif claim.phase != "Bound":
-        ok, fault = False, "storage.claim-pending"
-        observed = state + (f"; {claim.event}" if claim.event else "")
-    subject = f"persistentvolumeclaim/{claim.name}"
-    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
-
-
-def _use(path: StoragePath) -> str:
-    return "writing" if path.write else "reading"
+    cannot = f"{state}: two nodes cannot mount it for {'writing' if path.write else 'reading'}"
+    gone = class_.name if claim.phase != "Bound" and class_ and not class_.exists and not class_.hidden else ""
+    later = claim.phase == "Pending" and class_ and class_.binding == LATER
+    return first_match(
+        f"persistentvolumeclaim/{claim.name}",
+        "bound" + (f", {' or '.join(fits)}" if nodes > 1 else ""),
+        (claim.hidden, None, f"not seen: {claim.hidden}"),
+        (not claim.exists, False, "there is no such PersistentVolumeClaim", "storage.claim-missing"),
+        (nodes > 1 and not set(claim.access_modes) & set(fits), False, cannot, "storage.access-mode"),
+        (gone, False, f"{state}: its StorageClass {gone} does not exist", "storage.class-missing"),
+        (later, True, f"{state}: it is bound when the first pod wants it ({LATER})"),
+        (claim.phase == "Bound", True, state),
+        (True, False, state + (f"; {claim.event}" if claim.event else ""), "storage.claim-pending"),
+    )
 
 
 # -- the pods' view ----------------------------------------------------------------------------------------------------
 
 
-def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
+@each_rank(StorageStage)
+def path_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
     """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
     asked = [*storage.paths]
     if storage.scratch:
         asked.append(StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0)))
-    for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("storage")
-        if data is None:
-            yield silent(trial, rank, "storage")
+    hung, tried = str(rank.data.get("error") or ""), tried_paths(rank.trial, rank.number)
+    for path in asked:
+        seen_path = tried.get(path.name)
+        if seen_path is None:
+            yield unknown(f"{rank.node} {path.path}", f"not tried{hung and ': '}{hung}")
             continue
-        hung, tried = str(data.get("error") or ""), tried_paths(trial, rank)
-        for path in asked:
-            seen_path = tried.get(path.name)
-            if seen_path is None:
-                yield unknown(f"{node} {path.path}", f"not tried{hung and ': '}{hung}")
-                continue
-            yield _path(f"{node} {path.path}", seen_path, path, hung)
-            if _unanswered(seen_path, write=path.write):
-                hung = ""  # those after the one that hangs were not tried
+        yield _path(f"{rank.node} {path.path}", seen_path, path, hung)
+        if _unanswered(seen_path, write=path.write):
+            hung = ""  # those after the one that hangs were not tried
 
 
 def _unanswered(path: TriedPath, *, write: bool) -> bool:
@@ -266,30 +253,22 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
     return compared(subject, ok, observed, f"{expected} MB/s" if floor else expected, "storage.burst-slow")
 
 
-def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
+@each_rank(StorageStage)
+def bucket_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
     """Judge each bucket on each node: reached, there, and with credentials in the pod."""
-    for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("storage")
-        if data is None:
-            yield silent(trial, rank, "storage")
-            continue
-        buckets = {str(each.get("uri")): each for each in data.get("s3") or []}
-        for bucket in storage.s3:
-            found = buckets.get(bucket.uri)
-            yield _bucket(f"{node} {bucket.uri}", found) if bucket.uri else _variables(node, bucket.names, found)
+    node, buckets = rank.node, {str(each.get("uri")): each for each in rank.data.get("s3") or []}
+    for bucket in storage.s3:
+        found = buckets.get(bucket.uri)
+        yield _bucket(f"{node} {bucket.uri}", found) if bucket.uri else _variables(node, bucket.names, found)
 
 
-def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
+@each_rank(StorageStage)
+def credential_findings(rank: Rank[StorageStage], storage: StorageSection) -> Iterator[Finding]:
     """Judge on each node whether every credential of the profile came into the pod; no value is ever looked at."""
-    for rank in range(spec.nodes):
-        node, data = place(trial, rank), stages(trial, rank).get("storage")
-        if data is None:
-            yield silent(trial, rank, "storage")
-            continue
-        credentials = {str(each.get("env")): each for each in data.get("credentials") or []}
-        for asked in storage.credentials:
-            where = f"key {asked.key} of secret/{asked.secret}"
-            yield _credential(f"{node} {asked.env}", where, credentials.get(asked.env))
+    credentials = {str(each.get("env")): each for each in rank.data.get("credentials") or []}
+    for asked in storage.credentials:
+        where = f"key {asked.key} of secret/{asked.secret}"
+        yield _credential(f"{rank.node} {asked.env}", where, credentials.get(asked.env))
 
 
 def _credential(subject: str, where: str, credential: CredentialFacts | None) -> Finding:

@@ -140,13 +140,8 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
             continue
         why = refused(known, spec.extended)
         shape = ", ".join(f"{count} {name}" for name, count in spec.extended.items())
-        yield compared(
-            node,
-            not why,
-            f"policy {known.policy}" + (f": {why}" if why else ""),
-            f"a pod with {shape} can be admitted",
-            "topology.inadmissible",
-        )
+        observed = f"policy {known.policy}" + (f": {why}" if why else "")
+        yield compared(node, not why, observed, f"a pod with {shape} can be admitted", "topology.inadmissible")
 
 
 def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
@@ -271,13 +266,8 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if not ok:
             first = f", first {unlike[0][0]}" if unlike else ""
             observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
-        yield compared(
-            node,
-            ok,
-            observed,
-            f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes",
-            "topology.differs",
-        )
+        expected = f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes"
+        yield compared(node, ok, observed, expected, "topology.differs")
 
 
 def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
@@ -301,10 +291,5 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             continue
         on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]
         observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"
-        yield compared(
-            place(trial, rank),
-            not on,
-            observed,
-            "no bridge above a GPU or a NIC redirects peer-to-peer traffic",
-            "topology.acs",
-        )
+        expected = "no bridge above a GPU or a NIC redirects peer-to-peer traffic"
+        yield compared(place(trial, rank), not on, observed, expected, "topology.acs")

@@ -118,9 +118,5 @@ def watched(samples: Mapping[str, TrainingSample | None], soak_s: int) -> Iterat
         sample: TrainingSample = taken or {}
         measured = sample.get("sm_mhz") is not None or sample.get("temperature_c") is not None
         looks = (sample.get("samples") or 0) if measured else 0
-        yield proven(
-            name,
-            looks >= least,
-            f"{looks} looks at its clock and heat in a soak of {soak_s} s",
-            f"{least} or more: one in {LOOK_S:.0f} s",
-        )
+        observed = f"{looks} looks at its clock and heat in a soak of {soak_s} s"
+        yield proven(name, looks >= least, observed, f"{least} or more: one in {LOOK_S:.0f} s")

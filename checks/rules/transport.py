@@ -175,13 +175,8 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> 
 
     def shown(name: str, job: JobDocument) -> Iterator[Finding]:
         gdr = job["gdr"]
-        yield proven(
-            subject_of(name),
-            bool(gdr),
-            "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect",
-            "GPUDirect RDMA",
-            fault="nccl.no-evidence",
-        )
+        observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
+        yield proven(subject_of(name), bool(gdr), observed, "GPUDirect RDMA", fault="nccl.no-evidence")
 
     return _fault_findings(trial, jobs, GDR, bad, shown)
 
@@ -223,13 +218,8 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
         ok = None if None in size else size == (ranks, spec.nodes)
         if name == COMMAND and not ok:  # it decides its number of ranks; the remaining GPUs were not tried
             ok = None
-        yield compared(
-            subject_of(name),
-            ok,
-            f"{size[0]} ranks on {size[1]} nodes",
-            f"{ranks} ranks on {spec.nodes} nodes",
-            "nccl.ranks-missing",
-        )
+        observed = f"{size[0]} ranks on {size[1]} nodes"
+        yield compared(subject_of(name), ok, observed, f"{ranks} ranks on {spec.nodes} nodes", "nccl.ranks-missing")
 
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:

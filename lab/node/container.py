@@ -9,20 +9,17 @@ import asyncio
 import contextlib
 import errno
 import os
-import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import memory, plain, probes, pulling, sessions
 from .environment import ConfigError, Environment, expand
 from .logs import Log, pump, termination_message
 from .network.interface import Process, StartError
+from .pod_context import ContainerContext
 from .runtime import RUNC, capabilities, start_error
-from .status import EPOCH, ContainerState, is_sidecar
+from .status import EPOCH, is_sidecar
 from .volumes import MountError
-
-if TYPE_CHECKING:
-    from .pod import PodWorker
 
 Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
@@ -32,31 +29,10 @@ PAUSE = ["sh", "-c", "trap 'kill $!; exit 0' TERM; sleep infinity & wait"]
 """Ends on SIGTERM as the daemons and the pause of an image do; a first process without a handler ignores it."""
 
 
-class Container:
+class Container(ContainerContext):
     """One container of a pod, through all its restarts."""
 
-    def __init__(self, worker: PodWorker, spec: Object, *, init: bool, ephemeral: bool = False) -> None:
-        self.worker, self.spec, self.init, self.ephemeral = worker, spec, init, ephemeral
-        self.name: str = spec["name"]
-        self.state = ContainerState(self.name)
-        self.process: Process | None = None
-        self.log: Log | None = None
-        self.previous: Log | None = None
-        self.killed_by = ""
-        self.input: asyncio.StreamWriter | None = None
-        self._mounts: list[Object] = []
-        self._backoff = BACKOFF_S
-        self._killing = False
-
-    @property
-    def field_path(self) -> str:
-        """Where events point."""
-        part = "initContainers" if self.init else "ephemeralContainers" if self.ephemeral else "containers"
-        return f"spec.{part}{{{self.name}}}"
-
-    def event(self, kind: str, reason: str, message: str) -> None:
-        """Record an event about this container."""
-        self.worker.event(kind, reason, message, self.field_path)
+    _backoff = BACKOFF_S
 
     async def run(self) -> None:
         """Run until the container needs no further start."""
@@ -145,10 +121,6 @@ class Container:
         status = {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}]}
         return {**pod, "status": {**(pod.get("status") or {}), **status}} if ip else pod
 
-    def context(self) -> Object:
-        """The security context of the container over that of the pod."""
-        return {**(self.worker.pod["spec"].get("securityContext") or {}), **(self.spec.get("securityContext") or {})}
-
     def _refuse_root(self) -> None:
         context, meta = self.context(), self.worker.pod["metadata"]
         if context.get("runAsNonRoot") and not context.get("runAsUser"):
@@ -177,7 +149,7 @@ class Container:
             Log(str(folder / f"{state.restarts}.log"), worker.kubelet.log_max_bytes),
         )
         state.container_id = "containerd://" + os.urandom(32).hex()
-        state.image_id = worker.image_id(self.spec["image"])
+        state.image_id = worker.kubelet.image_id(worker.node, self.spec["image"])
         state.created = True
         self.event("Normal", "Created", "Container created")
         argv = self._command(env)
@@ -320,37 +292,6 @@ class Container:
         state.ready = self.init and not is_sidecar(self.spec) and exit_code == 0
         self.worker.publish()
 
-    async def hook(self, hook: Object) -> None:
-        """Run a lifecycle hook: a command or a pause; HTTP hooks do nothing here."""
-        if "sleep" in hook:
-            await asyncio.sleep(hook["sleep"].get("seconds", 0))
-        elif "exec" in hook:
-            await self.execute(hook["exec"].get("command") or [], 600)
-
-    async def execute(self, command: list[str], timeout_s: float) -> tuple[int | None, str]:
-        """Run a command inside; (exit code or None after the time limit, its output)."""
-        if self.process is None or not command:
-            return 126, "container not running"
-        reading, writing = os.pipe()
-        try:
-            other = await self.spawn(command, [writing, writing])
-        except (StartError, ConfigError) as error:
-            os.close(reading)
-            return 127, str(error)
-        finally:
-            os.close(writing)
-        try:
-            code = await asyncio.wait_for(asyncio.shield(other.exited), timeout_s)
-        except TimeoutError:
-            other.signal(signal.SIGKILL)
-            code = None
-        os.set_blocking(reading, False)
-        output = b""
-        with contextlib.suppress(BlockingIOError):
-            output = os.read(reading, 10 * 1024)
-        os.close(reading)
-        return code, output.decode(errors="replace")
-
     async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
         """Start one more command in the running container."""
         process, sandbox, context = self.process, self.worker.sandbox, self.context()
@@ -372,23 +313,3 @@ class Container:
             uid=context.get("runAsUser"),
             gid=context.get("runAsGroup"),
         )
-
-    async def stop(self, grace_s: float, event: str = "") -> None:
-        """End it: preStop, SIGTERM, and SIGKILL after the grace period."""
-        process = self.process
-        if process is None or self._killing:
-            return
-        self._killing = True
-        self.event("Normal", "Killing", event or f"Stopping container {self.name}")
-        deadline = time.monotonic() + grace_s
-        hook = (self.spec.get("lifecycle") or {}).get("preStop")
-        try:
-            if hook:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.hook(hook), max(grace_s, 0.001))
-            process.signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(process.exited), max(0, deadline - time.monotonic()))
-            process.signal(signal.SIGKILL)
-        finally:
-            self._killing = False

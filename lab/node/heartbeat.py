@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..apiserver.schema.errors import ApiError
 from ..apiserver.schema.values import epoch, rfc3339_micro
-
-if TYPE_CHECKING:
-    from .kubelet import Kubelet
+from .services import NodeServices
 
 Object = dict[str, Any]
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
@@ -27,7 +25,7 @@ LOST = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet 
 BACK = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
 
 
-async def beat(kubelet: Kubelet) -> None:
+async def beat(kubelet: NodeServices) -> None:
     """Renew the leases for as long as the kubelet runs, and judge those that were not renewed."""
     lost: set[str] = set()
     while True:
@@ -45,7 +43,7 @@ async def beat(kubelet: Kubelet) -> None:
         await asyncio.sleep(RENEW_S)
 
 
-def _renew(kubelet: Kubelet, node: str) -> None:
+def _renew(kubelet: NodeServices, node: str) -> None:
     store = kubelet.store
     now = rfc3339_micro(store.clock())
     if store.mutate(LEASES, NAMESPACE, node, lambda lease: lease["spec"].update(renewTime=now)) is not None:
@@ -62,12 +60,12 @@ def _renew(kubelet: Kubelet, node: str) -> None:
         store.create(LEASES, body, NAMESPACE, user=f"system:node:{node}")
 
 
-def _silent_for(kubelet: Kubelet, node: str) -> float:
+def _silent_for(kubelet: NodeServices, node: str) -> float:
     lease = kubelet.store.get(LEASES, NAMESPACE, node)
     return kubelet.store.clock() - epoch(lease["spec"]["renewTime"]) if lease else 0.0
 
 
-def _mark(kubelet: Kubelet, node: str, change: Object) -> None:
+def _mark(kubelet: NodeServices, node: str, change: Object) -> None:
     now = kubelet.store.now()
 
     def write(obj: Object) -> None:
@@ -78,12 +76,12 @@ def _mark(kubelet: Kubelet, node: str, change: Object) -> None:
     kubelet.store.mutate("nodes", None, node, write, "status")
 
 
-def regain(kubelet: Kubelet, node: str) -> None:
+def regain(kubelet: NodeServices, node: str) -> None:
     """The kubelet posts its status again."""
     _mark(kubelet, node, BACK)
 
 
-def lose(kubelet: Kubelet, node: str) -> None:
+def lose(kubelet: NodeServices, node: str) -> None:
     """The node lifecycle controller's part: the node is Unknown, its pods are not ready."""
     _mark(kubelet, node, LOST)
     now = kubelet.store.now()

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 
 from ..apiserver.schema.quantity import value as parse
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from pathlib import Path
-
-    from .container import Container
+from .pod_context import ContainerContext
 
 Object = dict[str, Any]
 INTERVAL_S = 0.2
@@ -43,7 +40,7 @@ def machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def jobs(container: Container) -> list[Coroutine[Any, Any, None]]:
+def jobs(container: ContainerContext) -> list[Coroutine[Any, Any, None]]:
     """The watcher, where there is a limit that this machine could exceed."""
     limit = ((container.spec.get("resources") or {}).get("limits") or {}).get("memory")
     if limit is None or parse(limit) >= machine_bytes():
@@ -51,7 +48,7 @@ def jobs(container: Container) -> list[Coroutine[Any, Any, None]]:
     return [_watch(container, int(parse(limit)))]
 
 
-async def _watch(container: Container, limit: int) -> None:
+async def _watch(container: ContainerContext, limit: int) -> None:
     process, network = container.process, container.worker.kubelet.network
     while process is not None and not process.exited.done():
         await asyncio.sleep(INTERVAL_S)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import network
 from .network.client import visible_folders
 from .network.interface import RULES
-
-if TYPE_CHECKING:
-    from .pod import PodWorker
+from .pod_context import PodContext
 
 Object = dict[str, Any]
 SHIM = Path(network.__file__).parent / "shim"
 
 
 def rewrite(
-    worker: PodWorker, folder: Path, argv: list[str], env: dict[str, str], mounts: list[Object]
+    worker: PodContext, folder: Path, argv: list[str], env: dict[str, str], mounts: list[Object]
 ) -> tuple[list[str], dict[str, str]]:
     """Command and environment of a container that is a plain process."""
     kubelet = worker.kubelet

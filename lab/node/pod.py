@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import Any
 
 from ..apiserver.schema.errors import ApiError
 from ..apiserver.schema.values import clone
@@ -18,16 +18,11 @@ from ..controlplane.scheduler.volumes import elsewhere
 from .attachments import AttachmentError
 from .container import Container
 from .network.interface import NetworkError
-from .pod_context import PodContext
+from .pod_context import PodContext, Stopped
 from .runtime import MACHINE
+from .services import NodeServices
 from .status import is_sidecar, pod_status
-from .volumes import MountError, Volumes, pod_files
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from .kubelet import Kubelet
-    from .network import Sandbox
+from .volumes import MountError, pod_files
 
 Object = dict[str, Any]
 DEADLINE = {
@@ -40,57 +35,21 @@ FIRST_RETRY_S, MAX_RETRY_S = 0.5, 122
 ENDED = ("Succeeded", "Failed")
 
 
-class Stopped(Exception):  # noqa: N818 - no error: the pod is to end
-    """The pod is to end; nothing is to be started any more."""
-
-
 class PodWorker(PodContext):
     """One pod on its node."""
 
-    def __init__(self, kubelet: Kubelet, pod: Object) -> None:
+    def __init__(self, kubelet: NodeServices, pod: Object) -> None:
         super().__init__(kubelet, pod)
-        meta, spec = pod["metadata"], pod["spec"]
-        self.uid: str = meta["uid"]
-        self.folder = Path(kubelet.network.root) / "pods" / self.uid
+        spec = pod["spec"]
         self.inits = [Container(self, c, init=True) for c in spec.get("initContainers") or []]
         self.mains = [Container(self, c, init=False) for c in spec["containers"]]
         self.containers = {c.name: c for c in (*self.inits, *self.mains)}
         self.extras: list[Container] = []
         """Ephemeral containers, in the order in which they came."""
-        self.sandbox: Sandbox | None = None
-        self.pod_ip = self.shown_ip = self.fqdn = ""
-        self.files: list[Object] = []
-        self.stopping = self.finishing = False
-        self.grace_s = 0.0
-        """How long processes have to end, once it is stopping."""
+        self.shown_ip = ""
         self.override: Object | None = None
-        self.volumes = Volumes(
-            pod,
-            self.folder,
-            self.lookup,
-            self.allocatable,
-            Path(kubelet.network.root) / "claims",
-            self.token,
-            self.host_folder,
-        )
-        self._wake = asyncio.Event()
-        self._grace = asyncio.Event()
         self._sidecars: set[asyncio.Task[None]] = set()
         self._stop_task: asyncio.Task[None] | None = None
-
-    async def pause(self, seconds: float, *, wake: bool = False) -> None:
-        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end, or ends."""
-        if self.stopping or self.finishing:
-            raise Stopped
-        if wake:
-            self._wake.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), seconds)
-        else:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._grace.wait(), seconds)
-        if self.stopping or self.finishing:
-            raise Stopped
 
     def updated(self, pod: Object) -> None:
         """The pod's object changed: start the ephemeral containers that are new."""
@@ -337,7 +296,7 @@ class PodWorker(PodContext):
         if self._stop_task is not None:
             await self._stop_task
         if self.sandbox is not None:
-            self.kubelet.release(self)
+            self.kubelet.release(self.sandbox)
             self.sandbox = None
         if (
             self.stopping

@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
 
-from .environment import DEFAULT_PATH, service_links
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .kubelet import Kubelet
+from .environment import DEFAULT_PATH, ConfigError, service_links
+from .logs import Log
+from .network import Sandbox
+from .network.interface import Process, StartError
+from .services import NodeServices
+from .status import ContainerState
+from .volumes import Volumes
 
 Object = dict[str, Any]
+
+
+class Stopped(Exception):  # noqa: N818 - no error: the pod is to end
+    """The pod is to end; nothing is to be started any more."""
 
 
 class PodContext:
     """A pod and the node that it is bound to."""
 
-    def __init__(self, kubelet: Kubelet, pod: Object) -> None:
+    def __init__(self, kubelet: NodeServices, pod: Object) -> None:
         self.kubelet, self.pod = kubelet, pod
         self.node: str = pod["spec"]["nodeName"]
+        self.uid: str = pod["metadata"]["uid"]
+        root = Path(kubelet.network.root)
+        self.folder = root / "pods" / self.uid
+        self.sandbox: Sandbox | None = None
+        self.pod_ip = self.fqdn = ""
+        self.files: list[Object] = []
+        self.stopping = self.finishing = False
+        self.grace_s = 0.0
+        """How long processes have to end, once it is stopping."""
+        places = (self.folder, self.lookup, self.allocatable, root / "claims")
+        self.volumes = Volumes(pod, *places, self.token, self.host_folder)
+        self._wake = asyncio.Event()
+        self._grace = asyncio.Event()
+
+    def publish(self) -> None:
+        """Write the status as it is now."""
+        raise NotImplementedError
+
+    async def pause(self, seconds: float, *, wake: bool = False) -> None:
+        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end, or ends."""
+        if self.stopping or self.finishing:
+            raise Stopped
+        if wake:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), seconds)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._grace.wait(), seconds)
+        if self.stopping or self.finishing:
+            raise Stopped
 
     @property
     def allocatable(self) -> Object:
@@ -42,14 +84,6 @@ class PodContext:
     def event(self, kind: str, reason: str, message: str, field_path: str = "") -> None:
         """Record an event about this pod."""
         self.kubelet.store.event(self.pod, kind, reason, message, "kubelet", host=self.node, field_path=field_path)
-
-    def has_image(self, image: str) -> bool:
-        """Whether the node has the image."""
-        return self.kubelet.has_image(self.node, image)
-
-    def image_id(self, image: str) -> str:
-        """The digest of an image that was pulled."""
-        return self.kubelet.image_id(self.node, image)
 
     def missing_commands(self, image: str) -> frozenset[str]:
         """Commands that the image does not contain, though this machine may have them."""
@@ -100,3 +134,87 @@ class PodContext:
         spec = self.pod["spec"]
         name = self.node if spec.get("hostNetwork") else spec.get("hostname") or self.pod["metadata"]["name"]
         return str(name)[:63].rstrip("-.")
+
+
+class ContainerContext:
+    """A container of a pod as its probes, pulls and sessions see it."""
+
+    def __init__(self, worker: PodContext, spec: Object, *, init: bool, ephemeral: bool = False) -> None:
+        self.worker, self.spec, self.init, self.ephemeral = worker, spec, init, ephemeral
+        self.name: str = spec["name"]
+        self.state = ContainerState(self.name)
+        self.process: Process | None = None
+        self.log: Log | None = None
+        self.previous: Log | None = None
+        self.killed_by = ""
+        self.input: asyncio.StreamWriter | None = None
+        self._killing = False
+
+    @property
+    def field_path(self) -> str:
+        """Where events point."""
+        part = "initContainers" if self.init else "ephemeralContainers" if self.ephemeral else "containers"
+        return f"spec.{part}{{{self.name}}}"
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """Record an event about this container."""
+        self.worker.event(kind, reason, message, self.field_path)
+
+    def context(self) -> Object:
+        """The security context of the container over that of the pod."""
+        return {**(self.worker.pod["spec"].get("securityContext") or {}), **(self.spec.get("securityContext") or {})}
+
+    async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
+        """Start one more command in the running container."""
+        raise NotImplementedError
+
+    async def hook(self, hook: Object) -> None:
+        """Run a lifecycle hook: a command or a pause; HTTP hooks do nothing here."""
+        if "sleep" in hook:
+            await asyncio.sleep(hook["sleep"].get("seconds", 0))
+        elif "exec" in hook:
+            await self.execute(hook["exec"].get("command") or [], 600)
+
+    async def execute(self, command: list[str], timeout_s: float) -> tuple[int | None, str]:
+        """Run a command inside; (exit code or None after the time limit, its output)."""
+        if self.process is None or not command:
+            return 126, "container not running"
+        reading, writing = os.pipe()
+        try:
+            other = await self.spawn(command, [writing, writing])
+        except (StartError, ConfigError) as error:
+            os.close(reading)
+            return 127, str(error)
+        finally:
+            os.close(writing)
+        try:
+            code = await asyncio.wait_for(asyncio.shield(other.exited), timeout_s)
+        except TimeoutError:
+            other.signal(signal.SIGKILL)
+            code = None
+        os.set_blocking(reading, False)
+        output = b""
+        with contextlib.suppress(BlockingIOError):
+            output = os.read(reading, 10 * 1024)
+        os.close(reading)
+        return code, output.decode(errors="replace")
+
+    async def stop(self, grace_s: float, event: str = "") -> None:
+        """End it: preStop, SIGTERM, and SIGKILL after the grace period."""
+        process = self.process
+        if process is None or self._killing:
+            return
+        self._killing = True
+        self.event("Normal", "Killing", event or f"Stopping container {self.name}")
+        deadline = time.monotonic() + grace_s
+        hook = (self.spec.get("lifecycle") or {}).get("preStop")
+        try:
+            if hook:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.hook(hook), max(grace_s, 0.001))
+            process.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(process.exited), max(0, deadline - time.monotonic()))
+            process.signal(signal.SIGKILL)
+        finally:
+            self._killing = False

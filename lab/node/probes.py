@@ -8,25 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+import socket
+from collections.abc import Coroutine
+from typing import Any
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Coroutine
-
-    from .container import Container
+from .pod_context import ContainerContext
 
 Object = dict[str, Any]
 KINDS = (("startupProbe", "Startup"), ("livenessProbe", "Liveness"), ("readinessProbe", "Readiness"))
 MAX_BODY = 10 * 1024
 
 
-def jobs(container: Container) -> list[Coroutine[Any, Any, None]]:
+def jobs(container: ContainerContext) -> list[Coroutine[Any, Any, None]]:
     """One loop for each probe of a container."""
     return [_loop(container, key, title) for key, title in KINDS if container.spec.get(key)]
 
 
-async def _loop(container: Container, key: str, title: str) -> None:
+async def _loop(container: ContainerContext, key: str, title: str) -> None:
     probe: Object = container.spec[key]
     good = bad = 0
     await asyncio.sleep(probe.get("initialDelaySeconds") or 0)
@@ -49,7 +47,7 @@ async def _loop(container: Container, key: str, title: str) -> None:
         await asyncio.sleep(probe.get("periodSeconds") or 10)
 
 
-def _pass(container: Container, key: str) -> None:
+def _pass(container: ContainerContext, key: str) -> None:
     state = container.state
     if key == "startupProbe":
         state.started = True
@@ -63,20 +61,20 @@ def _pass(container: Container, key: str) -> None:
     container.worker.publish()
 
 
-def _unready(container: Container) -> None:
+def _unready(container: ContainerContext) -> None:
     if container.state.ready:
         container.state.ready = False
         container.worker.publish()
 
 
-async def _kill(container: Container, probe: Object, title: str) -> None:
+async def _kill(container: ContainerContext, probe: Object, title: str) -> None:
     grace = probe.get("terminationGracePeriodSeconds")
     if grace is None:
         grace = container.worker.pod["spec"].get("terminationGracePeriodSeconds", 30)
     await container.stop(grace, f"Container {container.name} failed {title.lower()} probe, will be restarted")
 
 
-async def check(container: Container, probe: Object) -> tuple[bool, str]:
+async def check(container: ContainerContext, probe: Object) -> tuple[bool, str]:
     """Run a probe once: (passed, what it said)."""
     limit = probe.get("timeoutSeconds") or 1
     if "exec" in probe:
@@ -89,14 +87,14 @@ async def check(container: Container, probe: Object) -> tuple[bool, str]:
     return True, ""  # gRPC: no fake here speaks it
 
 
-def _port(container: Container, port: int | str) -> int:
+def _port(container: ContainerContext, port: int | str) -> int:
     if isinstance(port, int):
         return port
     named = {p.get("name"): p["containerPort"] for p in container.spec.get("ports") or []}
     return int(named.get(port) or (port if port.isdigit() else 0))
 
 
-async def _connect(container: Container, target: Object, limit: float, http: Object | None) -> tuple[bool, str]:
+async def _connect(container: ContainerContext, target: Object, limit: float, http: Object | None) -> tuple[bool, str]:
     host = target.get("host") or container.worker.pod_ip
     port = _port(container, target["port"])
     where = f"dial tcp {host}:{port}: "

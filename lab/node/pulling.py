@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .container import Container
+from .pod_context import ContainerContext
 
 AT_ONCE_S = 0.02
 """A pull that takes no longer than this finds the image present."""
@@ -23,12 +21,12 @@ SHOWN_S = 2
 IMAGE_BYTES = 184730484
 
 
-async def pull(container: Container) -> None:
+async def pull(container: ContainerContext) -> None:
     """Return when the image is there; wait and try again for ever while it is not."""
     spec, worker = container.spec, container.worker
     image, policy = spec["image"], spec.get("imagePullPolicy", "IfNotPresent")
     delay = FIRST_BACKOFF_S
-    if policy != "Always" and worker.has_image(image):
+    if policy != "Always" and worker.kubelet.has_image(worker.node, image):
         _present(container, image)
         return
     while True:
@@ -53,13 +51,13 @@ async def pull(container: Container) -> None:
             delay = min(delay * 2, MAX_BACKOFF_S)
 
 
-def _present(container: Container, image: str) -> None:
+def _present(container: ContainerContext, image: str) -> None:
     container.event(
         "Normal", "Pulled", f'Container image "{image}" already present on machine and can be accessed by the pod'
     )
 
 
-async def _attempt(container: Container, image: str, *, announce: bool) -> str | None:
+async def _attempt(container: ContainerContext, image: str, *, announce: bool) -> str | None:
     """Pull once: None, or the registry's refusal; what does not succeed at once is announced."""
     result = None
     try:
@@ -82,12 +80,12 @@ async def _attempt(container: Container, image: str, *, announce: bool) -> str |
     return None
 
 
-def _announce(container: Container, image: str) -> None:
+def _announce(container: ContainerContext, image: str) -> None:
     container.worker.check_pull_secrets()
     container.event("Normal", "Pulling", f'Pulling image "{image}"')
 
 
-async def _never(container: Container, image: str, delay: float) -> None:
+async def _never(container: ContainerContext, image: str, delay: float) -> None:
     reason = "ErrImageNeverPull"
     message = f'Container image "{image}" is not present with pull policy of Never'
     container.state.wait(reason, message)
@@ -97,7 +95,7 @@ async def _never(container: Container, image: str, delay: float) -> None:
     await container.worker.pause(delay)
 
 
-async def _failed(container: Container, image: str, why: str, delay: float) -> None:
+async def _failed(container: ContainerContext, image: str, why: str, delay: float) -> None:
     container.event("Warning", "Failed", f'Failed to pull image "{image}": {why}')
     container.event("Warning", "Failed", "Error: ErrImagePull")
     container.state.wait("ErrImagePull", why)

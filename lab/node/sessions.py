@@ -11,15 +11,11 @@ import fcntl
 import os
 import struct
 import termios
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
-from .network.interface import StartError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from .container import Container
-    from .network.interface import Process
+from .network.interface import Process, StartError
+from .pod_context import ContainerContext
 
 STDOUT, STDERR = 1, 2
 CHUNK = 32 * 1024
@@ -74,7 +70,7 @@ class Execution(Session):
         self._terminal = terminal
         self._master = -1
 
-    async def start(self, container: Container, argv: list[str], *, stdin: bool) -> None:
+    async def start(self, container: ContainerContext, argv: list[str], *, stdin: bool) -> None:
         """Start the command; StartError where it cannot run."""
         ours: list[tuple[int, int]] = []  # stream, descriptor to read from
         if self._terminal:
@@ -142,7 +138,7 @@ class Execution(Session):
 class Attachment(Session):
     """The container's own process: what it prints from now on, and its input where the pod asked for one."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: ContainerContext) -> None:
         super().__init__()
         self._container = container
         self._log = container.log

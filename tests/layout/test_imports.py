@@ -106,12 +106,8 @@ def test_tests_of_one_room_import_none_of_another():
 
 
 def modules() -> dict[str, Path]:
-    """The modules of what is installed by dotted name, a package by its own.
-
-    Of the lab without its kubelet, whose pods, containers and helpers name each other's types.
-    """
+    """The modules of what is installed by dotted name, a package by its own."""
     files = [path for package in sorted(OURS) for path in (ROOT / package).rglob("*.py")]
-    files = [path for path in files if not path.is_relative_to(ROOT / "lab" / "node")]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 

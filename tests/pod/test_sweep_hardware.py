@@ -12,7 +12,7 @@ from jobs.pod.stages import hardware
 from jobs.pod.stages.coordinator import LONGEST_RESULT
 from jobs.pod.stages.fleettest import MOST_ROWS
 from jobs.pod.stages.hardware import MOST_GPUS, MOST_NICS
-from jobs.pod.stages.messages import Lines, NoAnswerError, say
+from jobs.pod.stages.messages import NoAnswerError, Peer
 from tests.waiting import HANG_S, until
 
 XML = """<?xml version="1.0" ?>
@@ -128,17 +128,17 @@ def test_all_that_can_be_said_of_a_nodes_hardware_fits_into_a_message():
     said["hardware"] = {"gpus": [gpu] * MOST_GPUS, "cards": {"m" * 38 + str(n): card for n in range(MOST_NICS)}}
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        threading.Thread(target=say, args=(theirs, said), daemon=True).start()
-        lines = Lines(ours)
-        lines.most = LONGEST_RESULT
-        assert lines.next(5) == said
+        threading.Thread(target=Peer(theirs).say, args=(said,), daemon=True).start()
+        peer = Peer(ours)
+        peer.most = LONGEST_RESULT
+        assert peer.next(5) == said
     ours, theirs = socket.socketpair()
     with ours, theirs:
         threading.Thread(target=suppressed, args=(theirs, said), daemon=True).start()
         with pytest.raises(NoAnswerError):
-            Lines(ours).next(5)
+            Peer(ours).next(5)
 
 
 def suppressed(line, said):
     with contextlib.suppress(OSError):
-        say(line, said)
+        Peer(line).say(said)

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from . import dns, dnsquery, fleettest, perftest
 from .deadline import Watch
 from .files import names_in
-from .messages import Lines, NoAnswerError, connect, keep_alive, say
+from .messages import NoAnswerError, Peer, connect
 from .proof import code, nonce, same
 from .spec import Identity, Trial
 
@@ -44,9 +44,8 @@ class Agent:
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
         self._current: Optional[fleettest.Link] = None
-        self._line: Optional[socket.socket] = None
+        self._peer: Optional[Peer] = None  # the coordinator
         self._where = ""
-        self._lock = threading.Lock()
         self._said: List[Tuple[str, str]] = []  # why the coordinator was not met, and where
 
     def run(self) -> None:
@@ -91,7 +90,7 @@ class Agent:
             self._said.append(why)
             self._told(len(self._said), *why)
 
-    def _dial(self) -> socket.socket:
+    def _dial(self) -> Peer:
         """Connect to the coordinator; raises NoAnswerError, which says why not, and notes where it was tried."""
         own = self.me.rank == 0
         name = (self.me.pod_ip or "127.0.0.1") if own else self.trial.peers[0]
@@ -112,24 +111,20 @@ class Agent:
 
     def _serve(self) -> bool:
         """Keep one connection to its end; True when the coordinator said good-bye. Raises where it was never met."""
-        line = self._dial()
+        peer = self._dial()
         try:
-            keep_alive(line)
-            lines = Lines(line)
-            self._introduce(line, lines)
+            self._introduce(peer)
             self.watch.all_met()
-            line.settimeout(None)
-            with self._lock:
-                self._line = line
-            return self._listen(line, lines)
+            peer.known()
+            self._peer = peer
+            return self._listen(peer)
         finally:
-            with self._lock:
-                self._line = None
-            line.close()
+            self._peer = None
+            peer.close()
 
-    def _introduce(self, line: socket.socket, lines: Lines) -> None:
+    def _introduce(self, peer: Peer) -> None:
         """Answer the coordinator's challenge, and pose one of our own; raises NoAnswerError for a stranger."""
-        challenge = lines.next(HELLO_S)
+        challenge = peer.next(HELLO_S)
         if challenge.get("kind") != "challenge" or challenge.get("run") != self.trial.run:
             raise NoAnswerError("another run answers on this port")
         token, mine = self.sweep["token"], nonce()
@@ -145,17 +140,16 @@ class Agent:
             "nonce": mine,
             "proof": code(token, "agent", str(challenge.get("nonce")), about),
         }
-        say(line, hello)
-        answer = lines.next(HELLO_S)
+        peer.say(hello)
+        answer = peer.next(HELLO_S)
         if answer.get("kind") != "welcome" or not same(answer.get("proof"), code(token, "coordinator", mine, about)):
             raise NoAnswerError("who answers does not know the token of this run")
 
-    def _listen(self, line: socket.socket, lines: Lines) -> bool:
-        ender = threading.Thread(target=self._hang_up, args=(line,), daemon=True)
-        ender.start()
+    def _listen(self, peer: Peer) -> bool:
+        threading.Thread(target=self._hang_up, args=(peer,), daemon=True).start()
         try:
             while not self._over():
-                message = lines.next(None)
+                message = peer.next(None)
                 if message.get("kind") == "bye":
                     return True
                 if message.get("kind") == "test":
@@ -167,26 +161,13 @@ class Agent:
             pass
         return self._over()
 
-    def _hang_up(self, line: socket.socket) -> None:
+    def _hang_up(self, peer: Peer) -> None:
         """End the reading of a connection when this pod is to end."""
         while not self._over():
-            with self._lock:
-                if self._line is not line:
-                    return
+            if self._peer is not peer:
+                return
             self._stopped.wait(0.5)
-        try:
-            line.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other side has closed it already
-            pass
-
-    def _tell(self, message: Dict[str, Any]) -> None:
-        with self._lock:
-            if self._line is None:
-                return
-            try:
-                say(self._line, message)
-            except OSError:  # the reader of this connection sees that it is gone
-                return
+        peer.close()
 
     # -- the tests
 
@@ -202,7 +183,8 @@ class Agent:
                 result = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
             self._current = None
             interrupted = self.watch.stopped() and self.watch.interrupted()  # its pod is to end: a drain, a preemption
-            self._tell(dict(result, seatrial=1, kind="result", id=order.get("id"), interrupted=interrupted))
+            if (peer := self._peer) is not None:  # where it is gone, the reader of this connection sees that
+                peer.send(dict(result, seatrial=1, kind="result", id=order.get("id"), interrupted=interrupted))
 
 
 def _rails() -> List[str]:

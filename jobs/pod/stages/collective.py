@@ -41,29 +41,10 @@ FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the stage's data before anything is known."""
-    return {
-        "name": chosen["name"],
-        "op": chosen["op"],
-        "scope": chosen["scope"],
-        "repeats": chosen["repeats"],
-        "program": None,
-        "facts": None,
-        "command": None,
-        "exit": None,
-        "timed_out": False,
-        "stopped": None,
-        "seconds": None,
-        "world_size": None,
-        "env": {},
-        "nccl_conf": {},
-        "output_tail": "",
-        "output_bytes": 0,
-        "logs": [],
-        "log_bytes": 0,
-        "rdma_counters": {},
-        "nccl": None,
-        "error": None,
-    }
+    unknown = dict.fromkeys("program facts command exit stopped seconds world_size nccl error".split())
+    known = {key: chosen[key] for key in ("name", "op", "scope", "repeats")}
+    empty: Dict[str, Any] = {"env": {}, "nccl_conf": {}, "logs": [], "rdma_counters": {}}
+    return dict(unknown, timed_out=False, output_tail="", output_bytes=0, log_bytes=0, **known, **empty)
 
 
 class BenchRun:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from functools import partial
 from typing import Any, Callable, Collection, Dict, List, Sequence, Set, Tuple
 
 from ..sweep.model import Done, Fleet, Round, Rules
 from . import fleettest
 from .deadline import Watch
 from .lines import Writer
-from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
+from .messages import HELLO_TIMEOUT_S, NoAnswerError, Peer, serve
 from .planner import Answers, Nodes, Planner, printed
 from .proof import code, nonce, same
 from .spec import Identity, Trial
@@ -35,7 +36,7 @@ class Member:
     """One agent that has proven who it is."""
 
     def __init__(
-        self, channel: Channel, rank: int, node: str, pod_ip: str, rails: List[str], writes: Sequence[str] = ()
+        self, channel: Peer, rank: int, node: str, pod_ip: str, rails: List[str], writes: Sequence[str] = ()
     ) -> None:
         self.channel, self.rank, self.node, self.pod_ip, self.rails = channel, rank, node, pod_ip, rails
         self.writes = writes  # the NICs from which it can write over RDMA: its image has the program
@@ -79,7 +80,8 @@ class Coordinator:
                 "sweep.end", 0, {"why": "cannot listen on port %d: %s" % (self.trial.master_port, error)}, "error"
             )
             return
-        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        serving = (listener, self._welcome, self._room, self._closing)
+        threading.Thread(target=serve, args=serving, daemon=True).start()
         listening()
         try:
             limit = time.monotonic() + self.trial.peer_wait_s
@@ -104,32 +106,16 @@ class Coordinator:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((self.me.pod_ip, self.trial.master_port))
         listener.listen(min(4096, 64 + self.trial.nodes))
-        listener.settimeout(0.5)
         return listener
-
-    def _accept(self, listener: socket.socket) -> None:
-        while not self._closing.is_set():
-            try:
-                line, _ = listener.accept()
-            except socket.timeout:
-                continue
-            except OSError:
-                self._closing.wait(0.05)
-                continue
-            if self._room.acquire(blocking=False):
-                threading.Thread(target=self._welcome, args=(line,), daemon=True).start()
-            else:
-                line.close()
 
     def _welcome(self, line: socket.socket) -> None:
         """Let in who knows the token; a stranger is closed unheard."""
         try:
+            peer = Peer(line)
             try:
-                keep_alive(line)
-                lines = Lines(line)
-                member = self._meet(line, lines)
+                member = self._meet(peer)
             except (NoAnswerError, OSError):
-                line.close()
+                peer.close()
                 return
             with self.changed:
                 before = self.members.get(member.node)
@@ -137,28 +123,26 @@ class Coordinator:
                     before.channel.close()  # it dialled again: its old connection is dead, and does not know it yet
                 self.members[member.node] = member
                 self.changed.notify_all()
-            member.channel.listen(lambda _rank, message: self._hear(member, message), self._notify)
+            peer.listen(partial(self._hear, member), self._notify)
         finally:
             self._room.release()
 
-    def _meet(self, line: socket.socket, lines: Lines) -> Member:
+    def _meet(self, peer: Peer) -> Member:
         mine, token = nonce(), self.sweep["token"]
-        line.settimeout(HELLO_TIMEOUT_S)
-        say(line, {"seatrial": 1, "kind": "challenge", "run": self.trial.run, "nonce": mine})
-        hello = lines.next(HELLO_TIMEOUT_S)
+        peer.say({"seatrial": 1, "kind": "challenge", "run": self.trial.run, "nonce": mine})
+        hello = peer.next(HELLO_TIMEOUT_S)
         rank, node, pod_ip = hello.get("rank"), str(hello.get("node") or ""), str(hello.get("pod_ip") or "")
         about = "%s %s %s" % (rank, node, pod_ip)
         whole = isinstance(rank, int) and 0 <= rank < self.trial.nodes and node and hello.get("kind") == "hello"
         if not whole or not same(hello.get("proof"), code(token, "agent", mine, about)):
             raise NoAnswerError("a stranger")
-        say(
-            line,
-            {"seatrial": 1, "kind": "welcome", "proof": code(token, "coordinator", str(hello.get("nonce")), about)},
-        )
-        lines.most = LONGEST_RESULT
+        proof = code(token, "coordinator", str(hello.get("nonce")), about)
+        peer.say({"seatrial": 1, "kind": "welcome", "proof": proof})
+        peer.most = LONGEST_RESULT
+        peer.known(HELLO_TIMEOUT_S)
         names = ("rails", "writes")
         rails, writes = ([str(n)[:40] for n in hello.get(k) or [] if isinstance(n, str)][:64] for k in names)
-        return Member(Channel(line, lines, int(rank or 0)), int(rank or 0), node, pod_ip, rails, writes)
+        return Member(peer, int(rank or 0), node, pod_ip, rails, writes)
 
     def _hear(self, member: Member, message: Dict[str, Any]) -> None:
         number = message.get("id")

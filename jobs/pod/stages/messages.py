@@ -6,8 +6,10 @@ unheard: on a real cluster scanners, service meshes and the neighbour's job knoc
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import selectors
 import socket
 import struct
 import threading
@@ -23,29 +25,33 @@ class NoAnswerError(Exception):
     """The other side closed, was silent, or did not speak our language."""
 
 
-def connect(address: str, port: int, timeout_s: float) -> socket.socket:
-    """Open a connection; raises NoAnswerError, which says how far it came."""
-    try:
-        return socket.create_connection((address, port), timeout=timeout_s)
-    except socket.timeout:
-        raise NoAnswerError("no answer within %.0f s" % timeout_s) from None
-    except OSError as error:
-        refused = error.errno == errno.ECONNREFUSED
-        raise NoAnswerError(REFUSED if refused else (error.strerror or str(error)).lower()) from None
-
-
-def say(line: socket.socket, message: Dict[str, Any]) -> None:
-    """Send one message; raises OSError when the connection is gone."""
-    line.sendall(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
-
-
-class Lines:
-    """Reads one message at a time from a socket."""
+class Peer:
+    """A connection with another probe, for one message at a time until both have said hello, then for any."""
 
     def __init__(self, line: socket.socket) -> None:
+        self.open = True
+        self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
         self._line = line
         self._buffer = b""
-        self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError):  # within half a minute it is noticed that the other node is gone
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+                if hasattr(socket, name):
+                    line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def say(self, message: Dict[str, Any]) -> None:
+        """Send one message; raises OSError when the connection is gone."""
+        with self._lock:
+            self._line.sendall(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+
+    def send(self, message: Dict[str, Any]) -> bool:
+        """Send one message; False when the connection is gone."""
+        try:
+            self.say(message)
+        except OSError:
+            return False
+        return True
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
         """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
@@ -73,37 +79,20 @@ class Lines:
             raise NoAnswerError("something else answers on this port")
         return message
 
-
-class Channel:
-    """A connection whose other side has said who it is; what arrives goes to `heard`, its end to `ended`."""
-
-    def __init__(self, line: socket.socket, lines: Lines, rank: int) -> None:
-        self.rank = rank
-        self.open = True
-        self._line = line
-        self._lines = lines
-        self._lock = threading.Lock()
-        line.settimeout(None)
+    def known(self, send_s: float = 0) -> None:
+        """Wait for messages without limit from now on, and at most so long for each that is sent; 0: without limit."""
+        self._line.settimeout(None)
         # A time limit for sending only: settimeout would also end the other thread's reading.
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(HELLO_TIMEOUT_S), 0))
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(send_s), 0))
 
-    def listen(self, heard: Callable[[int, Dict[str, Any]], None], ended: Callable[[], None]) -> None:
+    def listen(self, heard: Callable[[Dict[str, Any]], None], ended: Callable[[], None]) -> None:
         """Hand on messages until the connection ends; meant for a thread of its own."""
         try:
             while True:
-                heard(self.rank, self._lines.next(None))
+                heard(self.next(None))
         except NoAnswerError:
             self.close()
         ended()
-
-    def send(self, message: Dict[str, Any]) -> bool:
-        """Send one message; False when the connection is gone."""
-        try:
-            with self._lock:
-                say(self._line, message)
-        except OSError:
-            return False
-        return True
 
     def close(self, abort: bool = False) -> None:
         """Close; `abort` leaves no TIME_WAIT behind, which only the side that owns the port needs."""
@@ -121,9 +110,38 @@ class Channel:
             self._line.close()
 
 
-def keep_alive(line: socket.socket) -> None:
-    """Notice within half a minute that the other node is gone."""
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+def connect(address: str, port: int, timeout_s: float) -> Peer:
+    """Open a connection; raises NoAnswerError, which says how far it came."""
+    try:
+        return Peer(socket.create_connection((address, port), timeout=timeout_s))
+    except socket.timeout:
+        raise NoAnswerError("no answer within %.0f s" % timeout_s) from None
+    except OSError as error:
+        refused = error.errno == errno.ECONNREFUSED
+        raise NoAnswerError(REFUSED if refused else (error.strerror or str(error)).lower()) from None
+
+
+def serve(
+    listener: socket.socket,
+    welcome: Callable[[socket.socket], None],
+    room: threading.Semaphore,
+    closing: threading.Event,
+    wake: Optional[socket.socket] = None,
+) -> None:
+    """Welcome whoever connects, each in a thread that gives back its `room`, until `closing`, which `wake` hastens."""
+    listener.settimeout(1)
+    with listener, selectors.DefaultSelector() as either:
+        for each in filter(None, (listener, wake)):
+            either.register(each, selectors.EVENT_READ)
+        while not closing.is_set():
+            if not any(key.fileobj is listener for key, _ in either.select(1)):
+                continue
+            try:
+                line, _ = listener.accept()
+            except OSError:  # a connection that was reset before it was accepted
+                closing.wait(0.05)
+                continue
+            if room.acquire(blocking=False):
+                threading.Thread(target=welcome, args=(line,), daemon=True).start()
+            else:
+                line.close()

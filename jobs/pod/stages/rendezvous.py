@@ -7,14 +7,14 @@ good before this rank tells the others that it is content: torchrun takes the sa
 from __future__ import annotations
 
 import errno
-import selectors
 import socket
 import threading
 import time
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
 from .deadline import Watch
-from .messages import HELLO_TIMEOUT_S, REFUSED, Channel, Lines, NoAnswerError, connect, keep_alive, say
+from .messages import HELLO_TIMEOUT_S, REFUSED, NoAnswerError, Peer, connect, serve
 from .spec import Identity, Trial
 
 CONNECT_TIMEOUT_S = 3.0  # a SYN that is dropped is sent again after 1 s: two tries
@@ -27,8 +27,8 @@ class Rendezvous:
     def __init__(self, trial: Trial, me: Identity, watch: Watch) -> None:
         self.trial, self.me, self.watch = trial, me, watch
         self.changed = threading.Condition()
-        self.outgoing: Dict[int, Channel] = {}
-        self.incoming: Dict[int, Channel] = {}
+        self.outgoing: Dict[int, Peer] = {}
+        self.incoming: Dict[int, Peer] = {}
         self.heard: Callable[[int, Dict[str, Any]], None] = _ignore
         self.listening = False
         self.listen_error: Optional[str] = None
@@ -40,17 +40,9 @@ class Rendezvous:
         self._room = threading.Semaphore(3 * trial.nodes + 32)
 
     def _blank(self, index: int) -> Dict[str, Any]:
-        return {
-            "index": index,
-            "name": self.trial.peers[index],
-            "address": None,
-            "outbound": False,
-            "outbound_seconds": None,
-            "outbound_error": UNKNOWN,
-            "inbound": False,
-            "clock_skew_s": None,
-            "pod_ip": None,
-        }
+        unknown = dict.fromkeys(("address", "outbound_seconds", "clock_skew_s", "pod_ip"))
+        known = {"index": index, "name": self.trial.peers[index], "outbound_error": UNKNOWN}
+        return dict(unknown, outbound=False, inbound=False, **known)
 
     # -- listening -------------------------------------------------------------------------------------------------
 
@@ -71,54 +63,36 @@ class Rendezvous:
                     break  # somebody has it: the wildcard would only hide whom we clash with
                 continue
             self.listening = True
-            self._acceptor = threading.Thread(target=self._accept, args=(listener,), daemon=True)
+            serving = (listener, self._welcome, self._room, self._closing, self._wake[0])
+            self._acceptor = threading.Thread(target=serve, args=serving, daemon=True)
             self._acceptor.start()
             return
         self.listen_error = "cannot listen on port %d: %s" % (self.trial.master_port, problem and problem.strerror)
 
-    def _accept(self, listener: socket.socket) -> None:
-        listener.settimeout(1)
-        with listener, selectors.DefaultSelector() as either:
-            either.register(listener, selectors.EVENT_READ)
-            either.register(self._wake[0], selectors.EVENT_READ)
-            while not self._closing.is_set():
-                if not any(key.fileobj is listener for key, _ in either.select(1)):
-                    continue
-                try:
-                    line, _ = listener.accept()
-                except OSError:  # a connection that was reset before it was accepted
-                    self._closing.wait(0.05)
-                    continue
-                if self._room.acquire(blocking=False):
-                    threading.Thread(target=self._welcome, args=(line,), daemon=True).start()
-                else:
-                    line.close()
-
     def _welcome(self, line: socket.socket) -> None:
         """Hear who came in; a peer stays connected, a stranger is closed unheard."""
         try:
-            keep_alive(line)
-            lines = Lines(line)
+            peer = Peer(line)
             try:
-                hello = lines.next(HELLO_TIMEOUT_S)
+                hello = peer.next(HELLO_TIMEOUT_S)
                 rank = self._known(hello)
-                say(line, self._hello(rank if rank is not None else -1))
+                peer.say(self._hello(rank if rank is not None else -1))
             except (NoAnswerError, OSError):
                 rank = None
             if rank is None or hello.get("to") != self.me.rank:
-                line.close()
+                peer.close()
                 return
-            channel = Channel(line, lines, rank)
+            peer.known(HELLO_TIMEOUT_S)
             record = self.records[rank]
             with self.changed:
-                self.incoming[rank] = channel
+                self.incoming[rank] = peer
                 self._met.setdefault(rank, time.monotonic())
                 record["inbound"] = True
                 record["pod_ip"] = record["pod_ip"] or _text(hello.get("pod_ip"))
                 if record["clock_skew_s"] is None:
                     record["clock_skew_s"] = _skew(hello.get("clock"), time.time())
                 self.changed.notify_all()
-            channel.listen(self.heard, self._notify)
+            peer.listen(partial(self.heard, rank), self._notify)
         finally:
             self._room.release()
 
@@ -157,23 +131,21 @@ class Rendezvous:
         """Connect and shake hands once; return None or what went wrong."""
         began, sent = time.monotonic(), time.time()
         try:
-            line = connect(address, self.trial.master_port, CONNECT_TIMEOUT_S)
+            peer = connect(address, self.trial.master_port, CONNECT_TIMEOUT_S)
         except NoAnswerError as error:
             return str(error)
         connected = time.monotonic() - began
         try:
-            keep_alive(line)
-            lines = Lines(line)
             sent = time.time()
-            say(line, self._hello(index))
-            hello = lines.next(HELLO_TIMEOUT_S)
+            peer.say(self._hello(index))
+            hello = peer.next(HELLO_TIMEOUT_S)
             self._require(hello, index)
         except (NoAnswerError, OSError) as error:
-            line.close()
+            peer.close()
             return str(error)
-        channel = Channel(line, lines, index)
+        peer.known(HELLO_TIMEOUT_S)
         with self.changed:
-            self.outgoing[index] = channel
+            self.outgoing[index] = peer
             self._met.setdefault(index, time.monotonic())
             self.records[index].update(
                 address=address,
@@ -184,7 +156,7 @@ class Rendezvous:
                 clock_skew_s=_skew(hello.get("clock"), (sent + time.time()) / 2),
             )
             self.changed.notify_all()
-        threading.Thread(target=channel.listen, args=(self.heard, self._notify), daemon=True).start()
+        threading.Thread(target=peer.listen, args=(partial(self.heard, index), self._notify), daemon=True).start()
         return None
 
     # -- the outcome -----------------------------------------------------------------------------------------------
@@ -232,7 +204,7 @@ class Rendezvous:
         late = [str(index) for index, record in self.records.items() if not record["inbound"]]
         return "rank %s did not connect to port %d here" % (", ".join(late[:8]), self.trial.master_port) if late else ""
 
-    def channels(self, rank: int) -> List[Channel]:
+    def channels(self, rank: int) -> List[Peer]:
         """Return the open connections with a peer."""
         both = (self.outgoing.get(rank), self.incoming.get(rank))
         return [channel for channel in both if channel is not None and channel.open]
