@@ -145,12 +145,12 @@ def test_a_failed_node_is_told_what_to_do_with_it(
     monkeypatch.setattr("cli.mark.was_tried", lambda *_: True)
     (tmp_path / "report.json").write_text(json.dumps(report))
     main([str(tmp_path), "--node-condition", "--label-nodes"])
-    labels = {path: body["metadata"]["labels"] for path, body in kube.written if "metadata" in body}
+    labels = {path: body["metadata"]["labels"] for path, body in kube.written if "status" not in body}
     assert labels["/api/v1/nodes/b"]["seatrial/action"] == label
     assert labels["/api/v1/nodes/a"]["seatrial/action"] is None
     conditions = {path: body["status"]["conditions"][0]["message"] for path, body in kube.written if "status" in body}
-    assert conditions["/api/v1/nodes/b/status"] == message
-    assert conditions["/api/v1/nodes/a/status"] == ""
+    assert conditions["/api/v1/nodes/b/status"] == f"{message} (boot unknown)".strip()
+    assert conditions["/api/v1/nodes/a/status"] == "(boot unknown)"
     assert ("b: failed; drain the node and reset the GPU\n" in capsys.readouterr().out) == (label is not None)
 
 
