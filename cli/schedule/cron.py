@@ -448,7 +448,9 @@ class ScheduledRun:
                 bad = None
             if name in unproven:
                 opened &= bad is False
-                self._say(f"{name}: {OUTCOMES[bad]}{f' ({why})' if why else ''}")
+                repeated = "; a first failure is repeated by the next run" if faults and bad is None else ""
+                reason = why or ", ".join(faults) + repeated
+                self._say(f"{name}: {OUTCOMES[bad]}{f' ({reason})' if reason else ''}")
         return opened
 
     def _unchanged(self, name: str, record: Record) -> Callable[[Unstructured], bool]:

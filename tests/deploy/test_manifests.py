@@ -93,6 +93,14 @@ def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) ->
         assert word.partition("=")[0] in options()
 
 
+def test_the_trial_of_new_nodes_tolerates_their_taint_and_no_other_of_a_site(rendered: Render) -> None:
+    """Which taint, the arguments say; a toleration without a key would tolerate all of them."""
+    (settings,) = (o["data"] for o in rendered("new-nodes") if o["kind"] == "ConfigMap")
+    keys = [each["key"] for each in yaml.safe_load(settings["profile.yaml"])["pod"]["tolerations"]]
+    assert keys == ["nvidia.com/gpu", "seatrial/new"]
+    assert "--new-nodes=seatrial/new" in settings["arguments"].split()
+
+
 def test_the_priority_never_preempts(rendered: Render) -> None:
     """The trial of a cluster at work pushes nothing aside."""
     (priority,) = (o for o in rendered("cluster") if o["kind"] == "PriorityClass")

@@ -198,6 +198,8 @@ def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
         fleet.reboot(NEW, "after-the-repair")
         for code, status in ((first, "Unknown"), (1, "True")):
             assert fleet.run() == code, capfd.readouterr().out
+            said = capfd.readouterr().out
+            assert f"{NEW}: {'failed' if status == 'True' else 'not known'} (" in said
             shown, message, tainted = fleet.shown(NEW)
             assert (shown, tainted) == (status, True)
             assert fault in message
