@@ -227,7 +227,7 @@ def test_a_pass_hands_the_node_over_and_a_failure_does_not(
     here = {"cluster": {"server": kube.server, "ca": kube.authority}, "trial": {"hosts": {"p": node}}}
     arguments = [str(tmp_path / "report.json"), "--node-condition", "--label-nodes", "--untaint", "seatrial/canary"]
     for report, code, status, label in (
-        (record("no-go", node, **here), 1, "True", "failed"),
+        (record("no-go", node, actions={node: {**ACTION, "node": node}}, **here), 1, "True", "failed"),
         (record("inconclusive", **here), 10, "Unknown", None),
         (record("go", **here), 0, "False", "passed"),
     ):
@@ -238,6 +238,9 @@ def test_a_pass_hands_the_node_over_and_a_failure_does_not(
         assert conditions["SeatrialFailed"]["status"] == status
         assert conditions["Ready"]["status"] == "True"
         assert stored["metadata"]["labels"].get("seatrial/trial") == label
+        asked = "RESET_GPU" if status == "True" else None
+        assert stored["metadata"]["labels"].get("seatrial/action") == asked
+        assert ("Recommended Action=RESET_GPU" in conditions["SeatrialFailed"]["message"]) == (asked is not None)
         assert bool(stored["spec"].get("taints")) == (status != "False")
     assert f"{node}: passed" in capsys.readouterr().out
 
