@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobs.pod.stages import command, perftest
+from jobs.pod.stages import command, perftest, railwrites, rdmaprogram
 from jobs.pod.stages.deadline import Watch
 from lab.hardware import sysfs
 from lab.hardware.files import script
@@ -157,7 +157,7 @@ def rank(
     )
     path = f"{place}/bin:{os.environ['PATH']}" if has else str(place / "bin")
     own = {**os.environ, **env, "PATH": path, "SIM_NODE_JSON": str(place / "node.json")}
-    program = perftest.Program(asked, own, rendezvous.watch, str(place))
+    program = rdmaprogram.Program(asked, own, rendezvous.watch, str(place))
     return perftest.Perftest(rendezvous, posts.of(number), asked, program)
 
 
@@ -254,10 +254,12 @@ def test_only_the_fabrics_ports_that_nccl_may_use_are_tested(tmp_path: Path) -> 
     devices[1]["state"] = "DOWN"
     devices[2]["link_layer"] = "Ethernet"
     sysfs.write_devices(tmp_path / "sys/class/infiniband", tmp_path / "live", devices)
-    chosen = perftest.nics("InfiniBand", {}, str(tmp_path))
+    chosen = rdmaprogram.nics("InfiniBand", {}, str(tmp_path))
     assert [nic.label for nic in chosen] == ["mlx5_0", "mlx5_3"]
-    assert [nic.label for nic in perftest.nics("InfiniBand", {"NCCL_IB_HCA": "^mlx5_3"}, str(tmp_path))] == ["mlx5_0"]
-    assert perftest.Nic("mlx5_0", 2, None).label == "mlx5_0:2"
+    assert [nic.label for nic in rdmaprogram.nics("InfiniBand", {"NCCL_IB_HCA": "^mlx5_3"}, str(tmp_path))] == [
+        "mlx5_0"
+    ]
+    assert rdmaprogram.Nic("mlx5_0", 2, None).label == "mlx5_0:2"
 
 
 def test_on_roce_the_gid_is_the_one_that_nccl_takes(tmp_path: Path) -> None:
@@ -271,10 +273,10 @@ def test_on_roce_the_gid_is_the_one_that_nccl_takes(tmp_path: Path) -> None:
         (port / "gids" / str(index)).write_text(gid + "\n")
         (port / "gid_attrs/types" / str(index)).write_text(kind + "\n")
     known = {"name": "mlx5_0", "port": 1}
-    assert perftest.gid_index(str(tmp_path), known, {}) == 3
-    assert perftest.gid_index(str(tmp_path), known, {"NCCL_IB_GID_INDEX": "1"}) == 1
+    assert rdmaprogram.gid_index(str(tmp_path), known, {}) == 3
+    assert rdmaprogram.gid_index(str(tmp_path), known, {"NCCL_IB_GID_INDEX": "1"}) == 1
     (port / "gids" / "3").unlink()
-    assert perftest.gid_index(str(tmp_path), known, {}) == 1
+    assert rdmaprogram.gid_index(str(tmp_path), known, {}) == 1
 
 
 @pytest.mark.parametrize(
@@ -295,22 +297,22 @@ def test_on_roce_the_gid_is_the_one_that_nccl_takes(tmp_path: Path) -> None:
     ],
 )
 def test_the_average_of_the_last_row_is_read_in_its_unit(unit: str, rows: str, gbit_s: float | None) -> None:
-    assert perftest.read(TABLE % {"unit": unit, "rows": rows}) == gbit_s
+    assert rdmaprogram.read(TABLE % {"unit": unit, "rows": rows}) == gbit_s
 
 
 def test_a_failure_is_told_without_the_frame_of_the_test() -> None:
     answer = command.Answer()
     answer.out = (TABLE % {"unit": "Gb", "rows": ""}).encode()
-    assert perftest.said(answer) == ""
+    assert rdmaprogram.said(answer) == ""
     answer.err = NO_DEVICE
-    assert perftest.said(answer).endswith("Unable to find the Infiniband/RoCE device")
+    assert rdmaprogram.said(answer).endswith("Unable to find the Infiniband/RoCE device")
     answer.out, answer.err = b"", b"[error] util/pingpong.c:408 : failed to connect: Connection refused\n"
-    assert perftest.said(answer) == "[error] util/pingpong.c:408 : failed to connect: Connection refused"
+    assert rdmaprogram.said(answer) == "[error] util/pingpong.c:408 : failed to connect: Connection refused"
 
 
 def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
     """No bandwidth is read of it, whatever its table shows."""
-    assert len([line for line in PINGED.splitlines() if perftest.PINGED.search(line)]) == 2
+    assert len([line for line in PINGED.splitlines() if rdmaprogram.PINGED.search(line)]) == 2
     nics: dict[str, dict[str, Any]] = {"rdmap16s27": {"link_layer": "Unknown"}, "rdmap32s27": {"link_layer": "Unknown"}}
     broken = {**nics, "rdmap32s27": {"link_layer": "Unknown", "writes": {"says": "fi_av_insert: 0 of 1"}}}
     low, high = play(nics, broken, asked={**ASKED, "layer": ""})
@@ -324,14 +326,14 @@ def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
     device = tmp_path / "sys/class/infiniband/mlx5_0/device"
     device.mkdir(parents=True)
     (device / "local_cpulist").write_text("0-1,4\n")
-    assert perftest.local_cpus("mlx5_0", str(tmp_path)) == {0, 1, 4}
-    assert perftest.local_cpus("mlx5_1", str(tmp_path)) == set()
+    assert rdmaprogram.local_cpus("mlx5_0", str(tmp_path)) == {0, 1, 4}
+    assert rdmaprogram.local_cpus("mlx5_1", str(tmp_path)) == set()
 
 
-def by_rail(folder: Path, number: int, devices: dict[str, dict[str, Any]], port: int) -> perftest.ByRail:
+def by_rail(folder: Path, number: int, devices: dict[str, dict[str, Any]], port: int) -> railwrites.ByRail:
     """One side of a sweep's pair."""
     program = rank(folder, number, 2, Posts(), devices, ASKED, {}, "25.04", True).program
-    return perftest.ByRail(program, list(devices), port, lambda: False)
+    return railwrites.ByRail(program, list(devices), port, lambda: False)
 
 
 def test_two_nodes_of_a_sweep_write_rail_by_rail_both_ways(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import dns, dnsquery, fleettest, perftest
+from . import dns, dnsquery, fleettest, rdmaprogram
 from .deadline import Watch
 from .files import names_in
 from .messages import NoAnswerError, Peer, connect
@@ -136,7 +136,9 @@ class Agent:
             "node": self.me.node,
             "pod_ip": self.me.pod_ip,
             "rails": _rails(),
-            "writes": perftest.Program(asked, os.environ, self.watch).labels if (asked := self.trial.perftest) else [],
+            "writes": rdmaprogram.Program(asked, os.environ, self.watch).labels
+            if (asked := self.trial.perftest)
+            else [],
             "nonce": mine,
             "proof": code(token, "agent", str(challenge.get("nonce")), about),
         }

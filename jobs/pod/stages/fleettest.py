@@ -91,15 +91,15 @@ def run(
 
 def _writes(own: Trial, me: Identity, watch: Watch, order: Mapping[str, Any], link: Link) -> Dict[str, List[float]]:
     """Write over RDMA from each NIC of this pair to the other's, on the test's second port."""
-    from . import perftest  # noqa: PLC0415
+    from . import railwrites, rdmaprogram  # noqa: PLC0415
 
     assert own.perftest is not None
-    program = perftest.Program(own.perftest, os.environ, watch)
+    program = rdmaprogram.Program(own.perftest, os.environ, watch)
 
     def over() -> bool:
         return bool(link.stopped) or watch.stopped()
 
-    rails = perftest.ByRail(program, [str(label) for label in order["writes"]], own.master_port + 1, over)
+    rails = railwrites.ByRail(program, [str(label) for label in order["writes"]], own.master_port + 1, over)
     if me.rank == 0:
         rails.serve()
         return {}

@@ -273,9 +273,9 @@ class Probe:
 
     def writes(self, asked: Dict[str, Any]) -> None:
         """Write from each NIC to those of the neighbouring ranks, while all of them are still connected."""
-        from . import perftest  # noqa: PLC0415
+        from . import perftest, rdmaprogram  # noqa: PLC0415
 
-        program = perftest.Program(asked, os.environ, self.watch)
+        program = rdmaprogram.Program(asked, os.environ, self.watch)
         work = perftest.Perftest(self.rendezvous, self.barrier, asked, program, self.paths).run
         self.stage("perftest", asked["limit_s"] + PERFTEST_END_S, perftest.blank(), work, binds=False)
 
