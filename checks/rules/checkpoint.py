@@ -276,16 +276,9 @@ def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measu
     if asked.gather:
         free = (stages(trial, 0).get("checkpoint") or {}).get("memory_free")
         fits = None if free is None else free >= size
-        memory = (
-            "free memory is unknown" if free is None else f"{format_gib(free)} left below its limit and on its node"
-        )
-        yield compared(
-            f"{place(trial, 0)} rank 0",
-            fits,
-            f"{memory}; the state of {model} unsharded is {format_gib(size)}",
-            "room to gather it",
-            "checkpoint.gather-memory",
-        )
+        left = "free memory is unknown" if free is None else f"{format_gib(free)} left below its limit and on its node"
+        memory, subject = f"{left}; the state of {model} unsharded is {format_gib(size)}", f"{place(trial, 0)} rank 0"
+        yield compared(subject, fits, memory, "room to gather it", "checkpoint.gather-memory")
 
 
 def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:

@@ -68,12 +68,9 @@ def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) 
     careless = [each for each in drains.rebooters if not here & each.holding]
     observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget that lets none go"
     if bare and careless:
-        return unknown(
-            node.name,
-            f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}",
-            "a budget that lets none of the job's pods go, or a reboot daemon that waits for them",
-            fault="drains.unannounced",
-        )
+        exposed = f"{first_of(map(str, bare), SHOWN)} without a budget that holds it; {_drains(careless[0])}"
+        expected = "a budget that lets none of the job's pods go, or a reboot daemon that waits for them"
+        return unknown(node.name, exposed, expected, fault="drains.unannounced")
     when = node.labels.get(SCHEDULED)
     observed += f"; maintenance of the host is scheduled ({SCHEDULED}={when})" if when else ""
     return passed(node.name, observed, "no drain that surprises a job")

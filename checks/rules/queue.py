@@ -117,14 +117,9 @@ def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
         ready = [pod for pod in mine if pod.ready]
         first = mine[0]
         why = f" ({first.trouble})" if first.trouble and not ready else ""
+        subject = operator if ready else f"{first.namespace}/{first.name}"
         observed = f"{len(ready)} of {len(mine)} pods ready{why}"
-        yield compared(
-            f"{first.namespace}/{first.name}" if not ready else operator,
-            bool(ready),
-            observed,
-            f"a ready pod of {operator}",
-            "operator.down",
-        )
+        yield compared(subject, bool(ready), observed, f"a ready pod of {operator}", "operator.down")
 
 
 def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:

@@ -202,20 +202,14 @@ def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listin
     if not pool.whole or any(node.capacity.get(resource, 0) for node in pool.whole):
         return []
     name, counts = claimable(pool.whole, resource, listed)
-    return (
-        [
-            unknown(
-                node.name,
-                f"0 {resource}, and {counts.get(node.name, 0)} devices of {name} in ResourceSlices",
-                f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
-                f"and names {name} in pod.claims, as dra-only does",
-                fault="nodes.other-kind",
-            )
-            for node in pool.whole
-        ]
-        if name
-        else []
+    expected = (
+        f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
+        f"and names {name} in pod.claims, as dra-only does"
     )
+    shown = {
+        n.name: f"0 {resource}, and {counts.get(n.name, 0)} devices of {name} in ResourceSlices" for n in pool.whole
+    }
+    return [unknown(*each, expected, fault="nodes.other-kind") for each in shown.items() if name]
 
 
 def slice_findings(

@@ -248,12 +248,8 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     for rank, own in rows.items():
         node = place(trial, rank)
         if not own:
-            yield unknown(
-                node,
-                missing_stage(trial, rank, STAGE)
-                if stages(trial, rank).get(STAGE) is None
-                else "its topology was not read",
-            )
+            silent = stages(trial, rank).get(STAGE) is None
+            yield unknown(node, missing_stage(trial, rank, STAGE) if silent else "its topology was not read")
             continue
         if len(own) < spec.gpus_per_node:
             observed = f"{len(own)} GPUs are reported, but the pod has {spec.gpus_per_node}"

@@ -112,13 +112,9 @@ def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]
         counts = ", ".join(f"{t} x {n}" for t, n in sorted(pair["transports"].items()))
         # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
         whole = pair["direction"] == "both" or set(pair["transports"]) == {"mnnvl"}
-        yield proven(
-            by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})",
-            whole,
-            counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})",
-            "no socket, seen by both ends",
-            fault=fault,
-        )
+        subject = by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})"
+        shown = counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})"
+        yield proven(subject, whole, shown, "no socket, seen by both ends", fault=fault)
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
     connected = sum(len(host["connected"]) for host in job["hosts"])
     if not pairs:
