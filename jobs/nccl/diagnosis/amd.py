@@ -14,8 +14,8 @@ _NO_PEER_MEMORY = (
 _GIVE_PEER_MEMORY = "use the NIC's RDMA stack with peer memory, or NCCL_DMABUF_ENABLE=1 where the kernel has DMA-BUF"
 _SHOW_PEER_MEMORY = "ls -d /sys/kernel/mm/memory_peers/amdkfd /sys/kernel/memory_peers/amdkfd /sys/memory_peers/amdkfd"
 PHRASES = {
-    "nvidia-peermem is not loaded, and there is no DMA-BUF": _NO_PEER_MEMORY,
-    "nvidia-peermem is not loaded or not registered, and there is no DMA-BUF": _NO_PEER_MEMORY,
+    "nvidia-peermem is not loaded, and DMA-BUF is not available": _NO_PEER_MEMORY,
+    "nvidia-peermem is not loaded or not registered, and DMA-BUF is not available": _NO_PEER_MEMORY,
     "nvidia-peermem is loaded, and this NCCL (2.22.3 and older) looks for nv_peer_mem, its predecessor, alone": (
         "the kernel offers peer memory by another way than this RCCL looks for it"
     ),
