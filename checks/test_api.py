@@ -26,7 +26,7 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
         kube.server,
         ok=bool(answer.version) or None,
         expected="a Kubernetes version",
-        observed=answer.version or "an answer that is not Kubernetes' own",
+        observed=answer.version or "an answer that is not from Kubernetes",
     )
     evidence.verdict()
 

@@ -167,7 +167,7 @@ def judge(
     job = nccl_jobs.get(name)
     table = table_of(job, op)
     if job is None or table is None:
-        evidence.unknown("there is no table to judge")
+        evidence.unknown("no table to judge")
     for text in notes(name, job, table, profile, facts(trial, 0, name)):
         evidence.note(text)
     if name == COMMAND and (size := (job["ranks"], job["nodes"])) != (spec.nodes * spec.gpus_per_node, spec.nodes):

@@ -149,7 +149,7 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
     """
     skip_amd(profile, "DCGM is NVIDIA's", evidence)
     if spec.dcgm is None:
-        evidence.skip("the profile asks for none (runtime.dcgm: 0)")
+        evidence.skip("the profile disables it (runtime.dcgm: 0)")
     if gone := dcgm.missing(trial):
         evidence.skip(
             f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (DCGM 3: "

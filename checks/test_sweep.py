@@ -76,7 +76,7 @@ def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
     Neither is a node's fault: only jobs inside the leaf, or without that pair, are fast.
     """
     if len(swept.asked) < 2:
-        evidence.unknown("one node: there is no link to test")
+        evidence.unknown("one node: no link to test")
     evidence.judge(link_findings(swept), seen_again(swept))
 
 
@@ -94,7 +94,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if not seatrial.options.scale:
         evidence.skip("--no-scale: nodes that have passed were released before", waived=True)
     if len(swept.blame.proven) < 3:
-        evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is no larger job")
+        evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is not a larger job")
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
     evidence.judge(scale_findings(swept, profile))

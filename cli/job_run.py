@@ -282,7 +282,7 @@ def told(seen: Seen) -> Iterator[str]:
         blame = f" ({analysis.err_class})" if analysis.err_class else ""
         yield ""
         yield f"{analysis.fault}: {analysis.title}{blame}"
-        yield f"  {analysis.subject}: {analysis.observed}, expected {analysis.expected}"
+        yield f"  {analysis.subject}: {analysis.observed} (expected {analysis.expected})"
         if analysis.suggestion and analysis.suggestion != analysis.remedy:
             yield f"  {analysis.suggestion}"
         yield from (f"  {key}: {text}" for key in ("confirm", "remedy") if (text := getattr(analysis, key)))

@@ -173,7 +173,7 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
         return f"ended early: {record['interrupted']}"
     if decisive_checks:
         more = (
-            f" (and {len(decisive_checks) - 1} more {'check' if len(decisive_checks) == 2 else 'checks'})"
+            f", and {len(decisive_checks) - 1} more {'check' if len(decisive_checks) == 2 else 'checks'}"
             if len(decisive_checks) > 1
             else ""
         )
@@ -207,9 +207,9 @@ def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     unit = f" {first['unit']}" if first["unit"] else ""
     said = f"{first['subject']}{more}: {plain(first['observed'], OBSERVED)}{unit}"
     if first["expected"]:
-        said += f", expected {plain(first['expected'], EXPECTED)}{unit}"
+        said += f" (expected {plain(first['expected'], EXPECTED)}{unit})"
     nodes = _took_part(check, covered, said)
-    return f"{said} ({nodes})" if nodes else said
+    return f"{said}, on {nodes}" if nodes else said
 
 
 def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:

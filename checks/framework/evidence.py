@@ -155,7 +155,7 @@ def _sentence(findings: list[Finding], total: int) -> str:
     parts = []
     for f in findings[:3]:
         unit = f" {f.unit}" if f.unit else ""
-        expected = f", expected {f.expected}{unit}" if f.expected else ""
+        expected = f" (expected {f.expected}{unit})" if f.expected else ""
         parts.append(f"{f.subject}: {f.observed}{unit}{expected}")
     more = f" (and {len(findings) - 3} more of {total})" if len(findings) > 3 else ""
     return "; ".join(parts) + more

@@ -43,9 +43,9 @@ MARKERS = (
     "proven_by=(), last=False): declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
-    "sweep: judges a sweep over a fleet, which takes the trial's place in it",
-    "training: judges the training steps of a trial, which --training asks for",
-    "cpu: judges what takes the place of GPUs in a trial on CPUs alone (gpu.per_node: 0)",
+    "sweep: judges a sweep over a fleet, which replaces the trial",
+    "training: judges the training steps of a trial (--training)",
+    "cpu: judges a trial on CPUs alone (gpu.per_node: 0)",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 ENDED_EARLY = {
@@ -472,7 +472,7 @@ def _decide(run: Run, interrupted: str, exitstatus: int) -> None:
     if exitstatus in ENDED_EARLY and not run.interrupted:
         run.interrupted = ENDED_EARLY[exitstatus]
     if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
-        run.interrupted = "a test that is no check failed"
+        run.interrupted = "a test that is not a check failed"
     if not interrupted and exitstatus not in (*OK, run.exit_code):
         run.pytest_exit = int(exitstatus)
     run.failure_class = failure_class_of(run)

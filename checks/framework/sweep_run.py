@@ -197,7 +197,7 @@ def _earlier_in(folder: Path) -> Earlier:
     record = read_json(folder)
     sweep = record["sweep"]
     if not sweep:
-        raise ValueError("that run was no sweep")
+        raise ValueError("that run was not a sweep")
     before = sweep["resumed"].get("ended", "") if "resumed" in sweep else None
     ended = _ended(_time(record["started"]), record["seconds"])
     return _earlier(record, sweep, saved(sweep)[2], ended, before)

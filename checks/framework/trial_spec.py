@@ -97,6 +97,6 @@ def equalities(selector: str) -> dict[str, str]:
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)
         if match is None:
-            raise SpecError(f"--nodes {selector!r}: {part!r} is not key=value, which is all that a pod can select by")
+            raise SpecError(f"--nodes {selector!r}: {part!r} is not key=value; a pod can select by nothing else")
         labels[match[1]] = match[2]
     return labels

@@ -161,7 +161,7 @@ def checkpoint_of(profile: Profile) -> CheckpointSpec | None:
         return None
     for key, name in (("path", target), ("local", asked.local)):
         if name and name not in paths and not (key == "local" and name == SCRATCH and profile.storage.scratch):
-            raise SpecError(f"checkpoint.{key} {name!r} is no path of storage.paths with write: true")
+            raise SpecError(f"checkpoint.{key} {name!r} is not a path of storage.paths with write: true")
     durable = paths[target]
     kinds = {"path": "claim" if durable.claim else SCRATCH if _in_empty_dir(profile, durable.path) else "path"}
     local = ""

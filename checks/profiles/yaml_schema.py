@@ -106,7 +106,7 @@ def read_yaml(path: Path) -> Document:
     except OSError as error:
         raise ProfileError(f"{error.strerror}", file=str(path)) from error
     if len(raw) > MAX_BYTES:
-        raise ProfileError(f"more than {MAX_BYTES} bytes; this is no profile", file=path.name)
+        raise ProfileError(f"more than {MAX_BYTES} bytes; this is not a profile", file=path.name)
     try:
         loader = _OwnLoader if path.is_relative_to(HERE) else _Loader
         document = yaml.load(raw.decode("utf-8"), Loader=loader)  # noqa: S506 -- it is the safe loader, made stricter

@@ -61,7 +61,7 @@ def client_skew(server: str, client: str) -> str:
         return ""
     apart = int(own[0]) - theirs[1]
     said = f"{apart:+d} minor versions from" if apart else "of the same minor version as"
-    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is no matter"
+    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is harmless"
 
 
 def at_least(version: str, minimum: str) -> bool | None:

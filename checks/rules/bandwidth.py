@@ -109,8 +109,8 @@ def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nod
     least = least_seeing(profile, row)
     busbw = median(numbers)
     if not least:
-        return busbw, "neither a floor nor what the wires carry is known: say fabric.rails and fabric.rail_gbit_s"
-    short = f"{busbw:.1f} GB/s are less than half of what the wires carry (at least {least:g}), and there is no floor"
+        return busbw, "neither a floor nor the link rate is known: set fabric.rails and fabric.rail_gbit_s"
+    short = f"{busbw:.1f} GB/s are less than half of the link rate (at least {least:g}), and there is no floor"
     return busbw, short if busbw < least else ""
 
 
@@ -207,7 +207,7 @@ def notes(
     if algorithm == RING and busbw and rails:
         share = f" of {profile.fabric.rail_gbit_s / 8:g}" if profile.fabric.rail_gbit_s else ""
         yield (
-            f"on the wire at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
+            f"on the links at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
             f"{busbw / rails:.1f}{share} GB/s on each of {rails} rails{_for_each_gpu(busbw, profile)}"
         )
     chosen = job["env"].get("NCCL_ALGO")

@@ -194,7 +194,7 @@ def unshown(trial: TrialResult, job: JobDocument | None) -> str:
     """
     if job is None or not job["nccl_lines"]:
         table = "a table" if job and job["tables"] else "no table"
-        return f"it printed {table} and no line of NCCL: which network it used is not shown"
+        return f"it printed {table} and no line of NCCL: the network it used is not shown"
     own = {
         str((stages(trial, rank).get("start") or {}).get("hostname") or "").partition(".")[0] for rank in trial.evidence
     }

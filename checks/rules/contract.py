@@ -140,15 +140,15 @@ def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Fi
         resources = as_map(container.get("resources"))
         limits, requests = as_map(resources.get("limits")), as_map(resources.get("requests"))
         amounts = [*limits.items(), *requests.items()]
-        wrong = [f"{name}: {amount!r} is no quantity" for name, amount in amounts if quantity(amount) is None]
+        wrong = [f"{name}: {amount!r} is not a quantity" for name, amount in amounts if quantity(amount) is None]
         wrong += [f"{name} has a request and no limit" for name in around.gpu_names if name in {*requests} - {*limits}]
         for key in ("command", "args"):
             words = container.get(key)
             if words is not None and not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-                wrong.append(f"{key} is no list of texts (quote numbers and truth values)")
+                wrong.append(f"{key} is not a list of strings (quote numbers and booleans)")
         for each in as_list(container.get("env")):
             if not isinstance(each.get("value"), str | None):
-                wrong.append(f"{each.get('name')}: {each['value']!r} is no text (quote it)")
+                wrong.append(f"{each.get('name')}: {each['value']!r} is not a string (quote it)")
         subject = _named(workload, group, container)
         yield from (unknown(subject, safe(text, 200), "what the API server takes") for text in dict.fromkeys(wrong))
 
@@ -256,7 +256,7 @@ def _otherwise(workload: Workload, group: Group, fault: str) -> str:
         return f"the runtime of a {workload.kind} may bring it: its pods are not written here"
     paths = [str(as_map(each.get("hostPath")).get("path") or "") for each in as_list(spec.get("volumes"))]
     if fault == "manifest.no-rdma" and any(_of_rdma(path) for path in paths if path):
-        return "the pod mounts the host's devices: which it reaches is not known"
+        return "the pod mounts the host's devices: those that it reaches are not known"
     open_pods = [as_map(c.get("securityContext")).get("privileged") is True for c in working(group.template)]
     if fault == "manifest.no-rdma" and any(open_pods):
         return "a privileged container sees the host's devices: whether RDMA is among them is not known"
@@ -309,7 +309,7 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
                 observed = f"{name}={safe(known[name], 60)}: another partition than the fabric's"
                 yield failed(subject, observed, f"{name}={safe(value, 60)} ({_source(around)})", "manifest.nccl-env")
             else:
-                given = "stands elsewhere (valueFrom)" if known[name] is None else f"is {safe(known[name], 100)}"
+                given = "is set elsewhere (valueFrom)" if known[name] is None else f"is {safe(known[name], 100)}"
                 why = f"{name} {given}: whether that means the same is not known"
                 yield unknown(subject, why, f"{name}={safe(value, 100)} ({_source(around)})", fault="manifest.nccl-env")
 
@@ -404,7 +404,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     expected = f"a headless Service {name} (clusterIP None) that selects the job's pods"
     found = _services(workload, around, workload.service)
     if not found and around.complete:
-        yield failed(subject, f"there is no Service {name}", expected, "manifest.service")
+        yield failed(subject, f"Service {name} does not exist", expected, "manifest.service")
         return
     if not found:
         yield unknown(subject, f"Service {name} is not in this manifest", expected, fault="manifest.service")

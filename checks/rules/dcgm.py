@@ -57,7 +57,7 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
     asked = f"dcgmi diag -r {data.get('level')}"
     expected = f"{asked} passes"
     if data.get("error"):
-        yield unknown(node, f"{asked} did not tell all: {data['error']}", expected)
+        yield unknown(node, f"{asked} did not report everything: {data['error']}", expected)
     results = data.get("results") or []
     accused = set()
     for result in results:

@@ -162,7 +162,7 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
         yield "pod.resources", f"none of {short[lacking[0]]} nodes has {', '.join(lacking)} to give"
     missing = NO_CLASS.search(why)
     if missing and missing[1] + DEVICES not in here:
-        yield "pod.claims", f"there is no device class {missing[1]}"
+        yield "pod.claims", f"no device class {missing[1]}"
 
 
 def _unmounted(text: str, spec: TrialSpec) -> str:

@@ -61,7 +61,7 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
         elif required.digest and "@sha256:" not in image:
             yield failed(
                 subject,
-                "named by a tag, which can be moved",
+                "named by a mutable tag",
                 "named by its digest (name@sha256:...), as the profile says",
                 "images.not-by-digest",
             )

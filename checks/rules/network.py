@@ -47,7 +47,7 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
         observed = why or str((record or {}).get("error") or "no port was tried")
         return unknown(subject, observed, expected)
     if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
-        observed = f"of {len(tried)} tried ports it is unknown which are open"
+        observed = f"of {len(tried)} tried ports the open ones are unknown"
         return unknown(subject, observed, expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])

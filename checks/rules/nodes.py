@@ -45,7 +45,7 @@ def node_findings(
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
-        observed = f"there is no node of this name{among}"
+        observed = f"no node has this name{among}"
         yield _other_kind(observed, "the name of a node, as --on has it", subject=name)
     if selector and not cluster.nodes:
         yield _other_kind(f"no node matches --nodes {selector}", expected)

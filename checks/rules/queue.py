@@ -316,7 +316,7 @@ def gang_refusal(
 ) -> str:
     """Explain why a job that cannot fit must not be tried here; nothing where it does no harm."""
     if spec.queue is None:
-        return "pods without a queue are no gang: each starts when it finds a node"
+        return "pods without a queue are not gang-scheduled: each starts when it finds a node"
     if on_demand:
         return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could buy some for it"
     if scaler := next((pod for pod in pods if pod.name.startswith(("cluster-autoscaler", "karpenter"))), None):

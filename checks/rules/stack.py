@@ -90,7 +90,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
         fault = "stack.device-plugin-down" if part in ("device-plugin", "dra-driver") else "stack.operand-down"
         if pods:
             pod = pods[0]
-            why = pod.trouble or pod.phase or "no reason told"
+            why = pod.trouble or pod.phase or "no reason given"
             observed = f"{part}: {pod.namespace}/{pod.name} is not ready ({why})"
         else:
             observed = f"{part}: no pod on this node, unlike on other nodes"
@@ -102,7 +102,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has its own check
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
-    observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")
+    observed = f"ready: {ready}" + (f"; from the host: {', '.join(own)}" if own else "")
     return passed(node.name, observed, "every part ready")
 
 

@@ -50,7 +50,7 @@ def _class(storage_class: Class) -> Finding:
     observed = (
         f"provisioner {storage_class.provisioner}, {storage_class.binding}"
         if storage_class.exists
-        else "there is no such StorageClass"
+        else "the StorageClass does not exist"
     )
     return compared(subject, storage_class.exists, observed, expected, "storage.class-missing")
 
@@ -65,7 +65,7 @@ def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) ->
     if claim.hidden:
         ok, observed = None, f"not seen: {claim.hidden}"
     elif not claim.exists:
-        ok, fault, observed = False, "storage.claim-missing", "there is no such PersistentVolumeClaim"
+        ok, fault, observed = False, "storage.claim-missing", "the PersistentVolumeClaim does not exist"
     elif nodes > 1 and not set(claim.access_modes) & set(fits):
         ok, fault, observed = False, "storage.access-mode", f"{state}: two nodes cannot mount it for {_use(path)}"
     elif claim.phase != "Bound" and class_ and not class_.exists and not class_.hidden:

@@ -131,8 +131,8 @@ def _paths(swept: Swept) -> Finding:
     parts = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
     for name, text in (
         ("explained", "failed or did not end because of a named fault"),
-        ("failed", "failed and are not decided"),
-        ("unclear", "are too slow to clear and too fast to fail"),
+        ("failed", "failed without a decision"),
+        ("unclear", "between the limits of a pass and a failure"),
         ("nothing", "measured nothing"),
     ):
         if counted[name]:
@@ -171,7 +171,7 @@ def _not_whole(swept: Swept, end: SweepTest) -> str:
     nodes = {str(node) for node in end.get("nodes") or ()}
     reported = {str(node) for node in end.get("reported", nodes) or ()}
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
-        return f"it names nodes on which no pod of the sweep was: {', '.join(elsewhere[:SHOWN])}"
+        return f"it names nodes without a pod of the sweep: {', '.join(elsewhere[:SHOWN])}"
     if silent := sorted(nodes - reported):
         return f"{len(silent)} of {len(nodes)} nodes reported nothing: {', '.join(silent[:SHOWN])}"
     if left := [node for node in swept.blame.proven if node not in nodes]:

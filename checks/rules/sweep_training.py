@@ -126,7 +126,7 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
             excess = paces[node].step / paces[first].step - 1
             if excess > stragglers.TELLS:
                 observed = (
-                    f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor says which"
+                    f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor shows which"
                 )
                 behind[node] = unknown(node, f"{observed} of them is right", EXPECTED)
     return behind
@@ -153,7 +153,7 @@ def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
         rates = sorted(each.tflops for each in paces)
         last = max(timed, key=lambda name: timed[name])
         yield (
-            f"{len(paces)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, the middle one "
+            f"{len(paces)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, median "
             f"{statistics.median(rates):.0f}; slowest by its own compute {last}, {timed[last]:.1f} ms a step of "
             f"{statistics.median(timed.values()):.1f} ms"
         )
@@ -168,4 +168,4 @@ def _of(all_members: Sequence[Member], node: str) -> list[Member]:
 
 def _pace_text(pace: Pace) -> str:
     wavers = training_pace.spread(pace.series)
-    return f"{pace.tflops:.0f} TFLOP/s a GPU, {pace.step:.1f} ms a step, of which 80 % lie within {wavers:.1%}"
+    return f"{pace.tflops:.0f} TFLOP/s a GPU, {pace.step:.1f} ms a step, 80 % of the steps within {wavers:.1%}"

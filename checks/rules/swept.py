@@ -43,7 +43,9 @@ class Earlier:
     anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
     def __str__(self) -> str:
-        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
+        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (
+            ", and the sweep that it continued" * self.chained
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     own = max(1, spec.gpus_per_node)
     modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))]
     counts = [mode.get("steps") or 0 for mode in modes]
-    expected = f"{own} ranks of {asked.steps} steps or more, which end"
+    expected = f"{own} ranks of {asked.steps} steps or more, completed"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({training_evidence.SHARED})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"

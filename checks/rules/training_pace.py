@@ -124,7 +124,7 @@ def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
         m.name for m in members if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
     ]
     whose = (
-        f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
+        f"own compute of {', '.join(named[:8])} varies" if named else "every rank's own compute is steady: the network"
     )
     worst = max(pace.series)
     observed = (

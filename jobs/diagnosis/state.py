@@ -100,8 +100,8 @@ class Seen(NamedTuple):
     not_seen: tuple[str, ...] = ()
 
 
-INTERRUPTED = "Interrupted from outside, which says nothing about the cluster: run it again."
-UNDISTURBED = "nobody preempts, drains, evicts or deletes the pods"
+INTERRUPTED = "Interrupted from outside: nothing is known about the cluster. Run it again."
+UNDISTURBED = "the pods are not preempted, drained, evicted or deleted"
 
 
 def interrupted(

@@ -93,12 +93,12 @@ class _Endless:
         try:
             chunk: bytes = self._read(size)
         except KeyboardInterrupt:
-            self._tell("%s: interrupted after %d bytes; what follows judges these" % (self._name, self._taken))
+            self._tell("%s: interrupted after %d bytes; these are judged" % (self._name, self._taken))
             return b""
         self._taken += len(chunk)
         if self._progress and time.monotonic() - self._reported_at > PATIENCE_S:
             self._reported_at = time.monotonic()
-            self._tell("%s: %d MB so far; Ctrl-C judges what was read" % (self._name, self._taken // 1_000_000))
+            self._tell("%s: %d MB so far; Ctrl-C judges the part read so far" % (self._name, self._taken // 1_000_000))
         return chunk
 
 
@@ -206,7 +206,7 @@ def _why_no_log(head: bytes, name: str) -> str:
     """Describe an input that is not text; for compression other than gzip, name the command that unpacks it."""
     for magic, what, command in PACKED:
         if head.startswith(magic):
-            return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (
+            return "%s: packed by %s, which is not supported: unpack it, %s FILE | seatrial explain -" % (
                 name,
                 what,
                 command,
@@ -231,7 +231,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
     except KeyboardInterrupt:
         if tell is None or opened:
             raise
-        raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
+        raise NcclLogError("%s: interrupted; this pipe received no data" % name) from None
     except OSError as error:
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
@@ -283,7 +283,7 @@ def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | N
         yield chunk if taken < MAX_ENDLESS else chunk[: chunk.rfind(b"\n") + 1]
         if taken >= MAX_ENDLESS:
             if tell is not None:
-                tell("%s: %d MB were read and it goes on; what follows judges these" % (name, taken // 1_000_000))
+                tell("%s: %d MB were read and it goes on; these are judged" % (name, taken // 1_000_000))
             yield ENOUGH
             return
 

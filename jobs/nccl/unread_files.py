@@ -36,7 +36,7 @@ _LOG_NAME = re.compile(r"(?:^|[._-])(?:logs?|out|err|stdout|stderr)(?:[._-]|\d|$
 _NO_OTHER = re.compile(r"[^.]*(?:\.\d+)?(?:\.(?:zst|lz4|zstd))?$", re.IGNORECASE)
 """A name without a suffix that tells of something else: rank0, rank0.zst."""
 _KINDS = {
-    stat.S_IFIFO: "a FIFO, which has no end",
+    stat.S_IFIFO: "a FIFO, which never ends",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",

@@ -62,7 +62,7 @@ def read(kube: Kube, name: str) -> Begun:
     run_id = str(labels.get(LABEL_RUN) or "")
     attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)
     if labels.get(LABEL_MANAGED) != MANAGED_BY or not run_id or attempt is None:
-        raise JobError(f"{safe(name, 100)} in {kube.namespace} is no trial of seatrial: it is left alone")
+        raise JobError(f"{safe(name, 100)} in {kube.namespace} is not a trial of seatrial: it is not changed")
     text = as_map(raw.get("binaryData")).get(BEGUN)
     if not isinstance(text, str):
         raise JobError(

@@ -69,7 +69,7 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         f"service/{name}",
         f"the headless Service {name}, which names the ranks, was {then} while the trial ran, so that ranks "
         "did not find each other",
-        expected="nobody deletes the trial's objects",
+        expected="the trial's objects are not deleted",
     )
     return replace(result, analysis=analysis)
 

@@ -214,14 +214,14 @@ class SweepWatcher(Watcher):
 
 def _on_lost_node(pod: str, node: str) -> FailureAnalysis:
     analysis = _leaderless(pod)
-    observed = f"{node} stopped reporting, and with it pod {pod}, which led the sweep"
+    observed = f"{node} stopped reporting, with the sweep's leading pod {pod}"
     return replace(analysis, fault="node.lost", subject=node, observed=observed, expected="the node stays Ready")
 
 
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
     return interrupted(
         pod,
-        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
+        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it had completed",
         expected="the coordinator's pod lasts until the sweep has ended",
         suggestion="Its results are kept: seatrial sweep --resume DIR continues from there.",
     )

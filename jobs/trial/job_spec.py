@@ -314,9 +314,7 @@ class JobSpec:
             if name in RESERVED_ENV or (self.pet and name.removeprefix("PET_") in PET):
                 raise SpecError(f"environment variable {name} is set by seatrial from the shape of the job")
             if name in {item.env for item in self.credentials}:
-                raise SpecError(
-                    f"environment variable {name} is among the credentials, which only name a Secret and its key"
-                )
+                raise SpecError(f"environment variable {name} is a credential: name only a Secret and its key")
             if not isinstance(value, str) or len(value) > 32_768 or "\0" in value:
                 raise SpecError(f"environment variable {name} must be text of at most 32 KiB")
 
@@ -349,7 +347,7 @@ class JobSpec:
                 raise SpecError(f"mount {safe(place, 100)!r}: volume {safe(item.get('name'), 60)!r} is not found")
             ours = f"{place.rstrip('/')}/".startswith(("/seatrial/", "/dev/shm/"))  # noqa: S108  (a path in the pod)
             if not place.startswith("/") or ":" in place or ours:
-                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or one of seatrial's own")
+                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or is used by seatrial")
 
 
 def new_run_id() -> str:

@@ -46,7 +46,7 @@ _LARGEST_CONFIGMAP = 1_000_000
 _HOW_TO_APPLY = """\
 # For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
 # of a plain kubectl apply. The job is suspended until it owns the rest; seatrial resumes it then.
-# {probe}: the source of each stands below, as a comment.
+# {probe}: the source of each follows as a comment.
 """
 _LEFT_OUT = """\
 # The objects of the trial. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f

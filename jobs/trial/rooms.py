@@ -17,7 +17,7 @@ from .job_spec import JobSpec
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
-CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
+CLAIMED = "GPUs are claimed: only the scheduler knows the free ones"
 OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
 """Faults that only report GPUs or a quota in use: a full cluster is not at fault."""

@@ -109,7 +109,7 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
     first, second = gpu_stack.stack_findings(nodes, pods)
     assert (first.ok, second.ok) == (True, ok)
     assert second.fault == ("stack.operand-down" if ok is False else "")
-    assert ok is not True or second.observed == "ready: device-plugin; of the host's own: driver"
+    assert ok is not True or second.observed == "ready: device-plugin; from the host: driver"
 
 
 @pytest.mark.parametrize(

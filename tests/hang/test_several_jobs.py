@@ -169,7 +169,7 @@ def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain
     write(tmp_path, {0: 5, 1: 8})
     code, (job,) = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (10, "hang-undecided", [])
-    assert "rank 1 has all_reduce 7 of default_pg behind it, which rank 0 had not entered" in job["sentence"]
+    assert "rank 1 has completed all_reduce 7 of default_pg, which rank 0 had not entered" in job["sentence"]
     write(tmp_path, {0: 5, 1: 6})
     _, (job,) = explain(tmp_path)
     assert (job["late_ranks"], "rank 0 had not finished" in job["sentence"]) == ([], True)

@@ -276,7 +276,7 @@ def test_a_port_of_something_else_that_is_taken_is_nothing_to_nccl():
 
 def test_late_ranks_of_a_barrier_are_named():
     job = judged("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms\n")
-    assert "ranks 2, 3 did not come" in job["sentence"]
+    assert "ranks 2, 3 did not reach" in job["sentence"]
 
 
 GAI = "[W1008 23:40:22.7 socket.cpp:767] [c10d] The IPv6 network addresses of (head-0, 29500) cannot be retrieved (gai error: -2 - Name or service not known).\n"

@@ -48,7 +48,7 @@ def the_object(answer: Any, url_path: str, where: str) -> Any:
     if not resource:
         return answer
     if not isinstance(answer, dict):
-        raise Unreachable(f"{where}: the answer is no object")
+        raise Unreachable(f"{where}: the response is not a JSON object")
     if not is_of(answer.get("kind"), resource):
         raise Unreachable(f"{where}: the answer is {_a(answer)}, not an object of {resource}")
     if not named(answer):
@@ -98,7 +98,7 @@ def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) 
 def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
     """Return the kind of the objects of a list; '' where the path is about no resource."""
     if not isinstance(answer, dict):
-        raise Unreachable(f"{where}: the answer is no list")
+        raise Unreachable(f"{where}: the response is not a list")
     resource, _ = resource_of(url_path)
     kind = str(answer.get("kind") or "")
     if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
@@ -109,10 +109,10 @@ def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
 def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
     _kind_of_items(answer, url_path, where)
     if "items" not in answer:
-        raise Unreachable(f"{where}: the list has no items, not even none")
+        raise Unreachable(f"{where}: the list has no key items")
     items = answer["items"] if answer["items"] is not None else []
     if not isinstance(items, list):
-        raise Unreachable(f"{where}: items is no list")
+        raise Unreachable(f"{where}: items is not a list")
     return items
 
 
@@ -124,7 +124,7 @@ def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
     if not kind:
         return True
     if not isinstance(item, dict) or not named(item):
-        raise Unreachable(f"{where}: items[{number}] is no object with a name")
+        raise Unreachable(f"{where}: items[{number}] is not an object with a name")
     if kind == "Event":
         return not wrong(kind, item)
     check(kind, item, where)

@@ -90,7 +90,7 @@ def _load(path: Path) -> Unstructured:
     import yaml  # noqa: PLC0415  (not needed by --help)
 
     if path.is_dir():
-        raise ConfigError(f"kubeconfig {path} is a directory, expected a file")
+        raise ConfigError(f"kubeconfig {path} is a directory (expected a file)")
     try:
         if path.stat().st_size > _LARGEST:
             raise ConfigError(f"kubeconfig {path} is larger than {_LARGEST >> 20} MiB: not a kubeconfig")

@@ -63,7 +63,7 @@ class _Text:
             return
         while True:
             if not isinstance(key := self.value(), str):
-                raise ValueError("a key is no text")  # noqa: TRY004 -- of a text, as json's own
+                raise ValueError("a key is not a string")  # noqa: TRY004 -- of a text, as json's own
             self._pass(":")
             yield key
             if self._pass(",}") == "}":

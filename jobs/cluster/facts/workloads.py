@@ -76,7 +76,7 @@ class Manifests:
 def read_manifests(text: str) -> Manifests:
     """Read YAML of any number of documents, or JSON; Lists are opened. Raises ManifestError."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise ManifestError(f"more than {MAX_BYTES >> 20} MiB: this is no manifest")
+        raise ManifestError(f"more than {MAX_BYTES >> 20} MiB: this is not a manifest")
     return sort_out(_objects(text))
 
 
@@ -89,7 +89,7 @@ def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
         raw = as_map(item)
         kind = raw.get("kind")
         if not isinstance(kind, str) or not kind:
-            raise ManifestError(f"object {number + 1} has no kind: this is no manifest of Kubernetes")
+            raise ManifestError(f"object {number + 1} has no kind: this is not a Kubernetes manifest")
         version = raw.get("apiVersion", f"{GROUPS.get(kind, '')}/")
         own = isinstance(version, str) and version.rpartition("/")[0] == GROUPS.get(kind)
         if own and kind == "Service":
@@ -158,7 +158,7 @@ def _number(value: object, default: int = 1) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ManifestError(f"{safe(repr(value), 60)} is no number of pods")
+        raise ManifestError(f"{safe(repr(value), 60)} is not a number of pods")
     return min(value, _MOST_PODS)
 
 

@@ -200,8 +200,8 @@ def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> s
         )
         if peak > limit * TOLERANCE:
             return (
-                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow: "
-                "what is measured did not move the data, so look at the results (-c 1)"
+                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow:"
+                " the measured operation did not move the data, so check the results (-c 1)"
             )
     names = tuple(job["gpus"])
     links = links_gbps(names) if not any(map(is_card, names)) else None
@@ -272,7 +272,7 @@ def _looks_like_tcp(table: Table, hardware: Hardware) -> str | None:
         return None
     figures = " and ".join(f"{_most(e):g} GB/s ({e.cited})" for e in slow[:3])
     return (
-        f"{value:g} GB/s at {size_text(size)} is what such hosts give over TCP, {figures}; {least} gives"
+        f"{value:g} GB/s at {size_text(size)} is the bandwidth of such hosts over TCP, {figures}; {least} gives"
         f" {_most(least):g} ({least.cited})"
     )
 

@@ -91,7 +91,7 @@ class Published:
     def __post_init__(self) -> None:
         for text, value in self.busbw_gbps.items():
             if not (match := _SIZE.fullmatch(text)):
-                raise ValueError(f"{FILE.name}: {text!r} of {self} is no size such as 8G")
+                raise ValueError(f"{FILE.name}: {text!r} of {self} is not a size such as 8G")
             self.by_size[int(match[1]) << 10 * " KMG".index(match[2] or " ")] = float(value)
 
     @property

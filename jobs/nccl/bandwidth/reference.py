@@ -79,7 +79,7 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
     if floors:
         return _said(hardware, _by_floor(min(floors, key=lambda row: row["ratio"])), rows)
     if (hardware.nodes, hardware.gpus_per_node) == (1, 1):
-        return _unknown("one GPU alone sends nothing: there is no speed to judge")
+        return _unknown("one GPU alone sends nothing: no speed to judge")
     if not large:
         reason = f"no row is of {size_text(SMALLEST)} or more" if points else "no row holds a bus bandwidth"
         return _unknown(f"{reason}, so latency decides and the speed was not judged")
@@ -341,7 +341,7 @@ def _said(hardware: Hardware, made: _Made, rows: list[PublishedRow]) -> Referenc
         text = f"{value} is {between} of what is published: {'; '.join(_published(row, 'for') for row in rows)}"
     elif first and made.kind == "elsewhere":
         text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s, the least that follows for {_named(hardware)}"
-        text += f", of which nothing is published, from {'; '.join(_published(row, 'for') for row in rows)}"
+        text += f", without published values, from {'; '.join(_published(row, 'for') for row in rows)}"
     else:
         text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s: {made.what} ({made.source})"
         text += f"; published: {'; '.join(_published(row, 'for') for row in rows)}" if rows else ""
@@ -388,7 +388,7 @@ def _unknown(text: str) -> Reference:
 def _missing(hardware: Hardware) -> str:
     """Explain why there is no reference, and how to provide one."""
     if hardware.several_gpus:
-        return "the GPUs are of several models, for which no reference is known: the speed was not judged"
+        return "the GPUs are of several models, without a known reference: the speed was not judged"
     lacking = []
     if not hardware.gpu or not (hardware.nodes and hardware.gpus_per_node):
         lacking.append("the hosts, their GPUs and the model (--gpu 2x8xH100)")

@@ -42,8 +42,8 @@ _IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
 _NO_MLX5 = (
-    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is another, or none is there: "
-    "NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
+    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is of another kind, or"
+    " missing: NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
 )
 _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
@@ -64,7 +64,7 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
 }
 _REFUSED_ARGUMENT = (
-    "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
+    "CUDA refused an argument: mostly memory of another process that cannot be shared (a container that sees its "
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
@@ -183,17 +183,17 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
         who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
         return None, f"{who} called something else than the rank that torchfrtrace compared them with"
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(text)):
-        return None, "%s did not come to the barrier in time" % match[1].lower()
+        return None, "%s did not reach the barrier in time" % match[1].lower()
     return None
 
 
 def _own_address(address: str) -> str:
     """Describe the fault of a rendezvous at an address that is local on each host."""
     if address == "0.0.0.0":  # noqa: S104 -- read, not bound
-        return "0.0.0.0 was given as the address of rank 0: one listens at it, and nobody can connect to it"
+        return "0.0.0.0 was given as the address of rank 0: a process can listen at it, but none can connect to it"
     return (
-        f"the address of rank 0 (MASTER_ADDR, the rendezvous endpoint) is {address}, each host's own: ranks of other "
-        "hosts look for rank 0 at themselves; on one host, rank 0 did not start, or ended"
+        f"the address of rank 0 (MASTER_ADDR, the rendezvous endpoint) is {address}, the same on each host: ranks of"
+        " other hosts look for rank 0 at themselves; on one host, rank 0 did not start, or ended"
     )
 
 
@@ -208,18 +208,20 @@ def _refused(fault: str, note: Note) -> tuple[str | None, str | None] | None:
     peer = peer_of(note.text)
     if peer is not None and peer.is_link_local:
         return "nccl.bootstrap-link-local", (
-            f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
+            f"the peer announced {peer}, a link-local address, valid on its own host only: NCCL took an "
             "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
         )
     if peer is not None and peer.is_loopback and "UCX" in note.text:
         return "nccl.bootstrap-unroutable", (
-            f"UCX was given {peer}, the peer's loopback address: on another host, who connects to it reaches itself "
+            f"UCX was given {peer}, the peer's loopback address: a process on another host that connects to it reaches"
+            " itself "
             "(UCX_NET_DEVICES names the interface); on the same one it had ended"
         )
     if peer in _OWN_BRIDGES:
         return "nccl.bootstrap-unroutable", (
-            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many a host "
-            "has: who connects to it reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, "
+            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many hosts"
+            " have: a process that connects to it reaches its own host (NCCL_SOCKET_IFNAME; for MPI and UCX"
+            " UCX_NET_DEVICES, "
             "btl_tcp_if_include)"
         )
     if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
@@ -263,7 +265,7 @@ def _importers(judgement: Judgement, fault: str) -> str | None:
     if not failed or failed == every:
         return None
     names = ", ".join(sorted(failed)[:4])
-    return f"{names} could not import a peer's GPU memory, which is {len(failed)} of {len(every)} hosts of this log"
+    return f"{names} could not import a peer's GPU memory: {len(failed)} of {len(every)} hosts of this log"
 
 
 def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:

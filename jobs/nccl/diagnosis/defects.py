@@ -58,7 +58,7 @@ SLOW_DEFECTS = (
         1,
         (2, 16),
         (2, 16, 5),
-        "builds rings ten times slower on AMD hosts whose GPUs are joined in pairs by NVLink (NVIDIA/nccl#770; "
+        "builds rings ten times slower on AMD hosts with GPUs joined in pairs by NVLink (NVIDIA/nccl#770; "
         "repaired in 2.16.5)",
         "run once with NCCL 2.15.5, or with 2.16.5 or later",
         at_most=3.0,  # a tenth of what PCIe 4.0 could leave

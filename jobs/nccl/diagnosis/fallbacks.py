@@ -61,7 +61,7 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
             if not filters:
                 continue
             cause = (
-                "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or there is none at all"
+                "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or the host has none"
                 % filters[0]
             )
             return why, judgement.line(job.first_note("env NCCL_IB_HCA", procs)) + judgement.line(note), cause

@@ -151,7 +151,7 @@ class Judgement:
         """Report how an attempt before the job's last one ended."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
-        came = "came to its end" if self.ended_well else "came up, and nothing speaks against it"
+        came = "came to its end" if self.ended_well else "came up, and the log shows no fault"
         said = "the last attempt %s, but one before it failed: %s (%s)" % (came, lowered(fault["title"]), cause)
         self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
 

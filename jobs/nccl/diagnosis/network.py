@@ -96,8 +96,8 @@ def _what_is_missing(judgement: Judgement) -> str:
             "first collective" % judgement.view.transport
         )
     if lines == 1:
-        return "NCCL printed one line, and that is no channel between hosts"
-    return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
+        return "NCCL printed one line, which is not a channel between hosts"
+    return "NCCL printed %d lines, and none of them shows a channel between hosts" % lines
 
 
 _WHOLE_VERSION = re.compile(r"(?:RCCL )?\d{1,2}\.\d{1,3}\.\d{1,3}(?![\w<>.:])")
@@ -264,7 +264,7 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
     """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they need not understand each other."""
-    text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
+    text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other does not"
     few = min(own, plugin, key=len)
     judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
 
@@ -278,7 +278,7 @@ def _judge_gdr(judgement: Judgement) -> None:
         return
     why, evidence, cause = why_no_gdr(judgement)
     if lacking is not None:
-        why, cause = None, "the profile expects GPUDirect RDMA, which %s does not have" % lacking[0]
+        why, cause = None, "the profile expects GPUDirect RDMA; %s does not have it" % lacking[0]
     if view.gdr_mixed:
         with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
@@ -294,7 +294,7 @@ def _judge_gdr(judgement: Judgement) -> None:
             cause += "" if why else ": nvidia-peermem, or DMA-BUF, is missing on the former"
         if view.direction_only():
             cause = (
-                "one direction has no GPUDirect on every host alike: GDR reads are off (NCCL_NET_GDR_READ, or a "
+                "one direction has no GPUDirect on any host: GDR reads are off (NCCL_NET_GDR_READ, or a "
                 "GPU before Ampere without NVLink)"
             )
     shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
@@ -353,7 +353,7 @@ def _judge_link_types(judgement: Judgement) -> None:
     }
     odd = min(by_type, key=lambda kind: len(by_type[kind]))
     few, many = by_type.pop(odd), *by_type.values()
-    text = "%s (%s) among %d %s devices: NCCL_IB_HCA=%s leaves out what is no data NIC" % (
+    text = "%s (%s) among %d %s devices: NCCL_IB_HCA=%s leaves out NICs that carry no data" % (
         _some(sorted(few)),
         NETWORK_NAMES[odd.lower()],
         len(many),

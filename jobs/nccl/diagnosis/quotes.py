@@ -118,10 +118,10 @@ def crash_cause(judgement: Judgement) -> str | None:
     if note is gone:
         signal = judgement.event("signal")
         died = _stack(judgement, signal) if signal is not None else ""
-        cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+        cause = "the logged error follows from an earlier failure, which is not in the log (%s)" % text
         if signal is None and (peer := _PEER.search(text)):
             cause += "; mostly the process at %s ended first: read its log" % peer[1]
-        cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
+        cause += died and "; the process of the printed stack ended" + died.removeprefix(",")
     elif note is last or note is what or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s%s%s" % (text, meant(note.text), _stack(judgement, note))
     else:

@@ -82,13 +82,10 @@ def judge_runs(judgement: Judgement) -> None:
         judgement.add("nccl.separate-runs", "the job", [], cause=cause % (times, times))
     elif (apart := _hosts_apart(judgement)) and judgement.verdict() == "go":
         shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")
-        cause = "every communicator lies within one host (%s), so the hosts never spoke to each other" % shown
+        cause = "every communicator is within one host (%s), so the hosts never communicated" % shown
         judgement.add("nccl.separate-runs", "the job", [], cause=cause)
     elif (said := _ranks_said(judgement)) and judgement.verdict() == "go":
-        cause = "the program speaks of %d ranks, and the largest communicator has %d" % (
-            said,
-            judgement.view.ranks or 0,
-        )
+        cause = "the program reports %d ranks, and the largest communicator has %d" % (said, judgement.view.ranks or 0)
         judgement.add("nccl.separate-runs", "the job", judgement.line(judgement.event("world %d" % said)), cause=cause)
 
 

@@ -30,14 +30,11 @@ def tell_alone(documents: Sequence[JobDocument]) -> None:
         hosts = {document["hosts"][0]["name"] for document in group}
         if len(hosts) < 2 or len(hosts) < len(group):
             continue
-        said = "%d hosts each ran a job of %s ranks of their own here, and nothing crossed between them" % (
-            len(hosts),
-            ranks,
-        )
+        said = "%d hosts each ran a separate job of %s ranks, and nothing crossed between them" % (len(hosts), ranks)
         for document in group:
             if any(table["rows"] for table in document["tables"]):
                 document["sentence"] += " " + said + "."
                 continue
-            cause = said + ": if one job over them was meant, they never spoke to each other"
+            cause = said + ": if one job over them was meant, they never communicated"
             document["faults"].append(found_fault("nccl.separate-runs", "the job", [], cause=cause))
             withhold(document, "separate-runs", cause)

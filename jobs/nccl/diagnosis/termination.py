@@ -84,7 +84,7 @@ def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
             why, text = "nccl.bootstrap-unroutable", among
     if name == "nccl.bootstrap-interface" and (own := link_local_interfaces(judgement)):
         why = "nccl.bootstrap-link-local"
-        text = "NCCL took %s for the bootstrap, which has a link-local address alone" % ", ".join(own[:4])
+        text = "NCCL took %s for the bootstrap, which has only a link-local address" % ", ".join(own[:4])
     if name.startswith("nccl.ib-") and (vain := disabled_in_vain(judgement)):
         text = vain if text is None else "%s; %s" % (text, vain)
     if later := later_run(judgement, note):
@@ -217,10 +217,10 @@ def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     if text is None:
         return None
     if "different operations" in text:
-        said = ": those at the lower number did not finish what the others have behind them (GPU, connections)"
+        said = ": those at the lower number did not finish an operation that the others completed (GPU, connections)"
         return text + said + ", or the ranks of the program took different branches"
     if "several communicators" in text:
-        return text + ": which of them stopped first, and which rank is missing there, the log does not show"
+        return text + ": the log shows neither the first that stopped nor the missing rank"
     return text + ": a rank that is not among them is missing, or the network stalled"
 
 

@@ -29,7 +29,7 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
         return [*causes[:1], *given, *causes[1:]]
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
-        {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + each.cause, "confirm": each.confirm}
+        {"fault": "nccl.crash", "cause": "no line names the failure; mostly " + each.cause, "confirm": each.confirm}
         for each in fault_catalogue()["nccl.crash"].alternatives
         if each.said and re.search(each.said, text) and not (each.when and signs.get(each.when) is False)
     ]

@@ -204,7 +204,7 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
             ras_text.read_text(evidence, shown, text)
             watchdog.read(evidence, shown, text.splitlines())
         elif strange := inspector.read(evidence, text.splitlines()):
-            evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
+            evidence.notes.append(f"{shown}: {strange} lines are not Inspector records (cut, or of another kind)")
     except ValueError:
         evidence.files.pop()
         evidence.notes.append(f"{shown}: cut or damaged JSON of NCCL RAS")

@@ -54,14 +54,14 @@ def from_times(made: Decision, evidence: Evidence) -> None:
     if made.proven:
         if made.late | made.dead and not ranks & (made.late | made.dead):
             made.contradictions.append(
-                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: what hangs"
-                " is told by the rest, since Inspector records only what is done"
+                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: the other"
+                f" evidence shows the hang, since Inspector records only completed operations"
             )
         return
     if made.kind == "slow" and made.late and made.late != ranks:
         made.contradictions.append(
-            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about whom"
-            " the others wait for, because it measures on the GPU, and RAS counts what the host launched"
+            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about the"
+            f" late ranks: it measures on the GPU, and RAS counts the host's launches"
         )
     made.kind, made.late, made.operation = "slow", set(ranks), operation
     made.because.append(("Inspector", 0, text))

@@ -124,7 +124,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
             made.suspects = set() if made.late else root
         made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
-        lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+        lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
         text = (
             f"RAS: {whole} of {size} ranks launched {operation} up to {low}, the furthest up to {max(levels)}, {lasts}"
         )
@@ -189,7 +189,7 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     inside, made.inside_of = subcommunicators.together(last, late)
     if inside == late:
         shown = ", ".join(map(str, sorted(late)[:8]))
-        text = f"RAS: ranks {shown} launched less than others, and may wait together in a communicator of their own"
+        text = f"RAS: ranks {shown} launched less than others, and may wait together in a separate communicator"
         made.because.append((last.file, 0, text))
         return not evidence.timeouts
     made.proven = frozen or bool(evidence.timeouts)
@@ -199,12 +199,12 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     shown = ", ".join(map(str, sorted(late)[:8]))
     comm, operation, count = behind[min(late)]
     made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
-    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
     made.because.append(
         (
             last.file,
             0,
-            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead in none",
+            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead nowhere",
         )
     )
     return True

@@ -41,17 +41,17 @@ def decide(evidence: Evidence) -> Decision:
     if evidence.joined:
         made.contradictions.append(
             f"the dumps named {evidence.joined} are taken for one job's: their ranks complete one another, and a dump"
-            " names neither host nor job. If they are of two, give each a folder of its own"
+            f" names neither host nor job. If they are of two, give each its own folder"
         )
     if old:
         made.contradictions.append(
-            f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"
-            " later than its time-out allows. They are not counted"
+            f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: the others queued, later than its time-out"
+            f" allows, operations that these ranks have completed. They are not counted"
         )
     if cut:
         made.contradictions.append(
-            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and what came before is lost:"
-            " where they stand is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
+            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and earlier ones are lost: their"
+            f" position is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
         )
     if samples:
         made.reported = sorted(samples[-1].errors, key=lambda text: "Remote" in text)
@@ -137,7 +137,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     for rank in sorted(made.late)[:4]:
         head = analysis.heads.get(rank)
         where = (
-            f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for nobody"
+            f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for no rank"
             if head
             else "has no pending operation, while others wait for it"
         )
@@ -146,8 +146,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
 
 
 _OF_A_TIMEOUT = (
-    "the dumps do not tell when they were taken, and are held for those of a time-out, which NCCL's recorder writes by"
-    " itself: if somebody asked a running job for them, only a second dump of all ranks, some minutes later, shows a"
+    "the dumps do not show when they were taken, and are treated as those of a time-out, which NCCL's recorder writes"
+    " by itself: if a user requested them from a running job, only a second dump of all ranks, some minutes later,"
+    " shows a"
     " hang"
 )
 
@@ -168,7 +169,7 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     if waits is None:
         if not analysis.heads or any(head.created for head in analysis.heads.values()):
             return
-        made.undated = "their entries have no time, which every recorder writes: something altered them"
+        made.undated = "their entries have no time, which every recorder writes: they were altered"
     elif not waits.dated and waits.by_itself:
         made.contradictions.append(_OF_A_TIMEOUT)
         return
@@ -194,7 +195,7 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
         return
     if evidence.ranks and last.size and last.size != len(evidence.world):
         made.contradictions.append(
-            f"NCCL RAS speaks of a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
+            f"NCCL RAS reports a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
             " ranks are not theirs"
         )
         if made.kind != "undecided":

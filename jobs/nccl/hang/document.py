@@ -36,7 +36,7 @@ _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and
 _UNCAUGHT = re.compile(r"\[rank(\d{1,7})\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
 _BY_GLOO = (
     "gloo writes no dump by itself: let every rank write torch._C._distributed_c10d._dump_fr_trace() from a thread to a"
-    " file that ends in its rank, before it ends, and keep its standard error beside it"
+    " file that ends in its rank, before it ends, and keep its standard error in the same folder"
 )
 
 
@@ -258,16 +258,16 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
     queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
     if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
         advice.append(
-            "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
+            "set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows the GPU that has not started a queued operation"
         )
     if made.undated and evidence.ranks and not gloo(evidence.ranks.values()):
-        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells when it was taken")
+        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows when it was taken")
     if not job["nccl_lines"]:
         advice.append(
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"
         )
     if job["env"].get("NCCL_RAS_ENABLE") == "0":
-        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
+        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS reports missing ranks at once")
     elif len(evidence.samples) < 3 and not made.proven:
         advice.append("take three samples of ncclras some seconds apart")
     return "; ".join(advice) or job.get("advice")

@@ -113,7 +113,7 @@ def went_on(evidence: Evidence) -> str:
                 continue
             state = "entered" if last < sequence else "finished, nor queued another behind it"
             return (
-                f"rank {ahead} has {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name} behind it,"
+                f"rank {ahead} has completed {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name},"
                 f" which rank {rank} had not {state} in its own dump"
             )
     return ""

@@ -106,7 +106,7 @@ def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:
         return named
     in_all = set.intersection(*(set(ranks) for ranks in listed if ranks))
     if len(in_all) != 1:
-        raise PickleRefusedError(f"it lists groups without rank {named}, which its name says that it is of")
+        raise PickleRefusedError(f"it lists groups without rank {named}, the rank in its file name")
     return in_all.pop()
 
 

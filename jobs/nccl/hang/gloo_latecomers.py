@@ -32,7 +32,7 @@ def overdue(made: Decision, evidence: Evidence) -> bool:
         made.group, made.operation = evidence.groups[first.group].name, first.name.partition(":")[2]
         made.sequence, seconds = first.sequence, max(after.values()) / NS
         text = f"{made.operation} {made.sequence} of {made.group} was queued {seconds:.1f} s after the first rank had,"
-        made.because.append(("Flight Recorder", 0, f"{text} whose time-out was over"))
+        made.because.append(("Flight Recorder", 0, f"{text} which had timed out"))
         before = [_before(evidence.ranks[rank], by_rank[rank]) for rank in late]
         if 2 * len(late) <= len(by_rank) and all(each and _all_at_once(evidence, queued, each) for each in before):
             made.kind, made.proven, made.late, made.seconds = "late", True, late, seconds

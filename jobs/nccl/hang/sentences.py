@@ -69,7 +69,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         who, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
         return (
             f"{who} {queued.format(where)} work is queued, and the GPU"
-            f" does not come to it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
+            f" does not reach it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
         ) + _missing(made)
     if made.kind == "dead":
         gone = _everybody(made, made.dead)
@@ -87,7 +87,7 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         what = "other operations or sizes" if many else "another operation or size"
         who = f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
         called = f" ({made.called})" if made.called else ""
-        return f"{who} in place of {where}{called}{waits}. The program tells which side is right" + _missing(made)
+        return f"{who} in place of {where}{called}{waits}. The program shows which side is right" + _missing(made)
     if made.kind == "order" and late:
         them, calls = ("them", "their calls differ") if many else ("it", "its calls differ")
         who = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
@@ -112,7 +112,7 @@ def _late(made: Decision, waits: str) -> str:
     who = capital(_everybody(made, late))
     if made.seconds:
         return (
-            f"{who} came to {where} {made.seconds:.1f} s after the first rank, whose time-out was over{waits}. Look at"
+            f"{who} entered {where} {made.seconds:.1f} s after the first rank, which had timed out{waits}. Look at"
             f" what {them} did before, not at the network"
         ) + _missing(made)
     never = f"{who} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
@@ -140,15 +140,16 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         them = "those processes" if len(missing) > 1 else "that process"
         first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
-            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. {first} job"
+            f"{came} {where} when these dumps were taken, at an unknown time: {made.undated}. {first} job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
     if made.passing is not None:
         behind = f", and {_placed(made, late)} had not reached {where}" if late else ""
         return (
-            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
-            " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
+            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too"
+            f" early to determine a hang from one look. Take a second dump of all ranks some minutes later, and give"
+            f" both"
         )
     if (late or made.suspects) and made.departed:
         return (
@@ -164,36 +165,36 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         return f"{capital(_placed(made, late))} had not reached {where}, and nothing proves that this lasts"
     if made.waiting and counted:
         return (
-            f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
+            f"{capital(ranks_in_words(made.waiting))} launched more than the others, which may be late or behind only for a moment: "  # noqa: E501
             "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
         )
     if made.uncounted:
         return (
             f"{capital(ranks_in_words(made.waiting))} all entered {where}, and it does not finish. These dumps do not"
-            " tell how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
+            f" show how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
         )
     if made.unknown and made.waiting:
         return (
             f"{capital(ranks_in_words(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in"
-            f" {where}; whether {ranks_in_words(made.unknown)} came cannot be told"
+            f" {where}; whether {ranks_in_words(made.unknown)} entered it cannot be determined"
         ) + _missing(made)
     if made.waiting:
         what = f"timed out in {where}" if made.operation else "waited for others"
-        return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not tell who is late"
-    return _by_ras(made) or "This evidence does not tell whether the job hangs" + _missing(made)
+        return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not show the late rank"
+    return _by_ras(made) or "This evidence does not show whether the job hangs" + _missing(made)
 
 
 def _by_ras(made: Decision) -> str:
     """Return what RAS says of ranks that all launched as much; empty where it says nothing."""
     if any(text == ALL_ALIKE for _, _, text in made.because):
         return (
-            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks that stand inside one operation look"
-            " equal. Two more answers, some seconds apart, tell whether the counts advance" + _missing(made)
+            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks inside one operation look"
+            " equal. Two more answers, some seconds apart, show whether the counts advance" + _missing(made)
         )
     if any("launched equally many" in text for _, _, text in made.because):
         return (
-            "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
-            " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
+            "All ranks launched equally many operations, the same in every sample: they are inside one that does not"
+            " finish (network, GPU, a process that spins), or no rank has called the next one yet. Dumps show which"
         )
     return ""
 
@@ -201,8 +202,8 @@ def _by_ras(made: Decision) -> str:
 def _watchdog(made: Decision) -> str:
     """Name the ranks with a blocked watchdog, without calling any rank late."""
     return (
-        f"{_still(made.suspects, made.seconds)}. No operation timed out, so nothing tells who is late: compare the"
-        " stacks of all ranks, with native frames"
+        f"{_still(made.suspects, made.seconds)}. No operation timed out, so the late rank cannot be determined: compare"
+        " the stacks of all ranks, with native frames"
     )
 
 
@@ -254,11 +255,11 @@ def _either(made: Decision, waits: str) -> str:
     """Name the missing ranks, and explain why none of them is called late."""
     came = f"{capital(ranks_in_words(made.suspects))} never entered {_where(made)}{waits}"
     if made.ahead:
-        more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"
-        return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
+        more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not show which"
+        return f"{came}. Either they are late, or {more}. Compare the stacks of the two sides" + _missing(made)
     if made.inside_of:
         return (
-            f"{came}. Either one of them is late, or they stand together inside an operation of {made.inside_of}, which"
+            f"{came}. Either one of them is late, or they wait together inside an operation of {made.inside_of}, which"
             " all of them launched: compare their stacks, and look at their GPUs"
         )
     return f"{came}. At least one of them is late{made.unsure}" + _missing(made)
@@ -268,5 +269,5 @@ def _missing(made: Decision) -> str:
     if not made.unknown - made.suspects:
         return ""
     if made.inside_of:
-        return f". {capital(ranks_in_words(made.unknown))} may be late, or only stand together in {made.inside_of}"
-    return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"
+        return f". {capital(ranks_in_words(made.unknown))} may be late, or only wait together in {made.inside_of}"
+    return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither late nor cleared"

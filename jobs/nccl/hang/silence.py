@@ -35,5 +35,5 @@ def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Proces
     made.waiting = (made.waiting | speaking) - silent
     made.unknown -= silent | speaking
     for rank in sorted(silent)[:4]:
-        text = f"rank {rank} says nothing of the signal to dump, which {len(heard)} others received"
+        text = f"rank {rank} does not report the signal to dump, which {len(heard)} others received"
         made.because.append((logged[rank].file, 0, text))

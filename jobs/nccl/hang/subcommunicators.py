@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .model import Decision, Evidence, Process, Sample
 
 UNCLEAR = (
-    "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
-    " ask it for JSON (ncclras -f json)"
+    "some of them may only wait in a smaller communicator, for which the text of NCCL RAS does not name the ranks that"
+    " are ahead: ask it for JSON (ncclras -f json)"
 )
 SMALLER = "a smaller communicator"
 _Who = tuple[str, int | None, str]
@@ -126,7 +126,7 @@ def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
     ranks = {process.rank for process in late.values() if process.rank is not None}
     made.late, made.suspects = (set(), ranks) if unclear else (ranks, set())
     made.nameless = [process for process in late.values() if process.rank is None]
-    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
     for trouble in troubles[:3]:
         number = len(trouble.behind) + trouble.unnamed_behind
         text = f"RAS: {number} ranks of communicator {trouble.comm} launched {trouble.operation} up to {trouble.low}"

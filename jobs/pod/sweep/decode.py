@@ -168,7 +168,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
         "nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured() if lost.isdisjoint(pair)
     ]
     reasons += [
-        "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in at_fault
+        "the pair %s failed once: undecided" % " - ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
     return reasons
 

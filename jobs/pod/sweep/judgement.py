@@ -173,7 +173,7 @@ def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Refe
         levels[key], group = _level(base[key])
         if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
-            notes.append("two groups %s, %s: told, not blamed" % (where, group))
+            notes.append("two groups %s, %s: reported, not judged" % (where, group))
             if key[1] < 0:
                 grouped.add(key[0])
     notes += _ways_apart({key: len(tests) for key, tests in base.items()}, levels)
@@ -190,7 +190,7 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
         if near or min(count) < ENOUGH:
             continue
         where = ", rail %d" % rail if rail >= 0 else ""
-        note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
+        note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): reported, not judged"
         notes.append(note % (where, share, *count))
         if rail < 0:
             break
