@@ -61,7 +61,7 @@ def parser() -> Parser:
     )
     made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
-    made.add_argument("--faults", metavar="FILE|DIR", help="faults of your own, by which logs are judged, too")
+    made.add_argument("--faults", metavar="FILE|DIR", help="your own faults for judging logs, added to the built-in")
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_cluster_options("for job/NAME and pod/NAME")
     return made

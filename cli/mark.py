@@ -30,7 +30,7 @@ def parser() -> Parser:
     made = Parser(
         prog="seatrial mark",
         description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
-        epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 where one was not marked.",
+        epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 if a node was not marked.",
         examples=(
             "seatrial mark before --forget --node-condition --label-nodes",
             "seatrial mark report --node-condition",

@@ -116,7 +116,7 @@ def listing(word: str | None = None, *, as_json: bool) -> str:
     if word is None:
         lines += ["replay=FILE: healthy, but the collective prints that recorded log", ""]
     if any(each.run for each in known):
-        lines += ["* shows with a profile or options of its own: seatrial rehearse gives it these"]
+        lines += ["* needs its own profile or options, which seatrial rehearse supplies"]
     return "\n".join(lines).rstrip()
 
 
@@ -199,7 +199,7 @@ def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
         )
     lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
     under = f" under API faults {scenario.api_faults}" if scenario.api_faults else ""
-    own = ["a profile of its own"] * ("profile" in scenario.run) + list(scenario.run.get("options", []))
+    own = ["its own profile"] * ("profile" in scenario.run) + list(scenario.run.get("options", []))
     if own:
         lost += f"\n  is meant to run with {' '.join(own)}: seatrial rehearse {scenario.name}"
     return (

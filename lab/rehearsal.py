@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: `tells`: what its findings must say besides: a node's name, the id of the cause, ... or a list.
 FAULT = {"fault": str, "subject": (str, list), "tells": (str, list)}
 RUN: dict[str, Any] = {
-    "profile": (str, dict),  # the name of one, a file beside the scenario, or the profile itself
+    "profile": (str, dict),  # the name of one, a file next to the scenario, or the profile itself
     "options": list,  # of the trial's command line
 }
 
@@ -57,7 +57,7 @@ def read_run(given: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
     if isinstance(profile, str) and profile.endswith((".yaml", ".yml")):
         path = (folder / profile).resolve()
         if not path.is_file():
-            raise ScenarioError(f"{where}: run: no profile file {profile!r} beside the scenario")
+            raise ScenarioError(f"{where}: run: no profile file {profile!r} next to the scenario")
         run["profile"] = str(path)
     for option in run.get("options") or []:
         if not isinstance(option, str) or not option:

@@ -254,7 +254,7 @@ _shipped_platform = functools.cache(read_yaml)
 
 
 def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a platform: a shipped one or a file beside the scenario, put over the one that it extends."""
+    """Read a platform: a shipped one or a file next to the scenario, put over the one that it extends."""
     if ref in platform_names():
         path = PLATFORMS / f"{ref}.yaml"
     elif ref.endswith((".yaml", ".yml")) and (folder / ref).is_file():

@@ -383,9 +383,9 @@ def read_json(path: Path) -> Record:
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{place} is damaged or no record of a run: it is not JSON") from error
     if len(raw) > LARGEST:
-        raise RecordError(f"{place} is no record of a run: it is larger than {LARGEST:,} bytes")
+        raise RecordError(f"{place} is not a record of a run: it is larger than {LARGEST:,} bytes")
     if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:
-        raise RecordError(f"{place} is no record of a run (report.json): it has no schema")
+        raise RecordError(f"{place} is not a record of a run (report.json): it has no schema")
     if content["schema"] > SCHEMA:
         newer = f"{place} has schema {content['schema']}; this version reads up to {SCHEMA}"
         raise RecordError(f"{newer}: use a newer seatrial")
@@ -396,7 +396,7 @@ def read_json(path: Path) -> Record:
     except RecordError as error:
         raise RecordError(f"{place} is damaged: {error}") from None
     if why := _contradiction(record, content):
-        raise RecordError(f"{place} is no record of a run, it contradicts itself: {why}")
+        raise RecordError(f"{place} is not a record of a run, it contradicts itself: {why}")
     return record
 
 
@@ -431,7 +431,7 @@ NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
+    raise ValueError(f"{word} is not a number")  # NaN and Infinity are Python's, and not JSON
 
 
 def run_of(record: Record) -> Run:

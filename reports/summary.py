@@ -24,7 +24,7 @@ OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 NODES_NAMED = 4
 PATHS = "storage.paths"
 EPHEMERAL = (
-    "No storage path was named (profile, storage.paths), so none was tried: results that stay in a pod are ephemeral."
+    "No storage path was named (profile, storage.paths), so none was tried: results that remain in a pod are ephemeral."
 )
 CPU_ONLY = "CPU ONLY: no GPU and no fabric was tested"
 BANDWIDTH = {

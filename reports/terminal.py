@@ -64,7 +64,7 @@ def header(terminal: Any, run: Run) -> None:
         terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
         terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
-    terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")
+    terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: checks that need one are not judged'}")
     terminal.write_line("")
 
 
@@ -362,7 +362,7 @@ def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
         _paragraph(terminal, "", text, width)
     if decided.further:
         more = f" and {len(decided.further) - NAMED} more" if len(decided.further) > NAMED else ""
-        said = "failed" if run.verdict is Verdict.NO_GO else "could not tell"
+        said = "failed" if run.verdict is Verdict.NO_GO else "inconclusive"
         _paragraph(terminal, "", f"also {said}: {', '.join(decided.further[:NAMED])}{more}", width)
 
 

@@ -92,7 +92,7 @@ def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
     """Yield the measurements as (number, label); none if not every rank saved."""
     if "mb_s" in recorded:
         yield f"{recorded['bytes'] / 2**30:.2f} GiB", f"saved by {recorded['ranks']} ranks at once"
-        yield f"{recorded['pause_s']:.2f} s", "training stood still"
+        yield f"{recorded['pause_s']:.2f} s", "training was stopped"
         yield (
             f"{recorded['mb_s']:.0f} MB/s",
             f"all ranks together; the slowest alone {recorded['slowest_mb_s']:.0f} MB/s",

@@ -15,7 +15,7 @@ passed() { # CODE WHAT: end the script unless it was a pass
   case $1 in
     0) ;;
     1) echo "gate: $2 says no: take the change back" >&2; exit 1 ;;
-    10) echo "gate: $2 could not tell: this is no pass" >&2; exit 10 ;;
+    10) echo "gate: $2 was inconclusive: this is not a pass" >&2; exit 10 ;;
     *) echo "gate: $2 did not work (exit code $1)" >&2; exit 10 ;;
   esac
 }

@@ -83,7 +83,7 @@ class Rehearsal:
             if wrong:
                 return f"{fault} accuses {', '.join(wrong)}"
             if spared:
-                return f"{fault} does not accuse {', '.join(spared)}"
+                return f"{fault} does not name {', '.join(spared)}"
         for fault, texts in self.must_say.items():
             untold = [word for word in texts if word not in self.observed.get(fault, "")]
             if self.accused.get(fault) and untold:

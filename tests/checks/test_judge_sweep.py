@@ -109,7 +109,7 @@ def test_two_heaps_of_nodes_are_told_with_their_members():
     sweep = swept(*printed(16, lambda pair: 320.0 if slow.intersection(pair) else 400.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert {(f.ok, f.fault) for f in bad} == {(None, "sweep.groups")}
-    assert "two heaps" in bad[0].observed
+    assert "two levels" in bad[0].observed
 
 
 def test_what_no_round_tested_stands_in_the_result():

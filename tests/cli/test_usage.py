@@ -317,7 +317,7 @@ def test_ids_that_hold_the_word_come_first(capsys):
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("strangler", "none is about it: seatrial faults lists them all"),  # one letter beside straggler
+        ("strangler", "none found: seatrial faults lists them all"),  # one letter beside straggler
         ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id, and its family is right
         ("nccl.sockt", "did you mean nccl.socket-address or nccl.socket-fallback or nccl.local-socket?"),  # by a part
         ("nccl.adress-sockt", "did you mean nccl.socket-address?"),

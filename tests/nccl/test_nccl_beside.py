@@ -69,7 +69,8 @@ def test_a_benchmark_without_a_first_row_was_cut_or_hangs():
 
 
 @pytest.mark.parametrize(
-    ("address", "cause_text"), [("0.0.0.0", "none can connect"), ("127.0.1.1", "the same on each host"), ("10.0.0.1", None)]
+    ("address", "cause_text"),
+    [("0.0.0.0", "none can connect"), ("127.0.1.1", "the same on each host"), ("10.0.0.1", None)],
 )
 def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, cause_text):
     said = f"The client socket has timed out after 300000ms while trying to connect to ({address}, 51216)."

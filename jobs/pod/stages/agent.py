@@ -146,7 +146,7 @@ class Agent:
         say(line, hello)
         answer = lines.next(HELLO_S)
         if answer.get("kind") != "welcome" or not same(answer.get("proof"), code(token, "coordinator", mine, about)):
-            raise NoAnswerError("who answers does not know the token of this run")
+            raise NoAnswerError("the peer does not know the token of this run")
 
     def _listen(self, line: socket.socket, lines: Lines) -> bool:
         ender = threading.Thread(target=self._hang_up, args=(line,), daemon=True)

@@ -101,7 +101,7 @@ class Checkpoint(collective.BenchRun):
         needed = self.asked["bytes"] * self.trial.nodes * self.trial.ranks_per_node * 3
         if needed <= space.f_bavail * space.f_frsize * storage.FREE_SHARE:
             return ""
-        return "%s: %d bytes would be more than %.0f %% of what is free" % (path, needed, 100 * storage.FREE_SHARE)
+        return "%s: %d bytes would be more than %.0f %% of the free space" % (path, needed, 100 * storage.FREE_SHARE)
 
     def _prepare(self, _data: Dict[str, Any], _role: str, place: str) -> str:
         """Make this run's folder, with its mark."""
@@ -131,7 +131,7 @@ class Checkpoint(collective.BenchRun):
             return "failed"
         self._state(data, SAVED, "durable")
         self._verify(data, sums)
-        go, _ = self._together("verified", "" if data["verified"]["ok"] else "what was saved is not read back")
+        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file is not read back")
         if go:
             self._state(data, SAVED, "verified")
         self._crash(data)

@@ -125,7 +125,7 @@ class BenchRun:
             return "blocked by collective.%s, which failed before NCCL began: %s" % (name, cause)
         alike = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
         if said and alike == self._failed.get("cause"):
-            return "blocked by collective.%s and collective.%s, which failed alike: %s" % (
+            return "blocked by collective.%s and collective.%s, with the same failure: %s" % (
                 self._failed["name"],
                 name,
                 cause,

@@ -94,13 +94,13 @@ def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
         return None, [], "broken JSON: %s" % error
     body = next((document[root] for root in ROOTS if isinstance(document.get(root), dict)), None)
     if body is None:
-        return None, [], "the JSON is none of dcgmi diag: %s" % whole[first : first + TEXT]
+        return None, [], "the JSON is not from dcgmi diag: %s" % whole[first : first + TEXT]
     meta = document.get("metadata")
     version = body.get("version") or (meta.get("version") if isinstance(meta, dict) else None)
     results = _results(body)
     problem = body.get("runtime_error") or body.get("error")
     if not problem and not results:
-        problem = "it tells no result: %s" % (body.get("warning") or "")
+        problem = "it reports no result: %s" % (body.get("warning") or "")
     return plain(version)[:40] or None, results, plain(problem)
 
 

@@ -145,7 +145,7 @@ def _tunnel(host: str, port: int, proxy: str) -> socket.socket:
     """Ask the proxy for a connection. Its credentials, if it wants some, are not read."""
     parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
     if not parts.hostname or parts.scheme not in ("http", ""):
-        raise NotToldError("the pod's proxy speaks %s, which is not tried" % (parts.scheme or "nothing known"))
+        raise NotToldError("the pod's proxy uses %s, which is not tried" % (parts.scheme or "nothing known"))
     sock = socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_S)
     try:
         _connected(sock, host, port)
@@ -164,6 +164,6 @@ def _connected(sock: socket.socket, host: str, port: int) -> None:
     words = head.split(None, 2)
     status = int(words[1]) if len(words) > 1 else 0
     if status == WANTS_PASSWORD:
-        raise NotToldError("the pod's proxy wants credentials, which are not read")
+        raise NotToldError("the pod's proxy requires credentials, which are not read")
     if status // 100 != 2:
         raise RefusedError("the proxy answers %d" % status)

@@ -130,7 +130,7 @@ def _one(
         return dict(result, state=problem[0], why=problem[1][:MOST_TEXT])
     result["transport"] = _wrong_transport(log, sweep) if across else ""
     if across and not result["transport"] and _unseen(log, sweep):
-        return dict(result, state=NOTHING, why="its log does not show what carried the data")
+        return dict(result, state=NOTHING, why="its log does not show the transport")
     facts = data["facts"] or {}
     if leads and any(row[2] is None for row in log["rows"]):
         return dict(result, state=NOTHING, why="its table does not say whether the sums were right")

@@ -49,7 +49,7 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     except ValueError as error:
         return result, "broken JSON: %s" % error
     if not isinstance(document, dict):
-        return result, "the JSON is no object"
+        return result, "the JSON is not an object"
     system = document.get("system")
     result["driver"] = _value(system, "driver version") if isinstance(system, dict) else None
     cards = [(int(name[4:]), card) for name, card in document.items() if re.match(r"card\d{1,4}$", str(name))]

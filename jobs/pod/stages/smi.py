@@ -34,7 +34,7 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     end = text.rfind(_END)
     document = text[begin.start() : end + len(_END) if end >= 0 else len(text)]
     if b"<!ENTITY" in document or re.search(rb"<!DOCTYPE[^>\[]*\[", document):
-        return result, "the XML defines entities of its own; refused"
+        return result, "the XML defines entities; refused"
     around = _gist(text[: begin.start()] + b" " + (text[end + len(_END) :] if end >= 0 else b""))
     error = _parse(document, result)
     return result, error or around

@@ -154,21 +154,21 @@ def _names(raw: Mapping[str, Any]) -> List[str]:
 def _whole(raw: Mapping[str, Any], key: str, default: int, *, low: int, high: int = 1 << 62) -> int:
     value = raw.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError("trial.json: %s is %r, expected a whole number from %d" % (key, value, low))
+        raise SpecError("trial.json: %s is %r (expected a whole number from %d)" % (key, value, low))
     return value
 
 
 def _seconds(raw: Mapping[str, Any], key: str, default: float) -> float:
     value = raw.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 7 * 86400:
-        raise SpecError("trial.json: %s is %r, expected seconds" % (key, value))
+        raise SpecError("trial.json: %s is %r (expected seconds)" % (key, value))
     return float(value)
 
 
 def _choice(raw: Mapping[str, Any], key: str, choices: Sequence[str]) -> str:
     value = raw.get(key, choices[0])
     if value not in choices:
-        raise SpecError("trial.json: %s is %r, expected one of %s" % (key, value, ", ".join(choices)))
+        raise SpecError("trial.json: %s is %r (expected one of %s)" % (key, value, ", ".join(choices)))
     return str(value)
 
 

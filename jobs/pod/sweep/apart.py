@@ -97,9 +97,7 @@ def group_findings(state: Evidence) -> List[Finding]:
     if len(bad) >= BAD_PATHS[1] and len(bad) > BAD_PATHS[0] * len(known) and spread > BAD_PATHS[0] * len(bad):
         for pair in bad:
             del state.findings["pair", pair]
-        why = (
-            "%d of %d pairs fail (%s) whose nodes pass with others: links between groups, and it is not clear of which"
-        )
+        why = "%d of %d pairs fail (%s) although their nodes pass with others: links between unknown groups"
         how = how_failed(each for pair in bad for each in state.of[pair])
         findings.append(_group_finding({n for pair in bad for n in pair}, why % (len(bad), len(known), how)))
     return findings
@@ -118,7 +116,7 @@ def _between(state: Evidence, number: int) -> Finding:
 def _slow(state: Evidence) -> Finding:
     values = sorted(t.value or 0.0 for p in state.of for t in state.of[p] if t.grade == FAIL and state.slow & {*p})
     count = (len(state.slow), len(state.met), values[len(values) // 2])
-    why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
+    why = "%d of %d nodes reach %.2f of the others' bandwidth, also with each other, and are above the floor" % count
     return _group_finding(state.slow, why + ": another group (NICs, wiring, leaf) rather than so many bad nodes")
 
 
@@ -128,7 +126,7 @@ def _leaf_finding(state: Evidence, leaf: str) -> Finding:
     ]
     bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
     how = how_failed(each for pair in bad for each in state.of[pair])
-    why = "%d of %d pairs inside leaf %s fail (%s) whose nodes pass with others" % (len(bad), len(pairs), leaf, how)
+    why = "%d of %d pairs inside leaf %s fail (%s); their nodes pass with others" % (len(bad), len(pairs), leaf, how)
     return _group_finding({n for pair in bad for n in pair}, why + ": the leaf as a whole, or the kind of its nodes")
 
 

@@ -115,7 +115,7 @@ def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
     wrong = state.wrong()
     if wrong:
         outcomes = sorted({each.outcome for pair in wrong for each in state.of[pair] if each.grade == HARD})
-        why = "no partner is proven that would tell which node it is"
+        why = "no proven partner shows which node it is"
         reasons.append("%s: %s; %s" % (" and ".join(outcomes), _count(wrong, measured), why))
     stuck = [pair for pair in state.stuck() if pair not in wrong]
     if constant([each for pair in stuck for each in state.of[pair]]):
@@ -154,13 +154,13 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
     """Return why a sweep of which nothing failed would still be no go."""
     reasons: List[str] = list(facts.undecided)
     if len(fleet.nodes) < 2:
-        reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
+        reasons.append("%d node: no pair to test" % len(fleet.nodes))
     if missing := _missing([done.round.number for done in facts.history]):
         reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
         reasons.append("the plan is not at its end: rounds that ran: %d" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
-        reasons.append("no pair passed: there is no proven node to test others with")
+        reasons.append("no pair passed: no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
     lost = {n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)}  # told

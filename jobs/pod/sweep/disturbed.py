@@ -129,7 +129,7 @@ def disturbed(
             continue
         tried[stage] += 1
         kind, share = min(fallen.items(), key=lambda each: each[1])
-        what = "round %d: tests %s reach %.2f of what others of their kind do" % (number, kind, share)
+        what = "round %d: tests %s reach %.2f of the level of their kind" % (number, kind, share)
         if tried[stage] < ATTEMPTS:
             undone[number] = stage
             at_once = min(at_once or count, max(1, count // 2))
@@ -137,7 +137,7 @@ def disturbed(
         elif tried[stage] == ATTEMPTS:
             undone = {each: of for each, of in undone.items() if of != stage}
             at_once = rules.at_once
-            stays.append("%s, however few run at once: which of them fail is not known" % what)
+            stays.append("%s, however few run at once: the ones that fail are unknown" % what)
     slowed |= _controlled(fleet, matchings, history, measured, levels, slowed)
     return Disturbed(frozenset(undone), frozenset(slowed), at_once, tuple(notes), tuple(stays))
 

@@ -181,7 +181,7 @@ def _two_heaps(fleet: Fleet, key: Key, tests: Tests, level: float, fast: Mapping
         slow = {node for node in slow if fleet.leaf(node) not in leaves}
     shares = sorted(share for values in fast.values() for share in values)
     where = kind + (", rail %d" % rail) * (rail >= 0)
-    why = "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two heaps, and the tests do not show which"
+    why = "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two levels, and the tests do not show which"
     why = (why + " is sound; fast: %s") % (
         len(fast), len(ran), where, shares[0], shares[-1], level, _named(fleet, quick, kind),
     )  # fmt: skip

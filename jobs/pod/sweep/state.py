@@ -149,7 +149,7 @@ class State(Evidence):
         tests = [each for pair in sorted(pairs) for each in self.of[pair]]
         self.bad_leaves |= set(leaves)
         self.hot -= set(leaves)
-        either = "; no other leaf tells them apart" if len(leaves) > 1 else ""
+        either = "; no other leaf distinguishes them" if len(leaves) > 1 else ""
         count = "%d of %d pairs with other leaves" % (len(pairs), len(tried))
         why = "%s fail though their nodes pass otherwise: %s%s" % (count, how_failed(tests), either)
         self._name("uplink", leaves, tests, why)

@@ -273,7 +273,7 @@ def needed(pattern: bytes) -> Tuple[bytes, ...]:
 def _worded(pattern: bytes) -> Iterator[Tuple[bytes, List[bytes]]]:
     for part, words in _alternatives(pattern):
         if words is None:
-            raise ValueError("no word stands in every match of %r" % part)
+            raise ValueError("no word is in every match of %r" % part)
         yield part, words
 
 
@@ -301,7 +301,7 @@ def _alternatives(pattern: bytes) -> List[Tuple[bytes, Optional[List[bytes]]]]:
     begin = at = 0
     for token in _TOKEN.finditer(pattern + b"|"):
         if token.start() != at:
-            raise ValueError("no word is looked for in %r" % pattern)
+            raise ValueError("no word to search for in %r" % pattern)
         at = token.end()
         letters, opening, bar, closing, times = token.groups()
         if letters:
