@@ -4,7 +4,7 @@
     partial = merge([partial, ...])                # parts of one job, from several pods or files
     for job in conclude(partial): ...              # job documents: transports, faults, tables, verdict
 
-The layers, each knowing only those before it: job (whose the state is), diagnosis (what it means), document (the
+The layers, each knowing only those before it: job (the state), diagnosis (what it means), document (the
 result).
 """
 

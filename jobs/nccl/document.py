@@ -64,7 +64,7 @@ def conclude(
     """Return the job documents of a partial, in the order of the streams.
 
     ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie next to one job's dumps.
+    no other) as one job, as a launcher knows that they are; ``beside`` names those in the folder of one job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
@@ -76,7 +76,7 @@ def conclude(
 def _judged(job: Job, expect: Expected) -> Judgement:
     """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
 
-    Which has to have come to its end; or to have come up, where the log shows the processes of one before it. What is
+    It has to be complete, or to have come up, where the log shows the processes of one before it. What is
     expected of other GPUs than the log's is not.
     """
     listed = {str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4]} if expect.products else ()
@@ -105,7 +105,7 @@ def _document(judgement: Judgement) -> JobDocument:
         beside = judgement.unexplained()
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
-    # One host is the whole job only where something tells its size.
+    # One host is the whole job only where its size is known.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
@@ -202,11 +202,11 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
     """Return what else lines mention, where the job ended badly; else, where nothing shows, a sign of trouble.
 
-    Each with what its line tells beyond its kind.
+    Each with details from its line.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        if judgement.causes:  # of which the first is reported as a fault
+        if judgement.causes:  # the first is reported as a fault
             return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
         return _signs(judgement, unheaded or signs_beside(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:

@@ -1,8 +1,8 @@
-"""Exports of log stores and shippers: a CSV file whose column holds the message is read; of others is said what to do.
+"""Exports of log stores and shippers: read CSV with a column of messages, advise for others.
 
-A JSON record a line, whose message is one of its fields, is the reader's business (jobs/pod/nccl_reader/unwrap.py). Any
-other form of a store's own is refused with the command that prints its messages, never read as half of what it says:
-documents, records with the message deeper inside, quoted messages behind a tag, and the newest line first.
+A JSON record a line, with the message as one of its fields, is the reader's business (jobs/pod/nccl_reader/unwrap.py).
+Any other form of a store's own is refused with the command that prints its messages, never read as half of what it
+says: documents, records with the message deeper inside, quoted messages behind a tag, and the newest line first.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class _Csv(NamedTuple):
 
 
 def _csv_of(head: bytes) -> _Csv | None:
-    """Return the form of a CSV export, whose first record names the column of messages."""
+    """Return the form of a CSV export; its first record names the column of messages."""
     start = head[:_LOOK_CSV].removeprefix(b"\xef\xbb\xbf")
     for separator in (",", ";", "\t"):
         if separator.encode() not in start.partition(b"\n")[0]:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
-        records = records[:-1] if len(head) > _LOOK_CSV else records  # whose last one is cut
+        records = records[:-1] if len(head) > _LOOK_CSV else records  # with a cut last one
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = tuple(name.strip().lower() for name in records[0])
@@ -155,7 +155,7 @@ def _records(chunks: Iterator[bytes], separator: str) -> Iterator[list[str]]:
 
 
 def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
-    """Yield the text of each record, behind what else of it tells a time; those of another width as they are."""
+    """Yield the text of each record, after its other fields that hold a time; those of another width as they are."""
     records = _records(chunks, form.separator)
     next(records, None)
     count = 0

@@ -62,7 +62,10 @@ class FoundFault(TypedDict):
 
 
 class Cause(TypedDict):
-    """A cause that remains after all that the log shows; ``confirm`` is the command that tells it from the next one."""
+    """A cause that remains after all that the log shows.
+
+    ``confirm`` is the command that distinguishes it from the next one.
+    """
 
     fault: str
     cause: str
@@ -210,7 +213,7 @@ class Pair(TypedDict):
 
 
 class Host(TypedDict):
-    """A host of the job; ``connected`` are the ranks whose channels the log shows, ``rails`` the devices by rank."""
+    """A host of the job; ``connected`` are the ranks with channels in the log, ``rails`` the devices by rank."""
 
     name: str | None
     ranks: list[int]
@@ -314,7 +317,7 @@ class Lacking(TypedDict):
 
 
 class Standing(TypedDict):
-    """How a job of the cluster stands: its state, its ranks in lines, and what else the cluster says of it."""
+    """The status of a cluster's job: its state, its ranks in lines, and other facts from the cluster."""
 
     job: str
     namespace: str

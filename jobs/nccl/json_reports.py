@@ -51,7 +51,7 @@ _WIDTHS = {"half": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int8
 _KNOWN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _HEADER = "#  size  count  type  redop  root" + "  time  algbw  busbw  #wrong" * 2
 _SIDES = ("out_of_place", "in_place")
-_LONGEST = 32 * 1024  # characters of the lines that stand for one
+_LONGEST = 32 * 1024  # characters of the lines that represent one
 
 
 def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -81,13 +81,13 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _marked(data: bytes, start: int) -> int:
-    """Return the end of the first word behind a place by which a report is reported; -1 where there is none."""
+    """Return the end of the first word behind a place by which a report is reported; -1 without one."""
     ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
     return min(ends, default=-1)
 
 
 def _begin(before: bytes, start: int) -> int | None:
-    """Return where the report begins whose word ends these bytes; None where that is of something else."""
+    """Return the start of the report with a word that ends these bytes; None if the word is of something else."""
     matches = (pattern.search(before) for pattern in _BEGINNINGS)
     return next((start + match.start(1) for match in matches if match), None)
 
@@ -125,7 +125,7 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     twice: list[str] = []
     while size < MAX_REPORT and tried < _TRIED:
         ends = text[-1].rstrip()[-1:] == closing
-        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones, where the first bracket stood
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones: the first bracket
             content, tried = _decoded(b"".join(text), twice), tried + size
             if content is not None:
                 break
@@ -178,7 +178,7 @@ def _fields(line: bytes) -> list[str]:
 
 
 def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
-    """Return a line of a CSV file by the names of its columns; None where it is none.
+    """Return a line of a CSV file by the names of its columns; None if it is another line.
 
     The header lacks the number of nodes that records of a program with MPI have behind the name (Reporter::addResult).
     """

@@ -205,7 +205,7 @@ class _Crew:
 
 
 class _Shared(Reader):
-    """A reader whose blocks are digested by a crew, once there is much to read."""
+    """A reader with blocks that a crew digests, once there is much to read."""
 
     def __init__(self, partial: Partial, name: str, crew: _Crew) -> None:
         super().__init__(partial, name)

@@ -31,5 +31,5 @@ def copies(rows: Sequence[Row]) -> int:
 
 
 def mean(values: list[float]) -> float:
-    """Return the mean of some values, of which there is one at least."""
+    """Return the mean of at least one value."""
     return sum(values) / len(values)

@@ -2,7 +2,7 @@
 
 What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
 line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it
-was opened. A stream that never ends (a FIFO, standard input) is read until somebody interrupts it, or up to a bound;
+was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
 what was read until then is the log.
 """
 
@@ -34,7 +34,7 @@ MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two words about a stream that has no end yet
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
-# What stands where a stream was left: a last line of its own without an end, so that it counts as torn.
+# The text at the place where a stream was left: a last line of its own without an end, so that it counts as torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
@@ -141,7 +141,7 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    Beside such a log, and next to dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
+    Beside such a log, and next to dumps (``without``), files that report a failure belong to the job, too: stderr in a
     file of its own, a launcher's words.
     """
     logs: dict[str, bool] = {}
@@ -166,7 +166,7 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
 
 
 def _tells_trouble(path: str, head: bytes) -> bool:
-    """Return whether the first or the last lines of a file tell of a failure."""
+    """Return whether the first or the last lines of a file report a failure."""
     lines = head.splitlines()
     with open(path, "rb") as file:
         if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
@@ -223,7 +223,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
         return
     opened = False
     try:
-        with open(path, "rb") as file:  # a FIFO opens when somebody writes to it
+        with open(path, "rb") as file:  # a FIFO opens when a process writes to it
             opened = True
             status = os.fstat(file.fileno())
             size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something

@@ -1,7 +1,7 @@
 """What lies in a folder of logs and is not read: packed files, and what cannot be opened or found.
 
-What a file is, its first bytes tell. What is packed so that the standard library unpacks it is asked whether it holds
-lines of NCCL; of anything else its name tells whether it is a log: checkpoints and data sets are packed, too.
+The first bytes of a file show its kind. What is packed so that the standard library unpacks it is asked whether it
+holds lines of NCCL; otherwise its name shows whether it is a log: checkpoints and data sets are packed, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _MAGIC = {magic: what for magic, what, _ in PACKED} | {b"\x1f\x8b": "gzip"}
 _LOG_NAME = re.compile(r"(?:^|[._-])(?:logs?|out|err|stdout|stderr)(?:[._-]|\d|$)", re.IGNORECASE)
 _NO_OTHER = re.compile(r"[^.]*(?:\.\d+)?(?:\.(?:zst|lz4|zstd))?$", re.IGNORECASE)
-"""A name without a suffix that tells of something else: rank0, rank0.zst."""
+"""A name without a suffix of another kind: rank0, rank0.zst."""
 _KINDS = {
     stat.S_IFIFO: "a FIFO, which never ends",
     stat.S_IFSOCK: "a socket",

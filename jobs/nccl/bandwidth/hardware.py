@@ -24,7 +24,7 @@ _INSTANCES = {
 """What the libfabric plugin prints without a table's header: AWS, Amazon EC2 accelerated computing instances."""
 _GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
 MOST_RANKS = 4096
-"""From here on two digits tell no number of ranks from the next."""
+"""From here on two digits cannot distinguish numbers of ranks."""
 _DEVICES = 2
 """That one NIC shows at most: one for each port (NVIDIA ConnectX, user manuals)."""
 _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
@@ -84,7 +84,7 @@ class Hardware:
     fabric: str = "unknown"
     nics: int | None = None  # that a host offers
     wires_gbps: float | None = None
-    wires_said: bool = False  # by whoever asks, and not only by the NICs that NCCL saw
+    wires_said: bool = False  # by the caller, and not only by the NICs that NCCL saw
     platforms: tuple[str, ...] = ()
     collective: str = "all_reduce"  # '' for one that reduces nothing, and is not named
     algorithm: str = "default"

@@ -66,7 +66,7 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
 
 
 def judge(job: JobDocument, not_judged: str = "") -> None:
-    """Make a go inconclusive that is far from its references, or of which a profile's demands were not judged.
+    """Make a go inconclusive that is far from its references, or without judgement of a profile's demands.
 
     The first sentence says so; also that a speed was not judged, since there is no reference. Any no-go stays.
     """
@@ -84,7 +84,7 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        # nothing of these GPUs, or of which collective nothing tells: that others are no faster says little
+        # nothing of these GPUs, or the collective is unknown: equally slow others prove little
         if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
         elif unnamed := next((t for t in job["tables"] if t["rows"] and not collective_of(t)), None):
@@ -165,10 +165,10 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
     "several-hosts": lambda job, _: False if job["nodes"] == 1 else None,
     "one-host": lambda job, _: None if job["nodes"] == 1 else False,
 }
-"""What tells the causes of nccl.below-published apart (jobs/faults/logs/job.yaml, ``when``)."""
+"""Conditions that distinguish the causes of nccl.below-published (jobs/faults/logs/job.yaml, ``when``)."""
 
 
-# -- wires and links ---------------------------------------------------------------------------------------------------
+# -- NICs and links ---------------------------------------------------------------------------------------------------
 def _peers_off(job: JobDocument) -> str:
     """Report that the hosts' memory carries more channels between their GPUs than P2P."""
     inside = job["intra_node"]
@@ -185,7 +185,7 @@ def _shares_nothing(gpu: str) -> bool:
 
 
 def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> str | None:
-    """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
+    """Describe a number above the limits of the job's NICs, as the log or the profile names them, or of its GPUs."""
     peak, nodes, per_node = table["peak_busbw_gbps"], hardware.nodes or 0, hardware.gpus_per_node or 0
     if peak is None or nodes * per_node < 2:
         return None
@@ -257,7 +257,7 @@ def _below_floor(hardware: Hardware, low: Sequence[FloorRow]) -> str:
 
 
 def _looks_like_tcp(table: Table, hardware: Hardware) -> str | None:
-    """Say why a table whose transport no line shows can only have been carried by TCP; None where it need not be."""
+    """Explain why a table without a transport in the log can only be TCP's; None if it can be another's."""
     if hardware.fabric != "unknown" or (hardware.nodes or 0) < 2:
         return None
     rows = [(size, value) for size, value in points_of(table).items() if size >= GIB]

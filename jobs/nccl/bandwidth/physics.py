@@ -1,6 +1,6 @@
 """The physical limit of a collective: the link rate of a node, so that an impossible number is a finding.
 
-Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the wire is derived in nccl-tests'
+Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the link rate is derived in nccl-tests'
 doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busiest link between two nodes does too.
 """
 
@@ -48,7 +48,7 @@ def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
 
 
 def ring_limit_gbps(node_gbps: float) -> float:
-    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's wires carry all of it."""
+    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's NICs carry all of it."""
     return node_gbps
 
 
@@ -70,7 +70,7 @@ def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: i
 
 
 def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
-    """Return the bus bandwidth of any collective that the wires of ``nodes`` nodes allow at most.
+    """Return the bus bandwidth of any collective that the NICs of ``nodes`` nodes allow at most.
 
     Bus bandwidth as nccl-tests' doc/PERFORMANCE.md defines it. On a ring every edge carries it, so all_gather,
     reduce_scatter, broadcast and reduce are limited as all_reduce is. In an all_to_all each rank sends an equal part to

@@ -116,7 +116,7 @@ class _Made:
 
 
 def _decided(hardware: Hardware, large: Mapping[int, float], near: Sequence[_Near]) -> _Made | None:
-    """Return what decides: rows of the same hardware, else what wires or links give, or the GPUs in another layout."""
+    """Return the deciding reference: the same hardware, the limit of NICs or links, or another layout of the GPUs."""
     first = near[0] if near else None
     if first and first.same:
         return _of_row("published", first)
@@ -174,7 +174,7 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
 
 
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
-    """Return the least of what was published between hosts of any GPUs whose links are no faster."""
+    """Return the least of what was published between hosts of any GPUs without faster links."""
     links = links_gbps((hardware.gpu,)) if hardware.gpu and not is_card(hardware.gpu) else None
     if not links or hardware.nodes is None or hardware.nodes < 2 or "MIG" in hardware.gpu.upper().split():
         return None
@@ -259,7 +259,7 @@ def _leaves_its_domain(hardware: Hardware, entry: Published) -> bool:
 
 
 def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
-    """Say whether a row tells nothing: an alltoall over NVLink domains has a fourteenth of what one gives (GB300)."""
+    """Exclude an alltoall over NVLink domains: it has a fourteenth of the bandwidth of one domain (GB300)."""
     across = entry.fabric == "mnnvl" and (hardware.nodes or 1) * (hardware.gpus_per_node or 1) > _DOMAIN
     kinds = {entry.collective, hardware.collective}
     return "alltoall" in kinds and (_leaves_its_domain(hardware, entry) or (across and len(kinds) > 1))
@@ -296,7 +296,7 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
 
 
 def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: int) -> float:
-    """Return what wires allow; of sendrecv what the NIC next to each GPU carries."""
+    """Return the limit of the NICs; for sendrecv that of the NIC next to each GPU."""
     if collective == "sendrecv":
         return node / per_node
     return wire_limit_gbps(collective, algorithm, node, nodes=nodes, gpus_per_node=per_node)

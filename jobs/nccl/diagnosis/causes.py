@@ -1,7 +1,7 @@
 """The specific cause in a failing line: addresses of a failed connection, an errno, the size of a segment.
 
 Given the fault that a line shows, and the line, return the fault that explains it and the cause in words; what a
-line tells by its words alone is in variants.py.
+line shows by its words alone is in variants.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 # 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both of
-# Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
+# Ethernet only: net_ib prints no GID of InfiniBand, where subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
@@ -136,7 +136,7 @@ _CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|
 
 
 def _below(judgement: Judgement, note: Note) -> Detail | None:
-    """Return what a runtime's hook or mount says, where a launcher's line tells only that a container did not start."""
+    """Return what a runtime's hook or mount says, where a launcher's line shows only that a container did not start."""
     if _CONTAINER.search(note.text) is None:
         return None
     for hook in ("nccl.no-gpu", "nccl.driver-state"):
@@ -148,7 +148,7 @@ def _below(judgement: Judgement, note: Note) -> Detail | None:
     return None if told is None else told._replace(why="nccl.container")
 
 
-# What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.
+# The meaning of a status (cublasStatus_t, cudnnStatus_t); the libraries of a release use the same names.
 _NO_ROOM = ("NOT_INITIALIZED", "ALLOC_FAILED", "INTERNAL_ERROR")
 _NOT_FIT = ("INVALID_VALUE", "NOT_SUPPORTED", "ARCH_MISMATCH", "VERSION_MISMATCH", "BAD_PARAM")
 _STATUS = re.compile(r"\b(CU[A-Z]{3,8})_STATUS_(?!SUCCESS)([A-Z]+(?:_[A-Z]+){0,4})(?: when calling .?(\w{3,60}))?")
@@ -167,7 +167,7 @@ def _of_library(library: str, status: str, call: str | None) -> str:
 
 
 def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
-    """Return (why, cause) of a fault whose line counts or names the ranks, or the library that failed."""
+    """Return (why, cause) of a fault with a line that counts or names the ranks, or the library that failed."""
     if fault == "nccl.cuda-library" and (match := _STATUS.search(text)):
         return None, _of_library(*match.groups())
     if fault == "nccl.rendezvous" and (match := _SOUGHT.search(text)):
@@ -204,7 +204,7 @@ def peer_of(text: str) -> Address | None:
 
 
 def _refused(fault: str, note: Note) -> tuple[str | None, str | None] | None:
-    """Say what the address of a peer tells that cannot be reached; None where it tells nothing."""
+    """Explain an unreachable peer by its address; None if the address explains nothing."""
     peer = peer_of(note.text)
     if peer is not None and peer.is_link_local:
         return "nccl.bootstrap-link-local", (
@@ -309,7 +309,7 @@ def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
 
 
 def address_of(text: str) -> Address | None:
-    """Return the IP address that a text is, without a full stop or colon behind it; None where it is none."""
+    """Return the IP address that a text is, without a full stop or colon behind it; None if it is another text."""
     try:
         address: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
     except ValueError:

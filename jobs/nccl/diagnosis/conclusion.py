@@ -97,7 +97,7 @@ def call_odd(document: JobDocument, cause: str) -> None:
 
 
 def call_peers_off(document: JobDocument, cause: str) -> None:
-    """Make a go a no-go whose GPUs do not reach each other over the links that they have, as their names tell."""
+    """Make a go a no-go if GPUs do not use the links between them that their models have."""
     fault = _add(document, "nccl.p2p-off", "the job", cause)
     document["verdict"], document["diagnosis"] = "no-go", "degraded"
     document["sentence"] = f"{_size_text(document)}: {lowered(fault['title'])}; {cause}."
@@ -254,7 +254,7 @@ def signs_shown(judgement: Judgement) -> list[str]:
 def signs_beside(judgement: Judgement) -> list[str]:
     """Return faults around a job that ended without a known cause, on more than one host.
 
-    Where a CUDA call failed, no network is to blame.
+    Where a CUDA call failed, the network is not the cause.
     """
     if judgement.view.nodes == 1 or ended_in_cuda(judgement):
         return []

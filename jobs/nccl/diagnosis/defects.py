@@ -1,6 +1,6 @@
 """Defects of NCCL's versions that explain a fault: where the log names a version that has one, it is a likely cause.
 
-They are in the fault's entry (jobs.faults.catalogue.Defect). Those that cost bandwidth show in no line and stand
+They are in the fault's entry (jobs.faults.catalogue.Defect). Those that cost bandwidth show in no line and are
 here: version, GPU, hosts and collective name them, and a table that is no faster than they leave it. Sources: NCCL's
 release notes, and the issue that is named.
 """

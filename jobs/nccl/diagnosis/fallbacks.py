@@ -25,8 +25,8 @@ _WHY = (
     "nccl.plugin-missing",
     "nccl.plugin-init-failed",
 )
-# Fabrics that NCCL reaches through a plugin only: what it has built in speaks InfiniBand and RoCE verbs (net_ib/init.cc
-# passes over ports of any other link layer).
+# Fabrics that NCCL reaches through a plugin only: its built-in transport supports InfiniBand and RoCE verbs
+# (net_ib/init.cc passes over ports of any other link layer).
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 

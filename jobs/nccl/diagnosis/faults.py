@@ -41,7 +41,7 @@ def found_fault(
 
 
 def failure_class_of(job: JobDocument) -> str | None:
-    """Return whether a job's failure is the program's or the infrastructure's; None where there is none, or none tells.
+    """Return whether a job's failure is the program's or the infrastructure's; None if unknown.
 
     Where another fault explains one, the explanation decides. What ended the job comes before what only slowed it:
     sockets are not why a rank sleeps.
@@ -55,7 +55,7 @@ def failure_class_of(job: JobDocument) -> str | None:
 
 DIAGNOSES: tuple[str, ...] = (
     "healthy-rdma",  # several hosts, RDMA with GPUDirect (or its own fabric) on every channel that the log shows
-    "healthy-nvlink-limited",  # two hosts, and more than their wires carry: NVLink limits the algorithm that NCCL chose
+    "healthy-nvlink-limited",  # two hosts, and more than their NICs carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
     "single-rank",  # one rank: nothing was sent
@@ -74,12 +74,12 @@ DIAGNOSES: tuple[str, ...] = (
     "version-mismatch",
     "hang",
     "hang-late",  # a rank never entered what others wait in
-    "hang-stalled",  # a rank queued it, and its GPU does not come to it
+    "hang-stalled",  # a rank queued it, and its GPU does not reach it
     "hang-inside",  # all have entered
     "hang-dead",  # a process is gone or does not answer
     "hang-mismatch",  # another operation or size under the same number
     "hang-order",  # ranks wait for one another in different operations
-    "hang-watchdog",  # a watchdog stands still, and no operation timed out
+    "hang-watchdog",  # a watchdog is blocked, and no operation timed out
     "hang-undecided",  # the evidence names no cause
     "alive",  # the operations advance
     "crash",

@@ -1,7 +1,7 @@
 """The judgement of a job: its facts become faults, a verdict, and one sentence.
 
 Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink
-fabric) in channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete.
+fabric) in channel lines of ranks, and nothing against it; or one node with connected ranks or a complete table.
 Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 """
 
@@ -102,7 +102,7 @@ class Judgement:
         """Tell a hang from a crash by how the log ends.
 
         A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
-        it die; a job that still waited when a watchdog or a time limit spoke is a hang.
+        it die; a job that still waited when a watchdog or a time limit ended it is a hang.
         """
         waited = any(map(self.event, _WAITED))
         died = any(map(self.event, _DIED))
@@ -121,7 +121,7 @@ class Judgement:
         """Return whether a cause that keeps a process from coming up did not stop this job, since that ended.
 
         NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
-        unless only processes warn of it that came to it.
+        unless only processes that reached it warn of it.
         """
         if not self.ended_well or cause not in having("stage", "running"):
             return self.ended_well
@@ -216,7 +216,7 @@ class Judgement:
         notes += self._peers_gone()
         if not self.finished:
             notes += [note for name, note in self.causes if name not in warned]
-        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not say that no other process came to it
+        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not show that all other processes reached it
         notes += [note for name, note in named.items() if name in ends and note.role != WHY]
         notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
         return min(notes, key=place, default=None)
@@ -242,7 +242,7 @@ class Judgement:
         return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))
 
     def _overcome(self, note: Note) -> bool:
-        """Return whether a line stands alone of its kind, and before NCCL began, in a job that ended.
+        """Return whether a line is the only one of its kind, and before NCCL began, in a job that ended.
 
         What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
@@ -275,7 +275,7 @@ class Judgement:
     def _all_shown(self) -> bool:
         """Return whether every rank shows a channel: what two of sixteen ranks use does not describe the others.
 
-        Of a job whose size no line shows, some are always missing. Whoever else is in the log, such as a second job's
+        Of a job whose size no line shows, some are always missing. Other processes in the log, such as a second job's
         hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
         split, each rank has to show how it reaches another host.
         """
@@ -314,7 +314,7 @@ _OUTSIDE = re.compile(
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
-UNHEADED = "unheaded "  # events of warnings of NCCL's whose heads were cut off
+UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
 LATER = "; a later run in the same log came to its end"
 
 # What says that a process of the job died, or waited until it was ended.

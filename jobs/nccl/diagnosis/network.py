@@ -164,7 +164,7 @@ def _judge_mixture(judgement: Judgement) -> None:
 
 
 def _judge_ends(judgement: Judgement) -> None:
-    """Report edges whose sender and receiver name different networks: the fewer of the two are the ones to look at."""
+    """Report edges with different networks at sender and receiver; the rarer network is the suspect."""
     ends = judgement.view.disagreeing
     sender, receiver = ends[0]
     procs = {item.proc for pair in ends for item in pair}
@@ -195,10 +195,10 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
 
 
 def _judge_peers(judgement: Judgement) -> None:
-    """Report hosts whose GPUs talk through the host's memory alone, where NVLink connects them or other hosts use P2P.
+    """Report hosts with GPUs that use the host's memory alone, where NVLink connects them or other hosts use P2P.
 
-    Without NVLink, and in a virtual machine, shared memory may be all there is. Only hosts are compared of which all
-    ranks show their channels, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on
+    Without NVLink, and in a virtual machine, shared memory may be all there is. Hosts are compared only if all
+    their ranks show their channels, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on
     every host.
     """
     job = judgement.job

@@ -28,13 +28,13 @@ _MESSAGE = re.compile(
 _CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
 _PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a socket that was closed
 _LONGEST = 160
-# How launchers tell that a signal ended a process: its negative number (Python), or 128 and more (a shell).
+# How launchers report that a signal ended a process: its negative number (Python), or 128 and more (a shell).
 _CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")
 _XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
 
 
 def quoted(note: Note) -> str:
-    """Return a line's message without what is in front of it, and no word of it cut."""
+    """Return a line's message without its prefix, and without truncated words."""
     text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))
     if len(text) <= _LONGEST:
         return text
@@ -60,11 +60,11 @@ def trouble_said(judgement: Judgement) -> Note | None:
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
         return note
     behind = [said for said in map(judgement.event, ("ended", "trouble")) if said and place(said) > place(note)]
-    return min(behind, key=place, default=note)  # a traceback's beginning tells nothing
+    return min(behind, key=place, default=note)  # a traceback's beginning shows nothing
 
 
 def follows(judgement: Judgement) -> Note | None:
-    """Return the first line that only tells of another rank's end."""
+    """Return the first line that only reports another rank's end."""
     notes = [note for note, _ in map(judgement.earliest, FOLLOWS) if note is not None]
     return min(notes, key=place, default=None) or judgement.event("last-error follows")
 
@@ -93,7 +93,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
     note = min(said, key=place, default=None)
     if note is not None and note is judgement.event(SAID[-1]):
-        note = _exception(judgement) or judgement.event("signal") or note  # launchers tell who ended, not why
+        note = _exception(judgement) or judgement.event("signal") or note  # launchers report which rank ended, not why
     own = judgement.event("uncaught")
     own = None if own is None or "/gloo/transport/" in own.text else own
     if note is not None and own is not None and note is judgement.event("signal") and _before(own, note):
@@ -154,7 +154,7 @@ def _stack(judgement: Judgement, note: Note) -> str:
 
 
 def _behind(note: Note, other: Note | None, most: int) -> bool:
-    """Return whether another line stands close behind one, in the same stream."""
+    """Return whether another line closely follows one, in the same stream."""
     return other is not None and other.source == note.source and 0 <= other.line - note.line <= most
 
 

@@ -1,6 +1,6 @@
 """The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
 
-First the causes that the worst fault may have, those before others that the log's circumstances speak for, and without
+First the causes that the worst fault may have, those before others that the log's circumstances support, and without
 those that it rules out; then the further faults, and what else was seen.
 """
 
@@ -91,7 +91,7 @@ def _over_pcie(judgement: Judgement) -> bool | None:
 
 
 def _first_operation(judgement: Judgement) -> bool:
-    """Say whether ranks waited in their very first operation, of a job whose log shows neither hosts nor channels."""
+    """Say whether ranks waited in their very first operation, of a job without hosts or channels in its log."""
     job = judgement.job
     waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
     return min(waited, default=2) <= 1 and judgement.view.nodes is None and not any(proc.edges for proc in job.procs)
@@ -127,7 +127,7 @@ def rank(
 ) -> list[Cause]:
     """Return the remaining causes, the most likely first.
 
-    ``further`` are faults that lines mention, each with what its line tells beyond its kind.
+    ``further`` are faults that lines mention, each with details from its line.
     """
     causes: list[Cause] = []
     for fault in faults:

@@ -102,7 +102,7 @@ def _ranks_of(judgement: Judgement, table: ReadTable) -> int | None:
 
 
 def judge_tables(judgement: Judgement) -> None:
-    """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
+    """Report wrong data, values that are not numbers, and bandwidth that falls or that the benchmark calls too low."""
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         ranks = _ranks_of(judgement, table)

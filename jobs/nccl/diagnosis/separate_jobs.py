@@ -1,4 +1,4 @@
-"""Several jobs that were given together and may have been meant as one: each on its own host, and all alike.
+"""Several jobs that were given together and may have been meant as one: each on its own host, and all equal.
 
 A benchmark is run on each host alone on purpose. A program that trains there may have been started without the others:
 torchrun without --nnodes runs, on each host, and is healthy.

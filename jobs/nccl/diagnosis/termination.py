@@ -109,7 +109,7 @@ def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Return whether the job ended all the same, or what a line tells that is not NCCL's let NCCL come up."""
+    """Return whether the job ended all the same, or the fault in a foreign line let NCCL come up."""
     if judgement.survived(cause):
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
@@ -129,7 +129,7 @@ _NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (nc
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     """Return the causes that were seen: the earliest line over processes first, of each its first warning that is one.
 
-    Warnings after the first error trace of a process are consequences, unless nothing stood before it.
+    Warnings after the first error trace of a process are consequences, unless nothing preceded it.
     """
     causes: list[tuple[bool, int, int, str, Note]] = []
     kernel, above = having("blame", "kernel"), having("blame", "peer")
@@ -142,7 +142,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
     said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
-    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may stand before it
+    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may precede it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]

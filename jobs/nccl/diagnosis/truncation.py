@@ -69,7 +69,7 @@ def _unfinished_start(view: View) -> str:
 def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
-    One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
+    One that a stream ends in although those before are whole: its tests never completed. So of a single one
     that is there from its beginning; else what is missing was left out of an excerpt, where the job ended.
     """
     streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]

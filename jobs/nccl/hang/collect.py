@@ -49,7 +49,7 @@ class _Place:
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     """Return what was found, a job each, and the paths that remain to be read as logs.
 
-    A folder is one job, where nothing in it tells several; files that are named next to it belong to it, and to none
+    A folder is one job, unless its content shows several; files that are named next to it belong to it, and to none
     where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
     look like evidence of a hang and none can be read.
     """
@@ -86,7 +86,7 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
 
 
 def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
-    """Return the jobs, those of which only logs tell as one: each log's words belong to that log's job."""
+    """Return the jobs, those known by logs only as one: each log's words belong to that log's job."""
     whole = [each for each in parts if structured(each)]
     unstructured = Job()
     for each in parts:

@@ -21,7 +21,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
     """Return the ranks that came last to each of the operations that all ranks recorded, a minority.
 
     With them the operation, how many there were, and the median microseconds of these ranks and of all. A rank that
-    comes late runs its kernel for a short time, because nobody makes it wait. A root is through early by itself.
+    comes late runs its kernel for a short time, because it does not wait. A root is through early by itself.
     """
     sizes: dict[str, int] = {}
     for (comm, _, _), done in evidence.performed.items():

@@ -35,7 +35,7 @@ def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[
 def looks(samples: list[Sample]) -> list[Sample]:
     """Return the samples without copies of one: the same answer with the same time, or in a file of the same time.
 
-    Answers of a job that hangs are alike: those that were written seconds apart, or into one file, are several.
+    Answers of a job that hangs are equal: those that were written seconds apart, or into one file, are several.
     """
     chosen: list[Sample] = []
     for sample in samples:
@@ -116,7 +116,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
         made.late = root if made.proven or minority else set()
-        if not root:  # who of them waits in a smaller communicator, only JSON tells
+        if not root:  # only JSON shows which of them wait in a smaller communicator
             made.suspects, made.unsure = behind, f": {subcommunicators.UNCLEAR}"
         inside, made.inside_of = subcommunicators.together(evidence.samples[-1], root) if made.proven else (set(), "")
         if inside:
@@ -177,7 +177,7 @@ def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
 
 
 def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
-    """Name the ranks that are behind in a smaller communicator and ahead of nobody in another.
+    """Name the ranks that are behind in a smaller communicator and ahead in no other.
 
     Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
     """

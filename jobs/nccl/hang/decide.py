@@ -77,7 +77,7 @@ def decide(evidence: Evidence) -> Decision:
     if not recorded and made.kind == "undecided" and evidence.performed:
         from_records(made, evidence)
     add_contradictions(made, evidence)
-    spoke = {event.rank for event in evidence.timeouts} & evidence.failed  # whose watchdogs tell that they wait
+    spoke = {event.rank for event in evidence.timeouts} & evidence.failed  # their watchdogs report that they wait
     made.unknown = (made.unknown - spoke | made.suspects) - made.late - made.dead
     made.waiting -= made.late | made.dead | made.unknown
     return made
@@ -156,7 +156,7 @@ _OF_A_TIMEOUT = (
 def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
 
-    Nothing else than a time-out, or a second look, tells a wait that is shorter than its time-out from one that ends.
+    Only a time-out, or a second look, distinguishes a hang from a short wait.
     """
     made.moved = evidence.moved or (went_on(evidence) if evidence.standing is None else "")
     if made.moved or (evidence.ranks and of_the_dumps(evidence) and advanced(evidence)):
@@ -221,7 +221,7 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
 
 
 def _from_errors(made: Decision, evidence: Evidence) -> None:
-    """Clear the ranks whose operation broke because of another one; where one rank alone left no dump, it is gone.
+    """Clear ranks with an operation that broke because of another rank; a single rank without a dump is gone.
 
     A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
     """
@@ -244,7 +244,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     silent = made.unknown - {rank for rank, error in evidence.broken.items() if not error.gone}
     if shown and len(silent) == 1:
         made.kind, made.dead, made.proven = "dead", silent, True
-        made.waiting |= set(evidence.ranks) if not lost else set()  # who of them broke, nothing tells
+        made.waiting |= set(evidence.ranks) if not lost else set()  # it is unknown which of them broke
         if evidence.unlike:
             made.because.append(evidence.unlike)
             made.contradictions.append(
@@ -252,7 +252,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
                 " types that differ between ranks of a group before its node"
             )
     elif lost and made.uncounted and evidence.world <= {error.rank for error in lost}:
-        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that spoke
+        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that reported
     made.because += shown
 
 
@@ -281,7 +281,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
         return made.proven
     same = [item for item in reports if item.group == worst[0].group]
     called = in_world(evidence, evidence.called)
-    if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
+    if worst[0].joined and all(progress(item) == behind for item in same):  # no rank is ahead of them
         made.waiting |= ranks
         went_on = any(
             item.group == worst[0].group and (item.sequence or 0) > (worst[0].sequence or 0) for item in called
@@ -290,7 +290,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
             return False
         made.kind = "inside"
     elif worst[0].joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
-        made.waiting |= ranks  # a few are through, and no more is told of them
+        made.waiting |= ranks  # a few are through, and nothing else is known about them
         return False
     else:
         made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
@@ -306,7 +306,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
 
 
 def _absent(made: Decision, evidence: Evidence) -> bool:
-    """Name the ranks whose dump shows that they stand nowhere, and never queued what timed out in a group of theirs."""
+    """Name the ranks without a pending operation in their dump that never queued their group's timed-out operation."""
     absent: dict[Timeout, set[int]] = {}
     for event in evidence.timeouts:
         group = _group_of(event, evidence)
@@ -339,7 +339,7 @@ def _group_of(event: Timeout, evidence: Evidence) -> Group | None:
 def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
     """Compare what timed out with what the snapshot shows others through with under the same number.
 
-    The two count alike (torch 2.4) where the snapshot has the rank at the number that it queued last.
+    The two use the same count (torch 2.4) where the snapshot has the rank at the number that it queued last.
     """
     called = in_world(evidence, evidence.called)
     for event in evidence.timeouts:
@@ -360,7 +360,10 @@ def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
 
 
 def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> bool:
-    """Compare what the snapshot shows under the number at which ranks stand: one may be through with another one."""
+    """Compare what the snapshot shows under the number of the ranks' last operation.
+
+    One may be through with another one.
+    """
     calls: dict[str, set[int]] = defaultdict(set)
     for item in in_world(evidence, evidence.called):
         if (item.group, item.sequence) == (stuck.group, stuck.sequence):
@@ -393,7 +396,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
     made.waiting |= {event.rank for event in evidence.timeouts}
     made.because += [(event.file, event.line, event.text) for event in evidence.timeouts[:3]]
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
-    behind -= {event.rank for event in evidence.timeouts if event not in same}  # they wait for somebody elsewhere, too
+    behind -= {event.rank for event in evidence.timeouts if event not in same}  # they wait for a rank elsewhere, too
     if first.operation in _PAIRED:
         behind = set()  # each pair has numbers of its own
     if behind:

@@ -79,7 +79,7 @@ def _conclude(
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
     foreign: list[Document] = []
-    if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # which one the evidence is of, nothing tells
+    if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # the job of the evidence is unknown
         theirs = {name for job in jobs for name in job["files"]}
         foreign = _by_logs(said_in(evidence, theirs), jobs, logged, read_tail)
         evidence, jobs, logged = without(evidence, theirs), [], {}
@@ -115,7 +115,7 @@ def _speaking(evidence: Evidence) -> set[str]:
 def _by_logs(
     evidence: Evidence, jobs: list[Document], logged: Mapping[int, Spoken], read_tail: Tail | None
 ) -> list[Document]:
-    """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
+    """Add torch's messages to the job that hangs; of several jobs, each by the messages of its own logs."""
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
     speaking = _speaking(evidence)
     silent = _by_folder([job for job in jobs if _is_silent(job, speaking)], evidence.named)
@@ -138,7 +138,7 @@ def _by_logs(
 
 
 def _explained(job: Document) -> bool:
-    """Return whether the log shows what ended the job: a watchdog that stands still follows from it."""
+    """Return whether the log shows what ended the job: a blocked watchdog follows from it."""
     return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def overdue(made: Decision, evidence: Evidence) -> bool:
-    """Say who came to a collective when the others had given up; False where nobody did.
+    """Name the ranks that reached a collective after the others had timed out; False if none did.
 
     What the ranks did since is a consequence. A rank is late only where all had queued together what it queued before:
-    who waited elsewhere for another one comes late for that. gloo records no sends and receives: there nobody is named.
+    a rank that waited elsewhere for another one is late because of it. gloo records no sends and receives: no rank is
+    named then.
     """
     queued = _queued(evidence) if evidence.broken else {}
     for by_rank in sorted(queued.values(), key=lambda each: min(operation.created for operation in each.values())):

@@ -19,7 +19,7 @@ MAX_TIMES = 500_000
 
 
 def read(evidence: Evidence, lines: Iterable[str]) -> int:
-    """Add the records of some lines; return how many lines are none (cut ones, other JSON)."""
+    """Add the records of some lines; return the number of other lines (cut ones, other JSON)."""
     strange = 0
     for line in lines:
         if not line.strip():

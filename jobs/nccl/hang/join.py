@@ -33,15 +33,15 @@ _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A rank's process as the NCCL log has it; `file` is the log in which it spoke last."""
+    """A rank's process as the NCCL log has it; `file` is the log of its last line."""
 
     file: str
     host: str
     pid: int
     alone: bool
-    """Nobody else spoke in that log."""
+    """No other process wrote into that log."""
     creating: int = 0
-    """The size of a communicator whose creation it began and did not end, the world's apart."""
+    """The size of a communicator that it began and did not finish to create, other than the world."""
 
 
 def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = False) -> dict[int, Process]:

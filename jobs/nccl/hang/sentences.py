@@ -37,7 +37,7 @@ def _placed(made: Decision, ranks: set[int]) -> str:
 
 
 def _everybody(made: Decision, ranks: set[int]) -> str:
-    """Return these ranks with their places, and the processes whose rank nothing tells."""
+    """Return these ranks with their places, and the processes of unknown rank."""
     nobody = "a process that left no dump" if made.uncounted else "a process"
     names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else nobody for p in made.nameless[:4]]
     more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
@@ -120,7 +120,7 @@ def _late(made: Decision, waits: str) -> str:
 
 
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
+    """Return the first sentence where nothing is proven: the facts of one look, and the use of another one."""
     late, where = made.late, _where(made)
     counted = any("RAS: " in text for _, _, text in made.because)
     if made.reported:
@@ -215,7 +215,7 @@ def _still(ranks: set[int], seconds: float) -> str:
 
 
 def besides(evidence: Evidence) -> str:
-    """Say whose watchdog stands still where others' saw a time-out; empty where none does.
+    """Name the ranks with a blocked watchdog while others saw a time-out; empty without one.
 
     It may be the rank that the others wait for, or one that cannot give up what they gave up.
     """

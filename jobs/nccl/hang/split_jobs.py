@@ -1,4 +1,4 @@
-"""Tell the jobs apart whose evidence lies in one place: what one job's ranks did does not describe another's.
+"""Separate the jobs with evidence in one place: one job's ranks do not describe another's.
 
 A part is what lies in one directory under one kind of name. Parts are joined where nothing distinguishes them.
 """
@@ -126,7 +126,7 @@ def _meet(one: Job, other: Job) -> bool:
 
 
 def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
-    """Add a part to the job that it is of, or as its own job; ``surely``: where nothing tells, it is its own."""
+    """Add a part to the job that it is of, or as its own job; ``surely``: if unknown, it is its own."""
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:

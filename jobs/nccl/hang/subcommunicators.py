@@ -1,4 +1,4 @@
-"""Counts of communicators that hold a part of the job, where RAS does not tell which of its ranks are in them.
+"""Counts of communicators that hold a part of the job, where RAS does not show their ranks.
 
 Its text names the fewer ranks only, by their number within the communicator, with host, process and GPU.
 """
@@ -21,7 +21,7 @@ _Who = tuple[str, int | None, str]
 
 @dataclass(slots=True)
 class _Trouble:
-    """A communicator whose ranks launched different numbers of operations."""
+    """A communicator with ranks that launched different numbers of operations."""
 
     comm: str
     operation: str
@@ -81,11 +81,11 @@ def _who(process: Process) -> _Who:
 
 
 def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
-    """Return those of the ranks that may stand together inside an operation of a smaller communicator, and of which.
+    """Return the ranks that may wait together inside an operation of a smaller communicator, and its name.
 
-    Who waits there comes to the whole job's operation as late as one that is at fault. JSON tells the members of each
+    A rank that waits there reaches the whole job's operation as late as one at fault. JSON shows the members of each
     communicator; one without counts may be of sends and receives, which need two of its ranks and are not counted. Text
-    leaves out the communicators whose ranks launched equally many operations.
+    omits the communicators with equally many operations on all ranks.
     """
     if len(behind) < 2:
         return set(), ""

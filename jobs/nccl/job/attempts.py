@@ -1,6 +1,6 @@
 """A job that was started again, as torchrun does with --max-restarts: which attempt was the last one.
 
-Its processes are others, of the same ranks on the same GPUs, and begin behind the last word of those before them; or it
+Its processes are others, of the same ranks on the same GPUs, and begin after the last line of those before them; or it
 is all of NCCL that the log shows, and what failed is in front of it. Communicators are distinguished by their ids.
 """
 
@@ -13,22 +13,22 @@ from ...pod.nccl_reader.state.process import Proc, Source
 from ..job_document import EvidenceLine
 from .jobs import Job
 
-_FAILS = ("symptom ", "last-error")  # how further events that speak against a job begin
+_FAILS = ("symptom ", "last-error")  # how further events against a job begin
 
 
 def last_attempt(job: Job) -> Job | None:
     """Return the last attempt as its own job, without what was said before it; None where there was no other.
 
-    Of several streams, those that show no attempt stay whole: nothing tells before which one they speak.
+    Of several streams, those that show no attempt stay whole: it is unknown to which one they belong.
     """
     attempts = _attempts(job.procs)
     last = attempts[0] if len(attempts) == 1 else _last(job, attempts)
     starts = _starts(job, last)
     if any(_both(source, starts.get(index, 0)) for index, source in job.sources.items()):
-        return None  # something was said before the attempt and in it: whose it is, cannot be determined
+        return None  # lines before the attempt and in it: their owner cannot be determined
     before = [table for index, line in starts.items() for table in job.sources[index].tables if table["line"] < line]
     if not starts or any(not table["complete"] for table in before):
-        return None  # a benchmark that did not come to its end is no attempt at the one behind it
+        return None  # an incomplete benchmark is not an attempt at the next one
     apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
     if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
         return None  # as above

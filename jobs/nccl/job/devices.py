@@ -52,7 +52,7 @@ class Devices:
             self.links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
-        self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see their devices alike
+        self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see the same devices
         alike: dict[tuple[object, ...], dict[str, Carrier]] = {}
         for proc in job.procs:  # most share one list, which lives as long as they do
             listed: object = id(proc.hcas) if proc.hcas else job.node_of[proc] if self._all else None
@@ -134,7 +134,10 @@ _PERSISTENT = re.compile(r"(roce|ib)(?:P\d{1,6})?(?:p\d{1,3}s\d|s\d|o\d|x[0-9a-f
 
 
 def _alike(said: dict[str, dict[int, str]]) -> set[str]:
-    """Return devices whose link type holds for others: not of a lone bond behind the first, a management interface."""
+    """Return devices with a link type that holds for others.
+
+    Not of a lone bond behind the first, a management interface.
+    """
     known = {(index, device) for devices in said.values() for index, device in devices.items()}
     names = {device for _, device in known}
     return names if len(names) > 1 or not any("bond" in device and index for index, device in known) else set()
@@ -154,7 +157,7 @@ _PROVIDERS = (
 def _on_slingshot(proc: Proc) -> bool:
     """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
 
-    There a host is called by its node id (nid001234), or by where it stands (x1000c1s2b0n0: cabinet, chassis, slot).
+    There a host is called by its node id (nid001234), or by its location (x1000c1s2b0n0: cabinet, chassis, slot).
     """
     names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
     if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):

@@ -121,7 +121,10 @@ class Job:
 
 
 def addressed(procs: list[Proc]) -> bool:
-    """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
+    """Return whether hosts can be distinguished.
+
+    Each process printed host and address, and none was given its host's id.
+    """
     return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not renamed(procs)
 
 
@@ -144,7 +147,7 @@ def place(note: Note) -> tuple[int, int]:
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
-    """Merge the same process over streams, and heads whose host was torn (``rexnode1`` next to ``node1``, same pid)."""
+    """Merge the same process over streams, and heads with a torn host (``rexnode1`` next to ``node1``, same pid)."""
     merged: dict[tuple[object, ...], Proc] = {}
     own: set[tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
 
@@ -199,7 +202,7 @@ def _glued_hosts(hosts: set[str]) -> dict[str, str]:
 def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple[str, str]]:
     """Return (torn, whole) where one host name is the other with something in front, or without its beginning.
 
-    And nobody else has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
+    And no other process has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
     """
     known = set(hosts)
     ends = {host[at:]: host for host in sorted(known) if used.get(host, 0) > 1 for at in range(1, len(host))}

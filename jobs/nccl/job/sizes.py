@@ -51,7 +51,7 @@ def _whole_list(job: Job) -> bool:
 def _by_ratio(job: Job) -> int:
     """Return how many ranks an all-reduce's numbers need at least: bus over algorithm bandwidth is 2(n-1)/n.
 
-    Printed with three digits, the quotient tells 8 ranks from 16, and hundreds from thousands no more.
+    Printed with three digits, the quotient distinguishes 8 ranks from 16, but not hundreds from thousands.
     """
     if "separate-runs" in job.events:  # each copy has its own list
         return 0
@@ -89,7 +89,7 @@ def hosts_hidden(job: Job) -> bool:
     known = {tag for proc in job.procs for tag in proc.tags}
     if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
         return True
-    of_failures = {"flag", "link", "version"}  # a failed transfer tells the link layer
+    of_failures = {"flag", "link", "version"}  # a failed transfer shows the link layer
     return all(
         proc.notes and not proc.facts.keys() - of_failures and not proc.edges and not proc.comms for proc in job.procs
     )

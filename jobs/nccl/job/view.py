@@ -96,7 +96,7 @@ class View:
 
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _connections(self, proc: Proc, comm: str, connections: dict[Connection, int], nodes: dict[int, str]) -> None:
-        """Take the edges of a process in a communicator whose ranks are on these nodes."""
+        """Take the edges of a process in a communicator with ranks on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
         listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
         carriers, local, inner = self.devices.known[proc], self.local, self._inner
@@ -168,7 +168,7 @@ class View:
         )
 
     def _disagree(self) -> None:
-        """Find the edges whose ends name networks that do not understand each other."""
+        """Find the edges with incompatible networks at their ends."""
         net = [item for item in self.crossings if item.connector.kind == "net" and item.connector.side]
         if len({_wire_format(name) for name in {item.connector.net for item in net}}) < 2:
             return
@@ -198,7 +198,7 @@ class View:
             self.split_nodes = printed
             return None
         if printed and table is not None and len(job.rank_lines) > job.nranks:
-            return max(printed, table)  # a larger job's list, of which this communicator is no part
+            return max(printed, table)  # a larger job's list, without this communicator
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
@@ -241,7 +241,7 @@ class View:
         return named and self._placed >= (self.ranks or 1)
 
     def chosen_alone(self) -> bool:
-        """Return whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
+        """Return whether sockets were chosen, and neither a size nor a channel shows traffic between hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
         shown = self.connectors or self.local_net or sum(self.local.values())
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
@@ -279,7 +279,7 @@ class View:
         return next(iter(self.chosen)) if len(self.chosen) == 1 else "unknown"
 
     def link_shown(self) -> bool:
-        """Return whether a failed transfer tells the link layer.
+        """Return whether a failed transfer shows the link layer.
 
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
@@ -351,7 +351,7 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Return whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read)."""
+        """Return whether GPUDirect is off where hosts send and on where they receive, on all hosts (GDR read)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.connector.kind == "net" and item.transport not in TCP:
