@@ -56,7 +56,7 @@ def add_options(one: Parser) -> None:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options, and what stands behind the first ``--``."""
+    """Return the options, and the text after the first ``--``."""
     words = list(arguments)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]

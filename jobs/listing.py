@@ -18,7 +18,7 @@ def first_of(names: Iterable[str], most: int) -> str:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
-    """Return '; did you mean X?' for the nearest of the choices, else '; there are: ...'; '' where there are none."""
+    """Return '; did you mean X?' for the nearest of the choices, else '; there are: ...'; '' without any."""
     known = sorted(filter(None, choices))
     if near := difflib.get_close_matches(str(word), known, n=1, cutoff=0.5):
         return f"; did you mean {safe(near[0], 80)}?"

@@ -125,7 +125,7 @@ class Coverage:
         return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
 
     def not_tried(self, most: int = 8) -> str:
-        """Name the nodes that a trial left out, in one line; '' where there are none, or there was no trial."""
+        """Name the nodes that a trial left out, in one line; '' without any, or there was no trial."""
         if not self.started:
             return ""
         more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""

@@ -153,7 +153,7 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield what a go does not speak of: storage that nobody named, bandwidths that the profile has no floor for."""
+    """Yield what a go does not mention: storage that nobody named, bandwidths that the profile has no floor for."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL

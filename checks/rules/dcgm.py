@@ -116,7 +116,7 @@ def _told(result: DcgmResult) -> str:
 
 
 def _fault(result: DcgmResult) -> str:
-    """Return whom a result accuses, '' where it accuses nobody: it only warns, or nothing was measured."""
+    """Return whom a result accuses, '' where it finds no fault: it only warns, or nothing was measured."""
     if result.get("status") != "fail":
         return ""
     said = [each for each in result.get("said") or [] if not _says_persistence(each)]

@@ -116,7 +116,7 @@ def _workers(cluster: Inventory, profile: Profile) -> Iterator[Node]:
 
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:
-    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' where there are none."""
+    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' without any."""
     vendors = {
         name: node.name
         for name in ACCELERATORS

@@ -61,7 +61,7 @@ class Swept:
     leaves: Mapping[str, str]
     rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
     rounds: int
-    problem: str = ""  # why the sweep did not come to its end
+    problem: str = ""  # why the sweep did not complete
     failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests

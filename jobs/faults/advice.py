@@ -61,7 +61,7 @@ def explain(
         }
     form = None if own and fault_id in own else trial  # what a user wrote may have [[ for a shell
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
-    if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log speaks of
+    if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log mentions
         entry["confirm"] = _with_nodes(entry["confirm"], others)
     for key in ("confirm", "remedy"):
         text = (advice or {}).get(key)  # names of a message are in it, quoted: of the rest the namespace alone is known

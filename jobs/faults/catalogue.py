@@ -70,7 +70,7 @@ class Fault:
     that had no last word), peer (what the end of another rank or NIC looks like from elsewhere), last (said of a peer
     that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it),
     suspect (no fault by itself, and a cause where something is wrong).
-    ``scope``: hosts (it speaks of another host), host (it happens inside of one). ``deadly``: a process cannot go on
+    ``scope``: hosts (it mentions another host), host (it happens inside of one). ``deadly``: a process cannot go on
     after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
     may have moved to another port. ``described``: what is found of it says who waits, what is missing or between whom,
     and its alternatives say the rest. ``defects`` are those of NCCL's versions that explain it.

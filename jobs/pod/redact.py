@@ -12,7 +12,7 @@ from typing import Dict, Mapping, Match
 
 MASK = "[REDACTED]"
 
-# The end of a name that says that its value is secret; what stands in front of it does not matter. PUBLIC_KEY,
+# The end of a name that says that its value is secret; the text before it does not matter. PUBLIC_KEY,
 # TOKENIZER, NCCL_IB_PKEY, *_TOKEN_FILE and the like are not meant.
 _NAME = (
     r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE"

@@ -1,4 +1,4 @@
-"""What stands behind the mounts of pods: fake programs, device files, sysfs; made once and shared."""
+"""The text after the mounts of pods: fake programs, device files, sysfs; made once and shared."""
 
 from __future__ import annotations
 

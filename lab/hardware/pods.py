@@ -277,7 +277,7 @@ class Hardware:
             claimable and node in node_names(self._world)[0]
         )
 
-    # -- what stands behind a mount
+    # -- the text after a mount
 
     def _net(self, uid: str, node: str) -> Path:
         """/sys/class/net of a pod that has no network of its own."""

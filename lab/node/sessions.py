@@ -28,7 +28,7 @@ MOST_CHUNKS = 64
 
 
 class Session:
-    """Output comes as (stream, bytes); `result` is the exit code, None where there is none to tell."""
+    """Output comes as (stream, bytes); `result` is the exit code, None without one to tell."""
 
     def __init__(self) -> None:
         self._chunks: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(MOST_CHUNKS)

@@ -52,7 +52,7 @@ class Rehearsal:
     """One scenario: what must be found, and what was."""
 
     name: str
-    where: str  # what stands behind sim:
+    where: str  # the text after sim:
     expected: list[str]
     subjects: dict[str, list[str]]  # fault -> names or patterns of whom it must accuse; a fault without: anybody
     outcomes: list[str]

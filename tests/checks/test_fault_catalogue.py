@@ -152,7 +152,7 @@ def test_a_remedy_names_only_keys_that_a_profile_has():
 
 
 def test_a_remedy_names_only_options_that_a_command_has():
-    """What stands behind `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
+    """The text after `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
     parsers = {"accept": run_parser("accept"), "preflight": run_parser("preflight")}
     known = {name: {o for a in each.arguments() for o in a.option_strings} for name, each in parsers.items()}
     seen = set()

@@ -418,7 +418,7 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
 
 
 def test_port_counters_that_grew_are_told_and_blame_nobody():
-    """Of a node that passes they are a note; of one at fault they stand beside what speaks against it."""
+    """Of a node that passes they are a note; of one at fault they stand beside what contradicts it."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():
         for test in row.get("tests", ()) if stage != "sweep.round.1" else ():

@@ -103,7 +103,7 @@ def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_pat
 
 
 def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
-    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one speaks of the other."""
+    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one mentions the other."""
     logs = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
     for name, was, then in (("a", "", ""), ("b", " 2 failed to pass", " 1 failed to pass")):
         (tmp_path / name).mkdir()

@@ -133,7 +133,7 @@ def test_every_symptom_is_found_by_the_shape_of_its_words():
 
 
 def messages():
-    """Return what stands behind NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
+    """Return the text after NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
             text = raw.partition(b"NCCL INFO ")[2]

@@ -198,7 +198,7 @@ def _judge_peers(judgement: Judgement) -> None:
     """Report hosts with GPUs that use the host's memory alone, where NVLink connects them or other hosts use P2P.
 
     Without NVLink, and in a virtual machine, shared memory may be all there is. Hosts are compared only if all
-    their ranks show their channels, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on
+    their ranks show their channels, and only with those of as many ranks: if GPUs hang at two CPUs, both kinds are on
     every host.
     """
     job = judgement.job

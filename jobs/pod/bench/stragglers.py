@@ -1,7 +1,7 @@
 """Who is slower than the others at the same work: medians of ratios, and a limit that follows the measured spread.
 
 Times are compared step by step with the median of the others at the same step, so that what slows all at once (heat, a
-busy machine) accuses nobody. One outlier moves no median; what is left of noise is measured, not assumed.
+busy machine) finds no fault. One outlier moves no median; what is left of noise is measured, not assumed.
 
 The ranks ask by it whether they have made enough steps (`settled`), and checks/rules/training.py judges by it.
 """

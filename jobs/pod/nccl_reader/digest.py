@@ -68,7 +68,7 @@ _NOTHING: Message = (), (), False
 
 
 class _Process:
-    """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
+    """A process in one block: its channels until its next line may mention another communicator, and its facts."""
 
     __slots__ = ("channels", "connections", "devices", "facts", "index", "key", "own_events", "quote_kinds", "speaks")
 
@@ -290,7 +290,7 @@ class Digester:
         return reading
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
-        """Take a line of a connection that the process did not name before; None where it is none, or torn."""
+        """Take a line of a connection that the process did not name before; None if it is not one, or torn."""
         channel_line = parse_channel(text[:-1])
         if channel_line is None:
             return None

@@ -73,7 +73,7 @@ class Reader:
         self._held = 0  # bytes that were digested, and not applied
         self._skipping = False  # inside a line longer than MAX_LINE
         self._skipped = b""  # the end of what was passed over of it
-        self._tail = b""  # what stands behind the last line end
+        self._tail = b""  # the text after the last line end
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
@@ -125,7 +125,7 @@ class Reader:
             self._held = 0
 
     def finish(self) -> None:
-        """Read what stands behind the last line end, and settle what waits for more."""
+        """Read the text after the last line end, and settle what waits for more."""
         whole, end, tail = b"".join(self.parts).rpartition(b"\n")
         self.parts, self._size = [], 0
         if end:
@@ -160,7 +160,7 @@ class Reader:
         self.source.lines = self.line
 
     def _end_within_line(self) -> None:
-        """Read what stands behind the last line end: all of a line in a paste, half of it where a log was cut."""
+        """Read the text after the last line end: all of a line in a paste, half of it where a log was cut."""
         before = self._last.rstrip(b"\r\n").rpartition(b"\n")[2]
         self.see(self._tail)
         line = Reader(Partial(), "")

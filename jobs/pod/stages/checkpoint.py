@@ -356,7 +356,7 @@ def states_of(folder: str) -> Dict[int, str]:
 
 
 def _problem(ended: Dict[str, Any]) -> str:
-    """Say why a program did not come to its end, in its own last words; nothing where it did."""
+    """Say why a program did not complete, in its own last words; nothing where it did."""
     if ended["error"] or ended["timed_out"] or ended["stopped"]:
         return str(ended["error"] or ended["stopped"] or "it did not end within %.0f s" % ended["seconds"])
     if ended["exit"]:

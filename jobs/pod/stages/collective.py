@@ -233,7 +233,7 @@ class BenchRun:
                 capture.ignore_rest()
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
-            # Whether a program of the user's would have come to its end nobody knows.
+            # Whether a program of the user's would have completed nobody knows.
             if data["timed_out"] and data.get("program") != "command":  # said in the log too, which is read on its own
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode

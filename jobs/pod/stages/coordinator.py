@@ -61,7 +61,7 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
-        self._trained: Set[str] = set()  # nodes whose training steps alone came to an end
+        self._trained: Set[str] = set()  # nodes whose training steps alone ended
         self._trainings = 0
         self._reached_nics: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own NICs
 

@@ -38,12 +38,12 @@ def names_in(folder: str) -> List[str]:
 
 
 def whole(text: Optional[str]) -> Optional[int]:
-    """Return the whole number that a text is, None where it is none: digits only, no sign."""
+    """Return the whole number that a text is, None if it is not one: digits only, no sign."""
     return int(text) if text is not None and text.isdigit() else None
 
 
 def json_object(path: str, most: int = 1 << 18) -> Optional[Dict[str, Any]]:
-    """Return the JSON object in the first bytes of a file; None where there is none."""
+    """Return the JSON object in the first bytes of a file; None without one."""
     try:
         held = json.loads(content(path, most).decode("ascii"))
     except ValueError:

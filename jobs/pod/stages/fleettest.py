@@ -51,7 +51,7 @@ class Link:
 
 
 def nothing(why: str) -> Dict[str, Any]:
-    """Return the result of a test that measured nothing and accuses nobody."""
+    """Return the result of a test that measured nothing and finds no fault."""
     return {"state": NOTHING, "why": why[:MOST_TEXT]}
 
 
@@ -152,7 +152,7 @@ def _one(
 
 
 def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
-    """Say how a program failed, as state and words; None where it measured. What never reached NCCL accuses nobody."""
+    """Say how a program failed, as state and words; None where it measured. What never reached NCCL finds no fault."""
     begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)

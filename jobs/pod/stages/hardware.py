@@ -47,7 +47,7 @@ def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
 
 
 def _serial(path: str) -> str:
-    """Return the serial number in a NIC's vital product data; empty where there is none."""
+    """Return the serial number in a NIC's vital product data; empty without one."""
     data = content(path, VPD_BYTES)
     at = 0
     while at + 3 <= len(data) and data[at] != END:

@@ -257,7 +257,7 @@ def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return the paths and buckets to look at; None where there are none."""
+    """Return the paths and buckets to look at; None without any."""
     if raw is None:
         return None
     paths = []

@@ -162,7 +162,7 @@ def distance(one: Sequence[str], two: Sequence[str], numa_one: Optional[int], nu
 
 
 def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List[str]:
-    """Return one line for each GPU that is the same on machines that are built alike, whatever NICs are called."""
+    """Return one line for each GPU that is the same on machines of the same build, whatever NICs are called."""
     ways = {(path["gpu"], path["nic"]): path["path"] for path in data["paths"]}
     rows = []
     for gpu in data["gpus"]:

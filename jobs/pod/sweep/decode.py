@@ -21,7 +21,7 @@ FEW_PAIRS = 4  # named one by one where nobody is accused
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-    """Return what a sweep has shown so far; it is no go before its plan has come to its end."""
+    """Return what a sweep has shown so far; it is no go before its plan has completed."""
     facts = judge(fleet, rules, history)
     return blame_of(State(fleet, rules, facts), facts)
 

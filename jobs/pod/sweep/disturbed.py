@@ -1,7 +1,7 @@
 """Rounds that something slowed as a whole, told by the rounds of the same kind and by controls.
 
 A control is a pair that passed and is tested again beside what is repeated. One that is much faster then says that its
-first round was slowed; controls that fail say that theirs is. What failed in a slowed round accuses nobody.
+first round was slowed; controls that fail say that theirs is. What failed in a slowed round finds no fault.
 
 What reports itself cannot be trusted to be whole, in order or finite: first a history is cut to what can be judged, no
 node of another fleet, no round twice, no value that no hardware gives. What is taken out is told.

@@ -51,7 +51,7 @@ def _sure(group: FrozenSet[str], passed: Met, failed: Met) -> List[str]:
 
 
 def _cut(nodes: Sequence[str], passed: Met, failed: Met) -> FrozenSet[str]:
-    """Return the smaller side of a clear cut; empty where there is none."""
+    """Return the smaller side of a clear cut; empty without one."""
     fit = set(nodes)
     edges = {
         node: {**dict.fromkeys(passed.get(node, set()) & fit, 1), **dict.fromkeys(failed.get(node, set()) & fit, -1)}
@@ -109,7 +109,7 @@ def _weighted(nodes: Sequence[str], edges: Edges, weight: int) -> List[Tuple[str
 
 
 def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[str]) -> Set[str]:
-    """Move single nodes to the other side for as long as fewer tests then speak against the cut."""
+    """Move single nodes to the other side for as long as fewer tests then contradict the cut."""
     side = {node: -1 if node in start else 1 for node, _ in pulls}
     for _ in range(TURNS):
         moved = 0

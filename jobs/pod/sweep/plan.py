@@ -18,7 +18,7 @@ from .state import REPEATS, State, constant
 UPLINK_PROBES = 3
 REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
-MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not told apart then is not by more
+MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not distinguished then never is
 OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
 ALONE = 3  # tests of a node alone that has not failed before it is left as it is
 FEWEST = 8
@@ -241,7 +241,7 @@ class _Draft:
 
 
 def _ambiguous(state: State) -> List[Nodes]:
-    """Return the tests that tell apart what is left: probes of uplinks first, repeats, then who lacks passes."""
+    """Return the tests that distinguish what is left: probes of uplinks first, repeats, then who lacks passes."""
     draft = _Draft(state)
     fleet = state.fleet
     wanting = [node for node in fleet.nodes if state.wants(node)]

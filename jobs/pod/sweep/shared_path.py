@@ -22,7 +22,7 @@ LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes that a group is looked for among
 LARGE = 64  # nodes; in larger fleets only what failing pairs connect is compared
 ALIKE = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
-SPEEDS = 9  # that can be told apart below 0.90
+SPEEDS = 9  # that can be distinguished below 0.90
 
 Shares = Mapping[Tuple[str, ...], Optional[float]]
 Edges = Mapping[str, Mapping[str, Optional[float]]]

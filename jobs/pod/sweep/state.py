@@ -273,7 +273,7 @@ class State(Evidence):
     # -- what is open
 
     def open_end(self, node: str) -> bool:
-        """Say whether a node with passes and failures needs more partners before pair and node are told apart."""
+        """Say whether a node with passes and failures needs more partners before pair and node are distinguished."""
         bad, good = len(self.against(node)), len(self.passed[node])
         if not bad or self.accused(node) or bad + good >= self.rules.most_partners or node in self.fleet.gone:
             return False
@@ -327,7 +327,7 @@ class State(Evidence):
         return low
 
     def stuck(self) -> List[Nodes]:
-        """Return the pairs of a leaf inside which nearly all is slow of which no test came to an end."""
+        """Return the pairs of a leaf inside which nearly all is slow of which no test ended."""
         tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
         return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
 

@@ -42,7 +42,7 @@ def folders() -> list[Path]:
 
 
 def public_key(identity: str = "") -> str:
-    """Return the caller's public key; empty where there is none."""
+    """Return the caller's public key; empty without one."""
     names = [Path(identity + ".pub")] if identity else [folder / "id_rsa.pub" for folder in folders()]
     for name in names:
         with contextlib.suppress(OSError):

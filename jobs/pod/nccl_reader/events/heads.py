@@ -1,4 +1,4 @@
-"""Who wrote a line: what stands in front of ``NCCL INFO``, reduced to the process that it names.
+"""Who wrote a line: the text before ``NCCL INFO``, reduced to the process that it names.
 
 A stamp, or a launcher's tag, makes what is in front of a head new in every line. Where in it the process is numbered
 does not depend on which digits stand there: with every digit a 0, that is looked at once.
@@ -20,7 +20,7 @@ ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(
 _GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
-_FRONTS = 16_384  # shapes of what stands in front of a head
+_FRONTS = 16_384  # shapes of the text before a head
 _LONGEST = 300
 
 _Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process

@@ -1,4 +1,4 @@
-"""The processes of one stream, known by what stands in front of their messages.
+"""The processes of one stream, known by the text before their messages.
 
 Processes of one host and pid are one, whoever of their threads wrote.
 """
@@ -15,7 +15,7 @@ from .tracker import Tracker
 if TYPE_CHECKING:
     from ..state.partial import Partial
 
-MAX_ALONE = 2048  # processes of one stream that are told apart
+MAX_ALONE = 2048  # processes of one stream that are distinguished
 MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
 _FOLLOWED = 65_536  # processes that are followed at a time
 _MANY = 256  # processes whose channels wait before they are settled
@@ -87,7 +87,7 @@ class Processes:
             self._waiting[:] = [tracker for tracker in self._waiting if tracker.pending]
 
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
-        """Return the process that a line's head names, and what stands in front of that head."""
+        """Return the process that a line's head names, and the text before that head."""
         head = parse_head(left)
         process = process_of(head)
         tracker = self.find(process)

@@ -264,7 +264,7 @@ def tells(line: bytes) -> bool:
     return bool(said or _OLD_WARN.search(line) or _APP_NCCL.search(line)) or classify(line) is not None
 
 
-TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak against a job
+TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that contradict a job
 
 
 def tells_event(line: bytes) -> bool:

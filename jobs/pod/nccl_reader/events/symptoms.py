@@ -20,14 +20,14 @@ BENIGN = "benign"
 
 
 class Symptom(NamedTuple):
-    """One kind of line: the fault it speaks of, and what role it plays."""
+    """One kind of line: the fault it mentions, and what role it plays."""
 
     fault: str
     role: str
     pattern: bytes
     words: Tuple[bytes, ...]  # of which every match holds one
     nccls: bool  # only NCCL says so, or a plugin of its
-    lasting: bool  # of a job that came to its end all the same, it leaves nothing proven
+    lasting: bool  # of a job that completed all the same, it leaves nothing proven
 
     @property
     def shows(self) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 _CALL, _CALL_OVER_MNNVL = "nccl.cuda-failure", "nccl.mnnvl-failed"  # what a failed call of CUDA's was for
-_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
+_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), distinguished by their order
 _MAX_POINTERS = 64
 _UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
 

@@ -1,4 +1,4 @@
-"""Lines of a program, a launcher or the kernel that speak of a failure in words that no rule knows.
+"""Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
 
 What says that something failed keeps a job from being called healthy, whoever says it; the line is quoted, and nobody
 is accused. Left out is what says that nothing happened (0 errors), what its own level calls a warning or less, what was
@@ -184,7 +184,7 @@ def without_samples(raw: bytes) -> bytes:
 
 
 def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
-    """Say whether a line that shows the FAILURES in ``said`` speaks of one, and does not take it back."""
+    """Say whether a line that shows the FAILURES in ``said`` mentions one, and does not take it back."""
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
         return False

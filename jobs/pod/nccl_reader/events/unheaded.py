@@ -26,7 +26,7 @@ WORDS = (
 
 
 def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
-    """Return the fault that a line speaks of by its symptom, "" where it only names itself (NAMES_ITSELF).
+    """Return the fault that a line mentions by its symptom, "" where it only names itself (NAMES_ITSELF).
 
     None where it is told at a lower level, as what may come, or as what was tried again.
     """

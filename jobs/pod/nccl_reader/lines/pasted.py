@@ -101,7 +101,7 @@ class Pasted:
             self._reader.feed(self._restored(whole + cut))
 
     def finish(self) -> None:
-        """Restore what stands behind the last line end."""
+        """Restore the text after the last line end."""
         rest = self._joined + self._restored(self._tail) if self._tail else self._joined
         self._joined = b""
         if rest:

@@ -1,7 +1,7 @@
 """Finds any of many words at once, in one pass at the cost of a few rare letters.
 
 ``re`` looks at each place where an alternation's first bytes stand, so that words which begin with common letters cost
-most. Each word is therefore looked for from one byte on (its anchor), with a look back at what stands in front of that,
+most. Each word is therefore looked for from one byte on (its anchor), with a look back at the text before that,
 and the anchors are as few and as rare as will do for all of the words.
 """
 
@@ -28,7 +28,7 @@ _LARGE = 2048  # bytes from which on one pattern after the other is faster than 
 
 Owner = TypeVar("Owner")
 Behind = Mapping[bytes, bytes]
-"""By words, what stands behind them where they mean nothing."""
+"""By words, the text after them where they mean nothing."""
 NOTHING: Behind = {}
 
 
@@ -89,7 +89,7 @@ def _place(word: bytes, anchors: Set[int]) -> int:
 
 
 def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what may follow what was read of some words, with what stands in front of that."""
+    """Return a pattern of what may follow what was read of some words, with the text before that."""
     following: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for end, word in ends:
         if word == read and word not in unless:
@@ -108,7 +108,7 @@ def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes
 
 
 def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what stands in front of the end that was read of some words: the byte before that first."""
+    """Return a pattern of the text before the end that was read of some words: the byte before that first."""
     if len(words) == 1:
         (word,) = words
         behind = _but_not(word, unless)

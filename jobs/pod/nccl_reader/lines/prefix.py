@@ -29,7 +29,7 @@ GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+
 
 
 class Head(NamedTuple):
-    """What stands in front of a message; None is what it does not say."""
+    """The text before a message; None is what it does not say."""
 
     host: Optional[str]
     pid: Optional[int]
@@ -85,7 +85,7 @@ def launcher_tag(left: bytes) -> str:
 
 
 def torn_at(text: bytes) -> Optional[int]:
-    """Find where a second head begins inside a message; None where there is none.
+    """Find where a second head begins inside a message; None without one.
 
     Two processes that write at once leave one physical line.
     """

@@ -54,7 +54,7 @@ _GIGABYTES = {b"GBps": 1.0, b"GB/s": 1.0, b"GB/sec": 1.0, b"MB/s": 1e-3, b"MBps"
 
 
 def _scale(role: str, unit: bytes) -> Optional[float]:
-    """Return what one of a unit is in the units of a row; None where it is none of the role's."""
+    """Return what one of a unit is in the units of a row; None if it is not one of the role's."""
     role = role.partition(" ")[0]
     if role == "size":
         return _BYTES.get(unit[:1].lower())
@@ -62,7 +62,7 @@ def _scale(role: str, unit: bytes) -> Optional[float]:
 
 
 def form_of(raw: bytes) -> Optional[Form]:
-    """Read a header; None where it is none, or one of nccl-tests, which names a data type or has two sides."""
+    """Read a header; None if it is not one, or one of nccl-tests, which names a data type or has two sides."""
     if not _WORTH.search(raw):
         return None
     piped = raw.count(b"|") > 1
@@ -90,7 +90,7 @@ def _nccl_tests(cells: List[bytes]) -> bool:
 
 
 def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
-    """Read a row; None where the line is none."""
+    """Read a row; None for any other line."""
     if form.piped:
         cells = raw.strip().strip(b"|").split(b"|") if b"|" in raw else []
     else:
@@ -147,7 +147,7 @@ def _side(
 
 
 def bench_title(raw: bytes) -> Optional[BenchTitle]:
-    """Read what stands in front of a bench's numbers."""
+    """Read the text before a bench's numbers."""
     match = _AVERAGE_OF.search(raw)
     if match:
         payload = number(match.group(2)) if match.group(2) else None
