@@ -25,7 +25,7 @@ _NAME = (
 # The same in camel case, whatever key it is; by a topologyKey Kubernetes means a label.
 _CAMEL = r"(?-i:\b(?!topologyKey)[A-Za-z]{2,30}(?:Key|Pwd))"
 _QUOTE = r"(?:\\{0,3}[\"'])"
-# What stands between a name and its value: a mark of a shell, of JSON, YAML or a URL, the end of an XML tag, the comma
+# The text between a name and its value: a mark of a shell, of JSON, YAML or a URL, the end of an XML tag, the comma
 # of a Python pair, the second key of a container's environment ({"name": .., "value": ..}).
 _MARK = (
     rf"(?:{_QUOTE}?\s{{0,3}}(?:=>|=|:|%3D)\s{{0,3}}|>|{_QUOTE}?,?\s{{1,3}}{_QUOTE}?value{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}}"
@@ -46,7 +46,7 @@ _OF_A_KIND = re.compile(
     r"|webhook|policy|localqueue|clusterqueue|podgroup|lease)s?(?:\.[a-z.]{1,30})?/$"
 )
 _GOES_ON = re.compile(r" +[a-z(]")
-# How an error goes on behind such a name and a colon: mostly the word that tells what failed.
+# How an error goes on behind such a name and a colon: mostly the word that names the failure.
 _SAID = re.compile(
     r"(?i)(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
     r"|failed|failure|forbidden|invalid|missing|munge|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
@@ -72,7 +72,7 @@ _PATTERNS = tuple(
         ),
         # a docker config: {"auths":{"host":{"auth":"..."}}}
         (r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}", rf"\1{MASK}"),
-        # all of a variable's value, whatever that is made of, where nothing else stands in the line or NCCL tells it
+        # all of a variable's value, whatever that is made of, if nothing else is in the line or NCCL reports it
         (
             rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)"
             r"(?!\d{1,6}\s*$|\[REDACTED\])[^\r\n]+",
@@ -149,7 +149,7 @@ def _masked(match: Match[str]) -> str:
 
 
 def _masked_if_random(match: Match[str]) -> str:
-    """Mask what mixes capitals, small letters and digits as no word, path or mangled C++ name does.
+    """Mask a text that mixes capitals, small letters and digits unlike a word, path or mangled C++ name.
 
     A GPU's UUID (GPU-1bc4..) and its product (NVIDIA-RTX-PRO-6000-Blackwell-..) have no capital behind a small letter.
     """

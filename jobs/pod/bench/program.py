@@ -117,7 +117,7 @@ def number(path: str) -> int:
 
 
 def bus_id(device: int) -> str:
-    """Return the device's PCI address from the driver; torch tells it only in recent versions."""
+    """Return the device's PCI address from the driver; torch reports it only in recent versions."""
     import ctypes  # noqa: PLC0415  (only here, and only with a GPU)
 
     text = ctypes.create_string_buffer(32)

@@ -31,7 +31,7 @@ def unwrapper(first: bytes, reader: Any) -> Any:
 
 
 def text_of(line: bytes) -> Optional[str]:
-    """Return the text inside a JSON line, and what of trouble stands beside it; None where it is no such line."""
+    """Return the text inside a JSON line, and the trouble in its other fields; None for any other line."""
     if line[:1] != b"{" or len(line) > 1 << 20:
         return None
     try:
@@ -75,7 +75,7 @@ def with_trouble(text: str, record: Dict[str, Any]) -> str:
 
 
 def _told_beside(text: str, value: Any, deep: int) -> Iterator[str]:
-    """Yield what in a record is not its text and tells of trouble."""
+    """Yield the parts of a record, other than its text, that report trouble."""
     if isinstance(value, dict) and deep:
         for key, inner in value.items():
             if not (key in _ABOUT or key[:1] == "_"):
@@ -93,7 +93,7 @@ def _told_beside(text: str, value: Any, deep: int) -> Iterator[str]:
 
 
 def told_in(line: str) -> bool:
-    """Say whether what stands beside a text tells of trouble."""
+    """Return whether the fields next to a text report trouble."""
     raw = line.encode("utf-8", "replace")
     return matters(raw) and (b"NCCL WARN" in raw or tells_trouble(raw))
 

@@ -24,7 +24,7 @@ HELLO_S = 10.0
 LOST_S = 45.0
 """Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
 TELL_S = 5.0
-"""After so long without the coordinator it is told why: sooner its pod may not have been there."""
+"""The reason is reported after so long without the coordinator: sooner its pod may not exist yet."""
 MOST_TOLD = 8
 INFINIBAND = "/sys/class/infiniband"
 
@@ -35,7 +35,10 @@ class Agent:
     def __init__(
         self, trial: Trial, me: Identity, watch: Watch, place: str, archive: str, told: Callable[[int, str, str], None]
     ) -> None:
-        """Prepare; ``told`` hears why the coordinator was not met: how many reasons there are now, where, and what."""
+        """Prepare; ``told`` receives why the coordinator was not met.
+
+        The number of reasons, the place, and the text.
+        """
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
         self.place, self.archive = place, archive
@@ -84,7 +87,7 @@ class Agent:
     # -- the line to the coordinator
 
     def _tell_why(self, problem: str, waited_s: float) -> None:
-        """Tell why the coordinator was not met, each reason once: whoever follows it does not know of this pod."""
+        """Report why the coordinator was not met, each reason once: a reader of its log does not know this pod."""
         why = (self._where, problem)
         if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_TOLD:
             self._said.append(why)
@@ -103,7 +106,7 @@ class Agent:
         for address in found[:-1]:
             try:
                 return connect(address, self.trial.master_port, DIAL_S)
-            except NoAnswerError:  # of another family, perhaps: the last one tells
+            except NoAnswerError:  # of another family, perhaps: the last one decides
                 pass
         if found[-1] != name:
             self._where += " (%s)" % found[-1]

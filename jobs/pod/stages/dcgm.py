@@ -1,8 +1,9 @@
 """DCGM evidence: what `dcgmi diag` says of each GPU of this pod, asked of a host engine that lives as long as the test.
 
-The engine listens on a socket in the probe's own folder: no port is taken, and nobody else reaches it. Its JSON has two
-shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM, nvvs/include/NvvsCommon.h
-and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: it is bounded, and credentials are taken out.
+The engine listens on a socket in the probe's own folder: no port is taken, and no other process reaches it. Its JSON
+has two shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM,
+nvvs/include/NvvsCommon.h and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: it is bounded, and
+credentials are taken out.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _take(data: Dict[str, Any], answer: command.Answer) -> None:
 
 
 def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
-    """Return DCGM's version, the results and what is wrong of the JSON; warnings may stand before and after it."""
+    """Return DCGM's version, the results and what is wrong of the JSON; warnings may precede and follow it."""
     whole = text.decode("utf-8", "replace")
     first, last = whole.find("{"), whole.rfind("}")
     if first < 0 or last < first:
@@ -152,7 +153,7 @@ def _who(result: Mapping[str, Any]) -> List[str]:
 
 
 def _said(result: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """Return the warnings, each with DCGM's own numbers where it gives some; without one, what it says beside them."""
+    """Return the warnings, each with DCGM's own numbers where it gives some; without one, its other text."""
     said: List[Dict[str, Any]] = []
     for key in ("warnings", "info"):
         given = result.get(key)

@@ -1,4 +1,4 @@
-"""One UDP question per candidate name, which tells NXDOMAIN from SERVFAIL from silence.
+"""One UDP query per candidate name, which distinguishes NXDOMAIN, SERVFAIL and silence.
 
 getaddrinfo says only "not known" or "try again". This asks the resolvers of resolv.conf as the C library would (search
 list and ndots), reads nothing but the answer's header, and only explains a failure; it never finds the address.

@@ -1,6 +1,6 @@
 """Endpoint evidence: which of the hosts that the trial names answer this pod, directly or through its proxy.
 
-A connection alone is not enough: a service mesh's proxy beside the pod accepts all of them, and closes what it may not
+A connection alone is not enough: a service mesh's sidecar accepts all of them, and closes those that it may not
 pass on. So TLS must get an answer to its first message, HTTP to a request, and anything else must stay open.
 """
 
@@ -114,7 +114,7 @@ def speak(asked: Mapping[str, Any], way: Optional[str]) -> None:
 
 
 def _greet(sock: socket.socket, host: str) -> None:
-    """Begin TLS; whose certificate it is does not matter, nor that the two agree: it was answered."""
+    """Begin TLS; neither the certificate's owner nor an agreement matters: the server answered."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

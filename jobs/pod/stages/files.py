@@ -38,7 +38,7 @@ def names_in(folder: str) -> List[str]:
 
 
 def whole(text: Optional[str]) -> Optional[int]:
-    """Return the whole number that a text is, None if it is not one: digits only, no sign."""
+    """Return the whole number in a text, None for any other: digits only, no sign."""
     return int(text) if text is not None and text.isdigit() else None
 
 

@@ -2,7 +2,7 @@
 
 A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
 NICs (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
-nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
+nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAFFIC = ("data", "packets", "bytes")
 
 
 class Link:
-    """What a collective asks of the other nodes; here the coordinator stands for all of them."""
+    """The link of a collective to the other nodes; here the coordinator represents all of them."""
 
     def __init__(self, number: Any = None) -> None:
         self.number = number
@@ -152,7 +152,7 @@ def _one(
 
 
 def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
-    """Say how a program failed, as state and words; None where it measured. What never reached NCCL finds no fault."""
+    """Describe a program's failure as state and text; None if it measured. Before NCCL it is no fault."""
     begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)

@@ -20,7 +20,7 @@ REFUSED = "connection refused"
 
 
 class NoAnswerError(Exception):
-    """The other side closed, was silent, or did not speak our language."""
+    """The other side closed, was silent, or did not use this protocol."""
 
 
 def connect(address: str, port: int, timeout_s: float) -> socket.socket:
@@ -75,7 +75,7 @@ class Lines:
 
 
 class Channel:
-    """A connection whose other side has said who it is; what arrives goes to `heard`, its end to `ended`."""
+    """A connection to an identified peer; what arrives goes to `heard`, its end to `ended`."""
 
     def __init__(self, line: socket.socket, lines: Lines, rank: int) -> None:
         self.rank = rank

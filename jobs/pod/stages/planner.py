@@ -1,4 +1,4 @@
-"""The pure planner of a sweep (sweep/), told in what its agents and the trial say."""
+"""The pure planner of a sweep (sweep/), in terms of its agents' and the trial's messages."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Planner:
         return model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
     def rules(self, limits: Dict[str, Any]) -> Rules:
-        """Return the rules that the trial tells, by name."""
+        """Return the rules that the trial gives, by name."""
         known = {name for name in model.Rules.__dataclass_fields__ if name in limits}
         return model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
-        """Join what the nodes of a test have answered; half of a result is none."""
+        """Join what the nodes of a test have answered; half of a result does not count."""
         states = {node: answer.get("state") for node, answer in answers.items()}
         reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
         at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
@@ -98,7 +98,10 @@ class Planner:
 
 
 def _says_all(answer: Dict[str, Any]) -> bool:
-    """Say whether who has measured tells of its sums and its transport, too: silence about them is no pass."""
+    """Return whether each node that measured reports its sums and its transport, too.
+
+    Silence about them is not a pass.
+    """
     if answer.get("state") != fleettest.MEASURED:
         return True
     wrong = answer.get("wrong")
@@ -116,7 +119,7 @@ def _number(value: Any) -> Optional[float]:
 
 
 def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
-    """Return a test as it is printed: the result, and what beside it explains it."""
+    """Return a test as it is printed: the result, and the facts that explain it."""
     row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
     if result.busbw is not None:
         row["busbw"] = round(result.busbw, 3)

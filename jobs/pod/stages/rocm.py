@@ -24,7 +24,9 @@ QUESTION = (
 
 
 def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
-    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded; null where none tells.
+    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded.
+
+    Null if none reports them.
 
     Each block of a GPU (umc: its memory) has a file with the lines "ue: 0" and "ce: 0" (docs.kernel.org, AMDGPU RAS
     Support, "RAS Error Count sysfs Interface"). Corrected ones are how ECC works.
@@ -38,7 +40,7 @@ def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
-    """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may stand before and after it."""
+    """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may precede and follow it."""
     result: Dict[str, Any] = {"driver": None, "cuda": None, "gpus": []}
     plain = text.decode("utf-8", "replace")
     first, last = plain.find("{"), plain.rfind("}")

@@ -116,12 +116,12 @@ def lines(text: str, _: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def blank(index: int) -> Dict[str, Any]:
-    """Return a GPU of which nothing else is known."""
+    """Return a GPU without further facts."""
     return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index)
 
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
-    """Return the active reasons that mean a fault (None where no reason is told of), and the other active ones."""
+    """Return the active reasons that mean a fault (None if no reason is reported), and the other active ones."""
     active, listed = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
         for reason in gpu.findall(group + "/*"):

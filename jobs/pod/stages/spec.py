@@ -116,7 +116,7 @@ def _own_address(host: str) -> str:
 
 
 def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
-    """Return what a part of the trial is told; None where the trial has no such part."""
+    """Return the settings of a part of the trial; None if the trial has no such part."""
     value = raw.get(key)
     if value and not isinstance(value, dict):
         raise SpecError("trial.json: %s must be an object" % key)
@@ -203,7 +203,7 @@ def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
 
 
 def _sweep(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what a sweep over a fleet is told; None where the trial is none."""
+    """Return the settings of a sweep over a fleet; None if the trial is not one."""
     if raw is None:
         return None
     known = {key: str(raw.get(key) or "") for key in ("fabric", "history")}
@@ -224,7 +224,7 @@ def _sweep(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _training(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what the training steps are told; None where the trial has none."""
+    """Return the settings of the training steps; None if the trial has none."""
     if raw is None:
         return None
     return {
@@ -236,7 +236,7 @@ def _training(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what a checkpoint is told; None where the trial saves none."""
+    """Return the settings of a checkpoint; None if the trial saves none."""
     if raw is None:
         return None
     return {
@@ -250,7 +250,7 @@ def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what DCGM's diagnostics are told; None where the trial runs none."""
+    """Return the settings of DCGM's diagnostics; None if the trial runs none."""
     if raw is None:
         return None
     return {"level": _whole(raw, "level", 1, low=1, high=4), "limit_s": _seconds(raw, "limit_s", 90)}

@@ -1,8 +1,8 @@
 """Storage evidence: data read, results and checkpoints written from this pod, on the real paths.
 
 What is written is small, bounded by the profile and by a twentieth of the free space, lies in a folder of its own that
-carries run and rank, and is removed at the end, when the pod is told to stop, and when the time is up. Nothing of the
-user's is changed. Ranks agree before each shared step, so that nobody looks for what is not written yet.
+carries run and rank, and is removed at the end, when the pod is terminated, and when the time is up. Nothing of the
+user's is changed. Ranks agree before each shared step, so that no rank looks for a file that is not written yet.
 """
 
 from __future__ import annotations
@@ -137,14 +137,14 @@ class Storage:
         topic, peer = "storage.%s" % asked["name"], (self.me.rank + 1) % self.trial.nodes
         ready = "" if result["read_back_ok"] else "%s cannot be written" % asked["path"]
         go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
-        if not go:  # somebody could not write: that is told there, and nobody looks for what is not
+        if not go:  # a rank could not write: that is reported there, and no rank looks for its file
             return
         self._in_use.add(self._folder(asked))
         theirs, seed = self._folder(asked, peer), "%s/%d" % (self.trial.run, peer)
         note = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
         result["peer_file_ok"], result["peer_seconds"] = note is not None, note[0] if note else None
         if note is not None:
-            try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
+            try:  # all of it: a file with a name visible before its content is empty, and not wrong
                 result["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(note[1].split()[0]), seed, self.watch)
             except OSError as error:
                 result["peer_file_ok"], result["error"] = False, error_text(error)
@@ -200,7 +200,7 @@ class Storage:
             "mb_s": rate(total, seconds),
             "slowest_rank_s": round(max(took), 4) if took else None,
             "error": error_text(problems[0]) if problems else None,
-            # None where the time was up: that accuses no file system
+            # None where the time was up: that is not a fault of the file system
             "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }
 

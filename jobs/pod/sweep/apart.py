@@ -1,4 +1,4 @@
-"""What lies between groups of nodes is told, and nobody is blamed: groups that fail with each other, and slow ones.
+"""Faults between groups of nodes, without a node at fault: groups that fail with each other, and slow ones.
 
 Leaves may have no label, or the wrong one; then nodes and pairs look bad that are not.
 """
@@ -16,16 +16,16 @@ from .model import Finding, Nodes
 TOGETHER = (
     2,
     4,
-)  # nodes without a pass that are tested with each other before one is blamed: without leaves, with them
-SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before what is slow alike is a group and not so many bad nodes
+)  # nodes without a pass that are tested with each other before one is found at fault: without leaves, with them
+SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before equally slow ones are a group and not many bad nodes
 ALIKE, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
 FEW_OF = 8  # one node of so many may be bad with some partners only
 SLOW_INSIDE = 0.75  # of the pairs in a leaf: one node that fails with its leaf only is in half of them at most
-BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not blamed one by one
+BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not reported one by one
 
 
 def grouped(state: Evidence) -> Dict[str, int]:
-    """Return the groups that fail with each other, where no accused element explains it; 0: the largest."""
+    """Return the groups that fail with each other, where no element at fault explains it; 0: the largest."""
     nodes = [node for node in state.fleet.nodes if not state.accused(node)]
     failed = {node: state.against(node) for node in nodes if state.failed.get(node)}
     groups = groups_of(nodes, state.passed, failed)
@@ -33,7 +33,7 @@ def grouped(state: Evidence) -> Dict[str, int]:
 
 
 def slow_alike(state: Evidence) -> FrozenSet[str]:
-    """Return a large part of the fleet that is slow alike, with each other, too, and above the floor."""
+    """Return a large part of the fleet that is equally slow, with each other, too, and above the floor."""
     slow = {n for n in state.failed if not state.passed[n] and not state.accused(n) and len(state.against(n)) > 1}
     if len(slow) < max(SLOW_NODES, SLOW_SHARE * len(state.met)):
         return frozenset()
@@ -84,7 +84,7 @@ def held_back(state: Evidence) -> Dict[str, Set[str]]:
 
 
 def group_findings(state: Evidence) -> List[Finding]:
-    """Return what is to be told of groups (kind groups); pairs that are too many to be blamed are taken back."""
+    """Return the findings about groups (kind groups); too many pairs to report are withdrawn."""
     findings = [_between(state, number) for number in sorted(set(state.groups.values()) - {0})]
     if state.slow:
         findings.append(_slow(state))

@@ -26,9 +26,9 @@ STARTS, LARGE = 16, 1000  # of the search, in fleets up to so many nodes: one di
 def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[str]]:
     """Return the groups that the failures of a fleet lie between, the largest first; [] where there is no clear cut.
 
-    `passed` and `failed` tell of each node with whom it did; what an accused element explains is not among them.
+    `passed` and `failed` list the partners of each node; those that an element at fault explains are left out.
     """
-    left = [node for node in nodes if passed.get(node)]  # who passes with nobody is in no group
+    left = [node for node in nodes if passed.get(node)]  # a node that passes with none is in no group
     groups: List[FrozenSet[str]] = []
     while len(groups) < MOST:
         cut = _cut(left, passed, failed)

@@ -1,7 +1,7 @@
 """Slow majorities and noise: tests in two heaps, rails or ways that are slow everywhere, values too noisy to judge.
 
 A fault only makes slow. So the level of tests is that of sound elements while most are sound; where most are not, the
-few tests that are faster show it, or another rail, or the tests in a leaf. Which heap is sound no test tells: both are
+few tests that are faster show it, or another rail, or the tests in a leaf. No test shows the sound heap: both are
 reported, no node is named at fault, and the sweep is not go.
 """
 
@@ -199,7 +199,7 @@ def _named(fleet: Fleet, nodes: Set[str], kind: str) -> str:
 def _slow_rails(
     tests: Mapping[Key, Tests], levels: Mapping[Key, float], noise: Mapping[Tuple[str, bool], Noise]
 ) -> List[Finding]:
-    """Return the rails whose level is below that of the fastest one: those of one plane are slow on every node."""
+    """Return the rails with a level below that of the fastest one: those of one plane are slow on every node."""
     for kind in (INSIDE, ACROSS):
         rails = {rail: level for (of, rail), level in levels.items() if of == kind and rail >= 0}
         best = max(rails.values(), default=0.0)

@@ -2,7 +2,7 @@
 
 A value is compared with the level of tests of its kind (in a leaf, across leaves) in all base rounds that were not
 disturbed: faults only make slow, so the level is that of the upper half, lowered where a healthy group is slower.
-A disturbed round's slow values accuse nobody; its passes and its wrong sums count.
+A disturbed round's slow values are no evidence; its passes and its wrong sums count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
 ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
-GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
+GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would be evidence: all pairs of four
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
-    undecided: Tuple[str, ...] = ()  # what has no level to judge by: nobody is slow, and it is no go
+    undecided: Tuple[str, ...] = ()  # parts without a level to judge by: none is called slow, and it is not a go
     history: Tuple[Done, ...] = ()
     apart: Tuple[Finding, ...] = ()
     again: Tuple[Nodes, ...] = ()
@@ -131,7 +131,7 @@ def _values(done: Done) -> Dict[Nodes, float]:
 
 
 def _without_rails(history: Sequence[Done]) -> List[str]:
-    """Say how many pairs that were measured tell of no rail: all rails together may hide one that is slow."""
+    """Describe how many measured pairs report no rail: all rails together may hide one that is slow."""
     with_rails: Dict[Nodes, bool] = {}
     for done in history:
         for nodes in done.round.tests:
@@ -169,7 +169,7 @@ def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Refe
     """Return the levels; groups that are healthy are noted."""
     levels: Reference = {}
     grouped: Set[str] = set()
-    for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
+    for key in sorted(base):  # of all rails together first: a rail is reported if they do not show it
         levels[key], group = _level(base[key])
         if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
@@ -200,7 +200,7 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
 def _level(tests: Tests) -> Tuple[float, str]:
     """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
 
-    It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
+    It is not a group if few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
     tests = _without_odd(tests)
     values = [value for value, _ in tests]
@@ -220,9 +220,9 @@ def _level(tests: Tests) -> Tuple[float, str]:
 
 
 def _without_odd(tests: Tests) -> Tests:
-    """Return tests without those of a node that is in all of the fastest: its clock is wrong, and nobody else is slow.
+    """Return tests without those of a node that is in all of the fastest: its clock is wrong, and no other is slow.
 
-    A node makes nobody else faster; in a small fleet its tests would be the level, and all others below it.
+    A node makes no other faster; in a small fleet its tests would be the level, and all others below it.
     """
     least = FALLEN * upper([value for value, _ in tests])
     fast = [set(nodes) for value, nodes in tests if value >= least]

@@ -73,9 +73,9 @@ def _disjoint(tests: Sequence[Nodes], fleet: Fleet) -> List[Nodes]:
 
 
 def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
-    """Return pairs of each kind among the tests that have passed and are tested again beside them, the least tested.
+    """Return passed pairs of each kind among the tests that are tested again along with them, the least tested.
 
-    Two of a kind beside few tests of a large fleet, where one that is disturbed by chance would cost a round.
+    Two of a kind next to few tests of a large fleet, where one that is disturbed by chance would cost a round.
     """
     busy = {node for test in tests for node in test}.union(fleet.gone)
     ran = Counter(test for done in facts.history for test in done.round.tests)
@@ -209,7 +209,7 @@ class _Draft:
         """Return a free proven node that this one has not met, of the first leaf that has one.
 
         Of all leaves rather one of `first`, of `last` only where there is no other.
-        Where there is none, one with whom nothing was measured, until that was tried often enough.
+        Without one, a partner without any measurement, until that was tried often enough.
         """
         met = self.state.met[node]
         mates = [other for leaf in leaves for other in self.by_leaf.get(leaf, ())]
@@ -241,7 +241,7 @@ class _Draft:
 
 
 def _ambiguous(state: State) -> List[Nodes]:
-    """Return the tests that distinguish what is left: probes of uplinks first, repeats, then who lacks passes."""
+    """Return the tests that distinguish what is left: probes of uplinks first, repeats, then nodes that lack passes."""
     draft = _Draft(state)
     fleet = state.fleet
     wanting = [node for node in fleet.nodes if state.wants(node)]
@@ -251,7 +251,7 @@ def _ambiguous(state: State) -> List[Nodes]:
         leaves = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, leaves[turn % len(leaves) :] + leaves if leaves else []))
-        # Where they are odd, somebody has to be free when they are tested with each other in the next round.
+        # Where they are odd, a node has to be free when they are tested with each other in the next round.
         spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
         if spare and (len(spare) + len(ready)) % 2:
             draft.add(spare[0], draft.partner(spare[0], [leaf]))
@@ -306,7 +306,7 @@ def _few_below(state: State) -> List[Nodes]:
 
 
 def _repeat(state: State, draft: _Draft) -> int:
-    """Repeat failed pairs both of whose nodes are proven: flaky, or the path between them.
+    """Repeat failed pairs of two proven nodes: flaky, or the path between them.
 
     Returns how many tests the round may have.
     """

@@ -1,6 +1,6 @@
-"""What the judged tests say about every element so far: who passed and failed with whom, and who is accused.
+"""What the judged tests say about every element so far: passes and failures with each partner, and the nodes at fault.
 
-A failure counts against a node only with a partner that is proven, in a test that no other accused element explains.
+A failure counts against a node only with a partner that is proven, in a test that no other element at fault explains.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
 ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
-DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
+DOUBT = 0.01  # sound nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
@@ -49,7 +49,7 @@ class State(Evidence):
             self._withhold_uplinks()
         self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
-    # -- accusations
+    # -- elements at fault
 
     def _name(self, kind: str, names: Nodes, tests: Iterable[Judged], why: str) -> None:
         rails: Optional[Set[int]] = None
@@ -129,7 +129,7 @@ class State(Evidence):
             del self.findings[key]
 
     def _in_every_failure(self, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
-        """Return the one leaf that every failing pair leads to and most of whose pairs fail, or ''.
+        """Return the one leaf that every failing pair leads to and with mostly failing pairs, or ''.
 
         The others are proven with each other; who passes with most is only the partner in what fails.
         """
@@ -200,7 +200,7 @@ class State(Evidence):
         return "; or the uplink of %s: nothing was measured inside the leaf" % leaf
 
     def _take_back(self, named: List[str], tested: Iterable[Nodes]) -> None:
-        """Take back who is accused of most of its pairs where a path that several nodes share explains as much.
+        """Withdraw findings that a shared path explains equally well.
 
         Those that may share it meet more partners.
         """
@@ -228,7 +228,7 @@ class State(Evidence):
         )
 
     def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, float]:
-        """Return, for each node, how often tests without it fail whose nodes pass more than they fail."""
+        """Return, for each node, how often tests without it fail although their nodes mostly pass."""
         sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
         failed = sound & pairs
         tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
@@ -239,7 +239,7 @@ class State(Evidence):
     def _no_accident(self, node: str) -> bool:
         """Say whether a node failed more often than accident explains: three of 1 % each do happen, four do not.
 
-        A partner that passes with nobody may be why. Where there are three others only, three that agree.
+        A partner that passes with none may be why. Where there are three others only, three that agree.
         """
         if sum(bool(self.passed[partner]) for partner in self.failed[node]) > self.rules.proofs:
             return True
@@ -258,7 +258,7 @@ class State(Evidence):
         return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
     def _accuse_pairs(self) -> None:
-        if self.groups:  # who is of which is not certain for each
+        if self.groups:  # the group of each is not certain
             return
         for pair, tests in sorted(self.of.items()):
             grades = [each.grade for each in tests]
@@ -308,7 +308,7 @@ class State(Evidence):
             for n in self.fleet.nodes
         )
 
-    # -- pairs at fault of which nobody need be named
+    # -- pairs at fault without a named node
 
     def wrong(self) -> List[Nodes]:
         """Return the pairs with wrong sums or a wrong transport that no finding explains."""
@@ -327,7 +327,7 @@ class State(Evidence):
         return low
 
     def stuck(self) -> List[Nodes]:
-        """Return the pairs of a leaf inside which nearly all is slow of which no test ended."""
+        """Return the pairs without a completed test in a leaf inside which nearly all is slow."""
         tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
         return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
 

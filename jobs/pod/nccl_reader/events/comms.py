@@ -47,11 +47,11 @@ _MOST = 65_536
 RANKS = _Numbers()
 
 Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
-"""What a line says of a communicator whose rank it names: size; Init, Destroy, Abort, Revoke, or empty where the line
+"""What a line with a rank shows about a communicator: size; Init, Destroy, Abort, Revoke, or empty where the line
 reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
 which part of it, as count of splits and color."""
 CommLine = Tuple[int, bytes, Step]
-"""One line about a communicator: rank, pointer, and what most ranks say alike."""
+"""One line about a communicator: rank, pointer, and the part that most ranks share."""
 
 
 def parse_common_form(text: bytes) -> Optional[CommLine]:

@@ -1,4 +1,4 @@
-"""The last line of a stream: the end of a benchmark, a completion, or the last word of a process that died.
+"""The last line of a stream: the end of a benchmark, a completion, or the last line of a process that died.
 
 A shell reports a death in its user's language and a program in its own words, so that no list holds them. What is
 known is how a log ends that is whole: with a benchmark's last lines, NCCL's own, or a line that reports completion.
@@ -21,7 +21,7 @@ _COMPLETED = re.compile(
     rb"|[a-z]*time|average|statistics|timeouts"
     rb")\b"
 )
-# An end that is none of its own: denied, by another's hand, too early, of a part, or with a code.
+# An end that does not count: denied, caused by another, too early, of a part, or with a code.
 _BAD_END = re.compile(
     rb"(?i)\b(?:not|never|\w+n't) (?:yet |be |been |all )*(?:done|finish|complet|succe|pass|ok\b|end|sav|wr[io]t)"
     rb"|\b(?:end|stopp|clos|destroy|exit|terminat|shut ?down|torn down)(?:ed)?,? by\b|\bstopped responding\b"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .messages import Messages
 
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
-_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
+_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with blanks that a copy has squeezed
 _POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
 _KNOWN = 20_000  # shapes of lines that only name NCCL
 _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
@@ -32,7 +32,7 @@ def says(raw: bytes) -> bool:
 
 
 def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
-    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and where it stands."""
+    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and its place."""
     for level in (b"] INFO ", b" WARN "):
         at = raw.find(level)
         head = parse_head(raw[: at + 2]) if at >= 0 else None
@@ -120,7 +120,7 @@ class ForeignLines:
         self.signals.line(raw, number)
 
     def _names_only(self, raw: bytes) -> bool:
-        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, told by its shape."""
+        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, by its shape."""
         shape = _POINTER.sub(b"0x", raw).translate(DIGITS)
         known = self._named.get(shape)
         if known is None:

@@ -1,7 +1,7 @@
-"""Who wrote a line: the text before ``NCCL INFO``, reduced to the process that it names.
+"""The writer of a line: the text before ``NCCL INFO``, reduced to the process that it names.
 
 A stamp, or a launcher's tag, makes what is in front of a head new in every line. Where in it the process is numbered
-does not depend on which digits stand there: with every digit a 0, that is looked at once.
+does not depend on the digits: with every digit a 0, that is looked at once.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Heads:
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
-        """Return the head in what stands left of a message; None where there is more than a head.
+        """Return the head in the text left of a message; None if the text is more than a head.
 
-        And whether the same may stand left of another message: there is no stamp in front.
+        And whether the same may precede another message: there is no stamp in front.
         """
-        alone = ALONE.fullmatch(left)  # nothing stands in front of most
+        alone = ALONE.fullmatch(left)  # most have no prefix
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1

@@ -40,7 +40,7 @@ _TOKEN = re.compile(rb"[A-Za-z]+|\d[\d.,]*")
 _ENCLOSED = re.compile(rb"\s{0,8}[^\w\s]{1,12}\s?(.*[^\s])\s?[^\w\s]{1,12}\s*$", re.DOTALL)
 _NOT = frozenset(b"no none false not never without".split())
 _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
-"""Behind these stands when a log will be rotated, and not that it was."""
+"""After these comes the time of a log's next rotation, not of one that happened."""
 _FIXED = re.compile(
     rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
     rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"

@@ -1,4 +1,4 @@
-"""What stands in a line behind what is looked at of one: a failure there counts, a line of NCCL's there is told.
+"""The part of a long line that is not parsed: a failure there counts, a line of NCCL's there is reported.
 
 Nobody prints such lines of NCCL's; a program prints its configuration, a sample or dots without a line end, and an
 error behind them.
@@ -22,12 +22,15 @@ _LINES = b"(not read: lines of NCCL that stand in one with others)"
 
 
 def bounded(line: bytes) -> bytes:
-    """Return what is kept of a line: of a progress bar the end, behind which an error may stand, else the beginning."""
+    """Return what is kept of a line: of a progress bar the end, where an error may follow, else the beginning."""
     return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 
 def far(line: bytes) -> List[bytes]:
-    """Return what tells of a failure in a line, where nobody looks: each from its first word on, the first few."""
+    """Return the signs of a failure in the part of a line that is not parsed.
+
+    Each from its first word on, the first few.
+    """
     told: List[bytes] = []
     if len(line) <= MOST or not matters(line):
         return told
@@ -62,7 +65,7 @@ def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
 
 
 def _from_first_word(window: bytes) -> bytes:
-    """Return what tells of the first failure without the words in front, one of which may be half a secret."""
+    """Return the sign of the first failure without the words in front, which may include half a secret."""
     tells = tells_event if tells_event(window) else tells_trouble
     words = [0] + [at + 1 for at, byte in enumerate(window) if byte == 0x20] + [len(window)]
     end = _first(lambda index: tells(window[: words[index]]), len(words) - 1)
@@ -71,7 +74,7 @@ def _from_first_word(window: bytes) -> bytes:
 
 
 def _first(holds: Callable[[int], bool], most: int) -> int:
-    """Return the first number of which something holds that holds of all behind it, or the last; halving."""
+    """Return the first number for which a monotonic property holds, or the last, by bisection."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2

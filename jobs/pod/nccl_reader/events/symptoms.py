@@ -1,6 +1,6 @@
 """The symptoms that a line may show, as patterns, in the order in which they are tried: the first match wins.
 
-They stand in the catalogue of faults (jobs/faults/logs); `python -m jobs.faults` writes what is read here.
+They are in the catalogue of faults (jobs/faults/logs); `python -m jobs.faults` writes the file that is read here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Symptom(NamedTuple):
     fault: str
     role: str
     pattern: bytes
-    words: Tuple[bytes, ...]  # of which every match holds one
+    words: Tuple[bytes, ...]  # every match holds one of them
     nccls: bool  # only NCCL says so, or a plugin of its
     lasting: bool  # of a job that completed all the same, it leaves nothing proven
 
@@ -36,7 +36,7 @@ class Symptom(NamedTuple):
 
 
 def _read() -> Tuple[Symptom, ...]:
-    # out of a zip, too, whose loader gives a module no __spec__ before Python 3.10; OSError without the file
+    # out of a zip, too: its loader gives a module no __spec__ before Python 3.10; OSError without the file
     spec = globals().get("__spec__")
     loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []

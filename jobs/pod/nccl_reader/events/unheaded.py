@@ -1,6 +1,6 @@
-"""Texts of NCCL's warnings whose heads (host, process, "NCCL WARN") a log shipper or a copy has cut off.
+"""Texts of NCCL's warnings without their heads (host, process, "NCCL WARN"), as log shippers and copies leave them.
 
-Such a line is what NCCL would have said, or a program that repeats it. It condemns nobody by itself, and nothing beside
+Such a line is NCCL's text, or a program that repeats it. It proves no fault by itself, and nothing next to
 it is called healthy.
 """
 
@@ -22,13 +22,13 @@ NAMES_ITSELF = (
 WORDS = (
     *(word for item in SYMPTOMS if item.role == CAUSE for word in item.words),
     *needed(NAMES_ITSELF),
-)  # of which such a line holds one
+)  # such a line holds one of them
 
 
 def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
     """Return the fault that a line mentions by its symptom, "" where it only names itself (NAMES_ITSELF).
 
-    None where it is told at a lower level, as what may come, or as what was tried again.
+    None if it is reported at a lower level, as possible, or as retried.
     """
     if symptom is None:
         return "" if told_as_failure(raw, NAMES_ITSELF) else None

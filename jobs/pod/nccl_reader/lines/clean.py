@@ -48,7 +48,7 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
 
     No escapes, no control characters, no secrets, at most ``limit`` long.
     """
-    look = max(limit * 2, _LOOK)  # a secret is recognised by what stands around it, also where that is not shown
+    look = max(limit * 2, _LOOK)  # a secret is recognised by the text around it, also where that is not shown
     text = raw[:look].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[:look]
     if len(text) <= limit and _SIMPLE.match(text):
         return text

@@ -1,7 +1,7 @@
 """The grammar of channel lines: which connection one names, and what carries it.
 
 Grammar: ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
-name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
+name may hold blanks (``AWS Libfabric``), the proxy rank of PXN is in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
 that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
 """
 
@@ -42,7 +42,7 @@ class Connector(NamedTuple):
     net: str  # the network's name as printed, or the kind of P2P
     dev: int  # the network device's index, -1 without one
     gdr: int  # GPUDirect as 0 or 1
-    proxy: int  # the rank whose NIC is used (PXN), -1 without one
+    proxy: int  # the rank of the NIC in use (PXN), -1 without one
 
 
 Connection = Tuple[int, int, str]
@@ -75,7 +75,7 @@ CONNECTION = re.compile(
 def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
     """Return the connection and the channel of one line, and the size of its communicator.
 
-    The size is empty unless the line says it (RCCL). None for any other line of a channel, or torn.
+    The size is empty unless the line says it (RCCL). None if the line is not a channel's, or torn.
     """
     match = _CHANNEL.match(text, 0, _LONGEST)
     if match is None:
@@ -127,7 +127,7 @@ def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]
 def _is_half(suffix: bytes) -> bool:
     """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own.
 
-    So is one whose beginning other text follows (``GDR70bb2ba``), as where processes tear each other's lines.
+    So is one with other text after its beginning (``GDR70bb2ba``), as where processes tear each other's lines.
     """
     if suffix[:1] == b"G" and not suffix.startswith(b"GDRDMA"):
         return True
