@@ -194,7 +194,7 @@ def runs_command(spec: TrialSpec) -> bool:
 
 
 def asks_for_ring(job: JobDocument | None) -> bool:
-    """Return whether a log shows that NCCL was told to use rings."""
+    """Return whether a log shows that NCCL was configured to use rings."""
     return job is not None and str(job["env"].get("NCCL_ALGO", "")).lower() == RING
 
 

@@ -71,7 +71,7 @@ def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, ev
     faults=["sweep.uplink", "sweep.pair", "sweep.groups", "sweep.plane", "sweep.noise"],
 )
 def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
-    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass elsewhere.
+    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails if its nodes pass elsewhere.
 
     Neither is a node's fault: only jobs inside the leaf, or without that pair, are fast.
     """

@@ -112,7 +112,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     partial = nccl.read(trials.other_sources(_sources(options.logs, workload)))
     if named:
         workload.look()
-    # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
+    # RAS or the dumps of a workload describe all of its pods, which may share no line to join logs by.
     logs = nccl.conclude(
         partial,
         expect,

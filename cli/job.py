@@ -1,4 +1,4 @@
-"""``seatrial job``: runs a job, tells what it does now and what its pods say; judges or ends a trial left alone."""
+"""``seatrial job``: runs a job, shows its state and its pods' output; judges or ends a detached trial."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
             code = run_checks(command)
     except Watched as error:
         return refuse("job attach", f"{options.name}: {error}", INCONCLUSIVE)
-    except NotFound:  # while its lease was watched somebody judged or canceled it
+    except NotFound:  # while its lease was watched another user judged or canceled it
         return refuse("job attach", JobLookup(kube).absent(options.name))
     if code == INTERRUPTED:
         print(

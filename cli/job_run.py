@@ -30,7 +30,7 @@ _DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watche
 
 
 def add_options(one: Parser) -> None:
-    """Add the options of ``seatrial job run``; its command stands behind ``--``."""
+    """Add the options of ``seatrial job run``; its command follows ``--``."""
     one.add_argument("--image", metavar="IMAGE", default="", help="with a tag or a digest")
     one.add_argument("--profile", metavar="NAME|FILE", help="defaults of options: image, NICs, networks, queue, ...")
     one.add_argument("--gpus", metavar="N", type=int, help="of each node (default: the profile's, or 1; 0: CPUs only)")
@@ -195,12 +195,12 @@ def _code(analysis: FailureAnalysis | None) -> int:
 
 
 def status_code(seen: Seen) -> int:
-    """Return the exit code of who asks for a state: that of a job in Error says whose it is."""
+    """Return the exit code for a state: for a job in Error it distinguishes infrastructure and program."""
     return _code(seen.analysis) if seen.state is JobState.ERROR else 0
 
 
 def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
-    """Return what keeps each look in ``seen``, and tells what differs from the one before."""
+    """Return a callback that keeps each look in ``seen``, and prints the differences from the one before."""
     told = [""]
 
     def tell(now: Seen) -> None:
@@ -264,7 +264,7 @@ def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
 
 
 def show(name: str, seen: Seen, note: str = "") -> None:
-    """Print the state, a line for each pod, how the ranks stand, and the cause where something is wrong."""
+    """Print the state, a line for each pod, the state of the ranks, and the cause of a failure."""
     print(f"{name}: {seen.state}{note}")
     rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in seen.replicas]
     if rows := [row for row in rows if row[1] or row[4]]:
@@ -274,7 +274,7 @@ def show(name: str, seen: Seen, note: str = "") -> None:
 
 
 def told(seen: Seen) -> Iterator[str]:
-    """Yield how the ranks stand, the one cause with what confirms and repairs it, and what could not be read."""
+    """Yield the state of the ranks, the one cause with its confirmation and remedy, and unreadable parts."""
     if seen.standing:
         yield ""
         yield from seen.standing

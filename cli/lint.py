@@ -1,4 +1,4 @@
-"""``seatrial lint``: a job's manifest, or a job of the cluster, beside what training across nodes needs here."""
+"""``seatrial lint``: a job's manifest, or a job of the cluster, compared with the needs of training across nodes."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def _gpu_nodes(kube: Kube, around: Around) -> list[tuple[str, set[str]]]:
 
 
 def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
-    """Return the NUMA zones of these nodes; none unless all are told."""
+    """Return the NUMA zones of these nodes; none unless all are known."""
     from checks.rules.topology import read_zones  # noqa: PLC0415 -- as above
     from jobs.cluster.facts.stack import KINDS as STACK  # noqa: PLC0415 -- as above
     from jobs.cluster.facts.stack import listing  # noqa: PLC0415 -- as above

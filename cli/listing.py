@@ -240,7 +240,7 @@ def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
 
 
 def _nearest(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are nearly the word, or of which each part of it is nearly one: at most three."""
+    """Return the names that are nearly the word, or match each of its parts: at most three."""
 
     def alike(one: str, other: str) -> float:
         return difflib.SequenceMatcher(None, one, other).ratio()

@@ -167,7 +167,7 @@ class Run:
     selection: str = ""
     seatrial: str = ""  # the version that judged
     profile: str | None = None
-    profile_digest: str = ""  # of all that the profile asks: its name may stand for something else tomorrow
+    profile_digest: str = ""  # of all that the profile asks: its name may mean something else tomorrow
     cluster: Cluster = field(default_factory=Cluster)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)

@@ -36,7 +36,7 @@ BANDWIDTH = {
 }
 """The checks that hold a bus bandwidth against a floor, in the order in which they are reported."""
 NOTED = ("nodes.gpu", "stack.upgrade")
-"""Checks whose notes belong with the number of nodes: which were left out, and which will change."""
+"""Checks with notes that belong to the number of nodes: which were left out, and which will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
 """The order in which checks are counted."""
 LAYERS = (
@@ -153,7 +153,7 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield what a go does not mention: storage that nobody named, bandwidths that the profile has no floor for."""
+    """Yield what a go does not mention: unnamed storage, bandwidths without a floor in the profile."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL
@@ -224,7 +224,7 @@ def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
 
 
 def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
-    """Name the nodes of a collective, of which a finding names none; '' of anything else."""
+    """Name the nodes of a collective without any in its findings; '' of anything else."""
     known = {*(covered.pool or ()), *covered.tried}
     together = check["id"].startswith("nccl.")
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
@@ -321,7 +321,7 @@ def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
-    """Return how many GPUs took part, of which model, with which driver and NCCL."""
+    """Return the number of GPUs that took part, their model, driver and NCCL."""
     if ranks := passed.get("nccl.ranks"):
         bom = record["bom"].get("trial")
         parts = bom if isinstance(bom, dict) else {}

@@ -39,7 +39,7 @@ NO_PROFILE = (
 NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
 """Of a cluster that is busy, say, or of a trial that was interrupted."""
 EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
-"""The family whose checks explain the failure of one above it: the ports that NCCL found, or did not find."""
+"""The family with checks that explain the failure of one above it: the ports that NCCL found, or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
 SUBJECTS = 6
 """Subjects that one row names, where they are not numbered."""
@@ -95,7 +95,7 @@ def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
 
 
 def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
-    """Write the line of a family whose checks have all ended, such as ``nccl``; of nothing but skipped ones none."""
+    """Write the line of a family after its last check, such as ``nccl``; none if all were skipped."""
     ended = [r.outcome for r in results]
     if set(ended) == {Outcome.SKIPPED}:
         return
@@ -191,7 +191,7 @@ def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detail
 
 
 def _families(families: Mapping[str, int]) -> str:
-    """Write how many checks of which families: ``7 checks (nccl 4, rdma 2, job)``."""
+    """Write the number of checks by family: ``7 checks (nccl 4, rdma 2, job)``."""
     total = sum(families.values())
     named = ", ".join(f"{name} {number}" if number > 1 else name for name, number in families.items())
     return f"{total} {'check' if total == 1 else 'checks'} ({named})"

@@ -1,4 +1,7 @@
-"""Training steps and checkpoints of a run on its page: figures, each GPU beside the floor, each state with its time."""
+"""Training steps and checkpoints of a run on its page.
+
+Figures, each GPU against the floor, each state with its time.
+"""
 
 from __future__ import annotations
 

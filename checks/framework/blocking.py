@@ -78,7 +78,7 @@ class _Branch:
     after: dict[str, _Branch] = field(default_factory=dict)
 
     def within(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the places whose further nodes are among the words, which are in order."""
+        """Yield the places with further nodes among the words, which are in order."""
         yield from self.places
         if not self.after:
             return

@@ -37,7 +37,7 @@ class Evidence:
 
     A check ends with ``judge`` where a rule makes its findings. Else it declares its subjects (``expect``), adds a
     finding for each (``compare`` or ``add``), and ends with ``verdict``. It leaves early with ``skip`` (does not apply
-    here) or ``unknown`` (cannot tell).
+    here) or ``unknown`` (inconclusive).
     """
 
     def __init__(self) -> None:

@@ -279,7 +279,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Block a check whose prerequisite did not pass, and name it."""
+    """Block a check after a prerequisite that did not pass, and name that."""
     declared = selection.declaration(item)
     if declared is None:
         return
@@ -392,7 +392,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
 
     ``advice``: by fault the more specific text than the entry's own. Where a command needs further nodes, they are some
-    of which nothing bad was found.
+    without a bad finding.
     """
     if not result.faults:
         return

@@ -29,7 +29,7 @@ OPERATIONS = {
 }
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
-wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
+links of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
 Without GPUs there is one, by gloo."""
 SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20

@@ -27,7 +27,7 @@ Size = NewType("Size", int)
 """Bytes. Written as in nccl-tests (8, 64K, 1M, 8G, powers of 1024), as 16Gi, or 'unlimited' (-1)."""
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are bits to everybody else
+_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are usually bits
 _EXPECTED = {
     str: "a text",
     int: "a whole number",
@@ -45,7 +45,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and requests all."""
+    """Refuse a record with an impossible field ``name``; the loader puts the path in front, and requests all."""
     if ok:
         return
     refused = _REFUSED.get()
@@ -267,7 +267,7 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
 
 
 def parse_size(value: Any, path: str = "size") -> Size:
-    """Return the bytes that '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) stand for."""
+    """Return the bytes that '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) mean."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Size(value)
     if isinstance(value, str):

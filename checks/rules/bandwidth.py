@@ -94,9 +94,9 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
 
 
 def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nodes: int) -> tuple[float, str]:
-    """Return the median of the largest row, and why it may not stand without a floor; '' where it may.
+    """Return the median of the largest row, and why it is not valid without a floor; '' if it is.
 
-    Half of the wires may be lost, or the profile does not say what they carry.
+    Half of the links may be lost, or the profile does not state their rate.
     """
     size = max(row["size_bytes"] for row in table["rows"])
     measured = [side["busbw_gbps"] for row in rows_of(table["rows"], size) for key, _ in SIDES if (side := row[key])]
@@ -222,7 +222,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
-    """Name the large sizes whose first repetition took much longer than the rest: the cost of a job's start."""
+    """Name the large sizes with a first repetition that took much longer than the rest: the cost of a job's start."""
     for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time

@@ -203,7 +203,7 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
         valid = [r for r in opened if r.node not in zones or not refused(zones[r.node], {resource: size})]
         times = sum(room.free // size for room in valid)
         largest = (size, what, times) if valid else largest
-        # Which GPUs of which NUMA node are free is not reported: where pods are aligned, fewer may fit.
+        # The NUMA nodes of free GPUs are not reported: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
         yield passed(f"{size} {resource}, {what}", observed, "on record")

@@ -1,7 +1,7 @@
 """Contract rules: a workload's pod templates compared with training's requirements here. From a manifest alone.
 
 Rule: a missing item is a fault only if no other mechanism can add it. What an image, a runtime or a webhook may
-bring is not known, and neither is what only a profile or the nodes could tell. The needs themselves are those of the
+bring is not known, and neither are facts that only a profile or the nodes have. The needs themselves are those of the
 admission policy (jobs/trial/needs.py).
 """
 
@@ -359,7 +359,7 @@ def _queue(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge /dev/shm of containers with several GPUs, whose ranks communicate through it."""
+    """Judge /dev/shm of containers with several GPUs: their ranks communicate through it."""
     spec = as_map(group.template.get("spec"))
     notes = as_map(as_map(group.template.get("metadata")).get("annotations"))
     volumes = {str(each.get("name")): each for each in as_list(spec.get("volumes"))}
@@ -455,7 +455,7 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _filled(text: str, known: Mapping[str, str | None]) -> str:
-    """Fill in variables whose values are in the manifest, once."""
+    """Fill in variables with values in the manifest, once."""
     return _VARIABLE.sub(lambda m: known.get(m[1] or m[2] or m[3]) or m[0], text)[:512]
 
 

@@ -1,7 +1,7 @@
-"""DCGM's diagnostics: what its tests say of each GPU, and whether the GPU is to blame or the node's settings.
+"""DCGM's diagnostics: the results of its tests for each GPU, and whether the GPU is at fault or the node's settings.
 
-A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. Whom a
-failure accuses is told by DCGM's own category and severity of it (dcgm_errors.h), and where a release prints none by
+A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. The
+part at fault follows from DCGM's own category and severity (dcgm_errors.h), and where a release prints none from
 what the test looks at: tests of the deployment look at libraries, permissions and settings, the others at the GPU.
 """
 
@@ -116,7 +116,7 @@ def _told(result: DcgmResult) -> str:
 
 
 def _fault(result: DcgmResult) -> str:
-    """Return whom a result accuses, '' where it finds no fault: it only warns, or nothing was measured."""
+    """Return the part at fault by a result, '' without a fault: it only warns, or nothing was measured."""
     if result.get("status") != "fail":
         return ""
     said = [each for each in result.get("said") or [] if not _says_persistence(each)]

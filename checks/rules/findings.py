@@ -1,7 +1,7 @@
 """The findings of rules: undetermined, failed, passed, and results of comparisons.
 
 Of nodes that must be uniform the majority decides, and a tie names no node: where no value is on more than half of
-the nodes it cannot be told which node is the odd one. The finding is then about the difference, with every value and
+the nodes the deviating node cannot be determined. The finding is then about the difference, with every value and
 where it is.
 """
 
@@ -72,8 +72,8 @@ def unlike(
 ) -> Iterator[Finding]:
     """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
 
-    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not tell is not
-    compared; a node that tells nothing, while others do, is unclear.
+    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not report is not
+    compared; a node that reports nothing, while others do, is unclear.
     """
     names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
     usual: dict[str, tuple[str, str]] = {}

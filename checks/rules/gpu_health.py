@@ -78,7 +78,7 @@ def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def link_ailments(expected_links: int) -> Ailments:
-    """Return the finding about the NVLinks of one GPU, of which ``expected_links`` should be active."""
+    """Return the finding about the NVLinks of one GPU, with ``expected_links`` that should be active."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
@@ -98,8 +98,8 @@ def each_gpu(
 ) -> Iterator[Finding]:
     """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
 
-    ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
-    it is not reported. ``when``: as read before all work, or while and after training steps ran.
+    ``must_tell``: the values that show it; a GPU that reports none of them, or omits values that most report, is not
+    healthy, it is not reported. ``when``: as read before all work, or while and after training steps ran.
     """
     keys = tuple(must_tell)
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
@@ -155,7 +155,7 @@ def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
     """Name values that a rank, or its GPU, omits although other ranks report them; '' if there are none.
 
-    ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
+    ``keys``: fields of a GPU or of the stage. Values that no GPU of the trial reports do not exist on this kind of GPU.
     """
     data = stages(trial, rank).get("runtime") or {}
     lost = []

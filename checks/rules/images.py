@@ -103,7 +103,7 @@ KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 
 
 def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
-    """Judge each secret by whether it is there, and of which kind it is."""
+    """Judge each secret by its existence and its type."""
     expected = "a secret with credentials of a registry"
     for name in names:
         subject = f"secret/{name}"

@@ -90,7 +90,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the nodes whose pods have another MTU than most, or that they differ."""
+    """Name the nodes with pods of another MTU than most, or report that they differ."""
     known = {place(trial, rank): _own_mtu(trial, rank) for rank in range(spec.nodes)}
     own = {node: {"MTU": str(mtu)} if mtu else {} for node, mtu in known.items()}
     return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)

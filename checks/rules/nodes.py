@@ -187,7 +187,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
     """Return each node's number of GPUs before the trial, and its source.
 
     It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
-    another process began the trial, and ``cluster`` was read after it: then only the profile tells. Claimed GPUs are
+    another process began the trial, and ``cluster`` was read after it: then only the profile shows it. Claimed GPUs are
     not counted by nodes.
     """
     asked, found = profile.gpu.per_node or 0, {}
@@ -253,10 +253,10 @@ _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.con
 def refusals(
     cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """List nodes whose kubelet refused pods some of these resources, and has admitted none with them since.
+    """List nodes with a kubelet that refused pods some of these resources, and has admitted none with them since.
 
     The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
-    whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
+    only a pod can show whether it is well now. ``tried``: the nodes where one of the trial did.
     """
     expected = "pods get the devices that the node offers"
     wanted = frozenset(resources)

@@ -242,7 +242,7 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
 def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether the GPU nodes of each flavor are of one kind.
 
-    Kueue takes nodes by their labels alone; what the trial's own selector leaves out no pod of it comes to.
+    Kueue takes nodes by their labels alone; no pod of the trial reaches nodes outside its own selector.
     ``nodes``: all of the cluster.
     """
     for flavor in launch_stack.flavors:

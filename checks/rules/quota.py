@@ -37,7 +37,7 @@ class Shortage:
 def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
     """Compare the needs of ``pods`` such pods with the remainder of each ResourceQuota.
 
-    Return shortages, notes, and the extended resources of which a quota grants some.
+    Return shortages, notes, and the extended resources that a quota grants.
     """
     try:
         quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))

@@ -24,7 +24,7 @@ LONG_DENIED_S = 5.0
 
 
 SILENT_SERVER = ("timeout", "unreachable")
-"""The probe's errors for a name whose server did not answer, or was unreachable."""
+"""The probe's errors for a name if its server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
 """How a connection ends that no packet comes back for; one that is refused was answered."""
 

@@ -185,7 +185,7 @@ def handed_out(
 ) -> tuple[ClaimSpec, ...]:
     """Return the GPU claims of a trial's pod: its own, or those that Kubernetes creates for its resource.
 
-    Asked only where no node of the pool counts the resource; where DeviceClasses are not seen, it is as if none stood
+    Asked only where no node of the pool counts the resource; where DeviceClasses are not visible, it is as if none were
     for it.
     """
     resource = spec.gpu_resource

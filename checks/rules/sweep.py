@@ -74,7 +74,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
         yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
         if not swept.blame.proven:
-            return  # all are suspects alike
+            return  # all are suspects
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
     for node in dict.fromkeys((*swept.tested, *named)):
         if node in named:

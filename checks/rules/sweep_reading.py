@@ -1,7 +1,7 @@
 """Reads the log of a sweep's coordinator: its rounds are facts, its own verdict is not read.
 
-The pure rules of jobs/pod/sweep judge them; what is missing is never a pass. Who a node is, its own pod says; on whose
-word a node is proven or blamed must have run where the API server says that it did.
+The pure rules of jobs/pod/sweep judge them; a missing result is never a pass. A pod names its own node; the pod
+that proves a node, or finds it at fault, must run where the API server reports it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _fleet(
 ) -> Fleet:
     """Return all nodes that were requested, came, were left alone or were named; and why some are gone.
 
-    ``absent`` says it of those whose agent did not come.
+    ``absent`` is the reason of those without an agent.
     """
     listed = [str(node) for node in latest.get("nodes") or ()]
     came = latest.get("ranks", listed)  # a listed node without a rank did not connect
@@ -154,7 +154,7 @@ def _section(
     hardware: Mapping[str, SweptHardware],
     earlier: Earlier | None,
 ) -> dict[str, Any]:
-    """Return a sweep's section with the hardware, the run that it resumed, and what its findings' names stand for.
+    """Return a sweep's section with the hardware, the run that it resumed, and the meaning of its findings' names.
 
     Each finding gets the rest of its leaf, and one of a rail its devices and NICs.
     """
@@ -229,7 +229,7 @@ def misplaced(
 ) -> dict[str, str]:
     """Return the nodes that results or agents name and on which the pod that says so never was, and why.
 
-    `placed`: node and indexes of the pods that were bound to it; `fleets`: what the coordinator told of its agents.
+    `placed`: node and indexes of the pods that were bound to it; `fleets`: the coordinator's report on its agents.
     """
     claimed: dict[str, set[int]] = {node: set() for node in reported}
     for fleet in fleets:

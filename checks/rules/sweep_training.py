@@ -109,7 +109,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
 
 
 def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
-    """Return the nodes whose steps can be compared: as many GPUs of one name, and as large a batch."""
+    """Return the nodes with comparable steps: as many GPUs of one name, and as large a batch."""
     kinds: dict[object, list[str]] = {}
     for node in paces:
         own = _of(all_members, node)
@@ -133,7 +133,7 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
 
 
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
-    """Name nodes whose steps with all of their own GPUs are longer than those of their kind."""
+    """Name nodes with longer steps, on all of their own GPUs, than those of their kind."""
     for nodes in _kinds(all_members, paces):
         for node, stands in stragglers.standings({node: paces[node].series for node in nodes}).items():
             if stands.slow:

@@ -30,7 +30,7 @@ class Earlier:
 
     run_id: str
     started: datetime
-    ended: datetime  # of the oldest run whose rounds are among them
+    ended: datetime  # of the oldest run with rounds among them
     history: Sequence[Done]
     gpus_per_node: int
     image: str
@@ -102,8 +102,8 @@ class Swept:
 def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swept:
     """Return the sweep with its section as these findings decide it, too: who is at fault, and who is still proven.
 
-    They are of what rounds do not show, by node; one that fails accuses it, any other leaves it open. Whatever asks
-    later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
+    They are about facts that rounds do not show, by node; a failed one is its fault, any other leaves it open. Any code
+    that asks later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
     """
     bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
     section = dict(swept.section)

@@ -53,7 +53,7 @@ class Zones:
     """A node's NUMA zones as its NodeResourceTopology lists them, and the kubelet's policy."""
 
     node: str
-    policy: str  # '' where the object does not tell
+    policy: str  # '' if the object does not say
     offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
     scope: str = ""
 
@@ -92,7 +92,7 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
 def asked_for(
     nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
 ) -> tuple[dict[str, Zones], dict[str, str]]:
-    """Return the zones, kubelets requested what no object tells, and why it is still not known: node -> why.
+    """Return the zones, kubelets requested what no object shows, and why it is still not known: node -> why.
 
     ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
     """

@@ -119,7 +119,7 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
         return failed(node, observed, expected, "training.no-end")
-    if data.get("stopped"):  # another rank's failure, or a drain: this node is not to blame
+    if data.get("stopped"):  # another rank's failure, or a drain: this node is not at fault
         return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
     if data.get("exit") != 0 or data.get("error"):
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
@@ -140,7 +140,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the products of matrices: bitwise identical in every repeat, and on all GPUs of a kind.
 
     If GPUs of a kind differ without a majority, or one GPU has no product that others of its kind
-    have, nobody is accused and nobody passes.
+    have, no node is at fault and none passes.
     """
     digests = _digests(members)
     usual = _usual(digests)
@@ -209,7 +209,7 @@ def _alike(member: Member, product: Any) -> Alike:
 
 
 def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
-    """Return the number of GPUs of a kind by product, without those whose own products differ."""
+    """Return the number of GPUs of a kind by product, without those with differing products."""
     digests: dict[Alike, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
@@ -227,8 +227,8 @@ def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those are named whose
-    steps without the others show it; where nobody's do, those that had it first.
+    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those ranks are named
+    whose steps without the others show it; if none do, those that had it first.
     """
     alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
     shared = {
@@ -286,7 +286,7 @@ def _path(losses_told: Sequence[float]) -> str:
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
-    """Name nodes and GPUs whose own compute time is longer than their kind's.
+    """Name nodes and GPUs with a longer compute time than their kind's.
 
     A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """

@@ -1,7 +1,7 @@
 """Validates the ranks' reports of their training steps before they are judged.
 
 It must be that of one job: each rank once, all at the same work. Figures that cannot all be true prove nothing, and
-accuse nobody. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
+find no fault. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def times(milliseconds: list[float] | None) -> list[float]:
 
 
 def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
-    """Say why these cannot be the ``own`` ranks of a node of which ``first`` is the lowest, of ``world``; '' if so."""
+    """Explain why these cannot be the ``own`` ranks from ``first`` on of a node, of ``world``; '' if they are."""
     expected = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:

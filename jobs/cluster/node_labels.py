@@ -1,6 +1,6 @@
 """Marks of results on nodes: a label, a condition, a taint that is removed; all off by default.
 
-A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
+A selector of a workload requests the label; node-problem-detector's users watch conditions, where True is a problem.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def untaint(kube: Kube, node: str, key: str) -> None:
         if len(remaining) == len(taints):
             return
         version = as_map(raw.get("metadata")).get("resourceVersion")
-        try:  # the list is replaced whole: never over what somebody else has just written
+        try:  # the list is replaced whole: never over a concurrent change
             kube.patch(
                 path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": remaining or None}}
             )

@@ -50,7 +50,7 @@ KINDS = (
 controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
 Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
-"""A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
+"""Other warnings about a node (CheckLimitsForResolvConf, ImageGCFailed): reported, but not a cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
 XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
@@ -66,7 +66,7 @@ MOST = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Something that happened: RFC 3339 time, of which kind, to which pod and node ('' where it is of neither)."""
+    """An event: RFC 3339 time, kind, pod and node ('' without either)."""
 
     at: str
     kind: str
@@ -87,7 +87,7 @@ def kind_of(reason: str, text: str = "") -> str:
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
     """Yield events about the job's pods (name -> node) and their nodes that are of a kind, or warn of a node.
 
-    What came again and again is told by its first and its last time: a cause does not end with its effect.
+    A repeated event is reported by its first and its last time: a cause does not end with its effect.
     """
     names = set(nodes.values())
     for event in events:
@@ -136,7 +136,7 @@ def from_pod(pod: Unstructured) -> Iterator[Moment]:
                 )
     conditions = by_type(status)
     disrupted = conditions.get("DisruptionTarget") or {}
-    if untold and status.get("phase") == "Failed":  # an evicted pod may tell of no container
+    if untold and status.get("phase") == "Failed":  # an evicted pod may report no container
         at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
         text = f"the pod failed: {status.get('reason') or 'no reason is reported'}"
         yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))

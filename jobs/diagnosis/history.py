@@ -79,9 +79,9 @@ class History:
     """The state across polls; empty after only one.
 
     `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
-    `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
+    `ended_first`: uids of pods that were seen terminating while they ran, or ended before they were deleted.
     `followed`: uids of those that were asked to go only after another pod had failed by itself.
-    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had told all evidence.
+    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had printed all evidence.
     `first`: the Job's spec as it was first seen. `resized`: how others changed it so that not all ranks run together.
     """
 

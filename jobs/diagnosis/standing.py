@@ -32,7 +32,7 @@ def standing(
     if not replicas:
         return []
     lines = list(_ranks(replicas, max(wanted, len(replicas)), now))
-    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps nobody waiting yet.
+    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps no rank waiting yet.
     waiting = [each for each in replicas if _waits(each) and (each.pod or each.readiness_issue)]
     if state.final or not waiting:
         return lines

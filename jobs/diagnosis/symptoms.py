@@ -23,7 +23,7 @@ class Surroundings:
     """Events of a pod, its node and its job, as far as they are seen.
 
     `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
-    it was on its way out before it ended, None where no look tells. `probe_ended`: its probe had ended before.
+    it was terminating before it ended, None if unknown. `probe_ended`: its probe had ended before.
     """
 
     events: Sequence[Event] = ()
@@ -66,7 +66,7 @@ class PodSymptom:
     failure: str = ""  # the class of what was said, of the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
-        """Say whose symptom it is, in the command that confirms it, too: it goes into a user's shell."""
+        """Name the subject of a symptom, in the command that confirms it, too: it goes into a user's shell."""
         confirm = named(self.confirm, {"POD": pod if "/" not in pod else "", "NODE": node})
         return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
@@ -201,7 +201,7 @@ def overdue(issue: Issue, when: str = "") -> PodSymptom:
 
 
 def disruption(issue: Issue, when: str = "") -> PodSymptom:
-    """Judge an interruption by others: nobody's fault, to be tried again."""
+    """Judge an interruption by others: not a fault, to be tried again."""
     return PodSymptom(
         fault="job.disrupted",
         issue=issue,

@@ -185,7 +185,7 @@ class _Judgement(JobSymptoms):
         over = {name_of(pod) for pod in everybody if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
         # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
-        # neither over nor asked to go: somebody of whom nothing was heard yet has.
+        # neither over nor asked to go: another rank without any news has.
         asleep = {s.pod for s in causes if s.fault == "node.lost" and s.pod not in over and not self._is_deleted(s.pod)}
         killed = {s.node for s in causes if s.rank == KILLED and s.pod in over}
         causes = [s for s in causes if s.fault != "node.lost" or not killed - {s.node}]
@@ -292,7 +292,7 @@ class _Judgement(JobSymptoms):
     def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
-            # A failed pod stays until its Job is deleted; what failed this Job was removed by somebody.
+            # A failed pod stays until its Job is deleted; the pod that failed this Job was removed.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted externally")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(
@@ -394,7 +394,7 @@ def _exit_code(status: Unstructured, container: str) -> int | None:
     for entry in (*mains, *as_list(status.get("initContainerStatuses"))):
         states = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
         codes: list[int] = [state["exitCode"] for state in states if isinstance(state.get("exitCode"), int)]
-        if codes and (entry.get("name") == container or [entry] == mains):  # a job of anybody's calls it as it likes
+        if codes and (entry.get("name") == container or [entry] == mains):  # a user's job may use any name
             return codes[0]
         further += [code for code in codes[:1] if code]
     return further[0] if further and status.get("phase") == "Failed" else None

@@ -14,7 +14,7 @@ QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "fai
 
 
 def read_own(check: Path) -> Mapping[str, Fault]:
-    """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml beside it, where there is one.
+    """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml next to it, if it exists.
 
     Raises ValueError, one line, for a file that is no catalogue or that redefines a fault of this one.
     """
@@ -45,7 +45,7 @@ def explain(
 
     ``own``: entries that checks of the user brought; ``others``: nodes for a command that needs more than the subject;
     ``advice``: the confirm and remedy of the fault's variant, which come before those of all its causes; ``names``:
-    what POD, NODE, IMAGE and JOB stand for, and ``trial``: whether it is told of a trial or of a job of anybody's.
+    the values of POD, NODE, IMAGE and JOB, and ``trial``: whether the text is about a trial or a user's job.
     """
     fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:

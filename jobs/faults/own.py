@@ -95,7 +95,7 @@ def _files(place: Path) -> list[Path]:
 def read(*places: Path) -> tuple[dict[str, Fault], list[Line]]:
     """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError.
 
-    That each example shows its fault is not known yet: the reader tells it (`use`).
+    That each example shows its fault is not known yet: the reader shows it (`use`).
     """
     paths = list(dict.fromkeys(path.resolve() for place in places for path in _files(place)))
     faults: dict[str, Fault] = {}

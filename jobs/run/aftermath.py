@@ -43,9 +43,9 @@ def namespace_gone(kube: Kube, namespace: str) -> str:
 
 
 def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult:
-    """Return the result of a trial that lost its namespace as an interruption, whatever it came to by that.
+    """Return the result of a trial that lost its namespace as an interruption, whatever its result.
 
-    It was there when the trial was created. What a trial told before all of it went away stands.
+    It was there when the trial was created. Results that a trial reported before it was removed remain valid.
     """
     cause, gone = result.analysis, any(replica.phase in ("Gone", "Terminating") for replica in result.replicas)
     said = namespace_gone(kube, namespace) if cause is not None or gone or not result.replicas else ""

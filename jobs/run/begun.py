@@ -1,7 +1,7 @@
 """The run's state in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
 
 A JSON document, compressed, next to the program that the pods run; the ConfigMap is immutable and goes with the Job. It
-is foreign text when it is read again: bounded here, compared with its types by whoever uses it.
+is foreign text when it is read again: bounded here, compared with its types by its user.
 """
 
 from __future__ import annotations

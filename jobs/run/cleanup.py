@@ -148,7 +148,7 @@ def delete(
     except NotFound:
         return None
     except Conflict:
-        if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
+        if uid:  # the precondition failed: ours is gone, this one belongs to another user
             return None
         raise
     pods = path("pods", namespace=namespace)
@@ -229,8 +229,8 @@ def sweep(
 
     A user's own job is no run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
 
-    Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
-    all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
+    Without ``living``, a run with a living runner is not deleted. ``launched`` narrows it to these resources, each with
+    all that belongs to it, for an account without permissions on others. ``tell`` receives the pending objects.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
     found, denied, answered = _leftovers(kube, namespace, run_id, where)
@@ -294,7 +294,7 @@ def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, 
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
-    """List runs whose runner is, or may be, alive, with the reason."""
+    """List runs with a runner that is, or may be, alive, with the reason."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
     for (resource, group, version), item, run in leftovers:
@@ -302,7 +302,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
             continue
         url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
         if as_map(item.get("metadata")).get("deletionTimestamp"):
-            continue  # somebody is deleting it already: nobody's run is harmed by waiting until it is gone
+            continue  # it is being deleted already: waiting for that harms no run
         lease = held(item)
         if lease and lease.released:
             name = str(item["metadata"]["name"])
@@ -320,7 +320,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
 def _unseen(
     kube: Kube, namespace: str, leftovers: _Leftovers, refused: Collection[str], answered: Collection[str]
 ) -> set[str]:
-    """Runs whose launched object was not found but may still exist: it is unknown whether they are alive.
+    """Runs with a launched object that was not found but may still exist: it is unknown whether they are alive.
 
     An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
     not know for a moment. What belongs to nothing, or to something that is gone, is left over.
@@ -368,7 +368,7 @@ def _leftovers(
     """All our objects as (kind, object, run), launching ones first; the refusals to list a kind, and the kinds listed.
 
     What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
-    is never seen without what tells that it lives.
+    is never seen without the proof that it lives.
     """
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
     leftovers: _Leftovers = []

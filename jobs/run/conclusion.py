@@ -51,7 +51,7 @@ def _apart(result: TrialResult) -> bool:
 def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> TrialResult | None:
     """Check after a failed rendezvous whether the Service was deleted or replaced.
 
-    This is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
+    This is the cause then; an operator makes its own anew. None if it is not, or unknown.
     """
     try:
         service = kube.get(path("services", name, namespace=namespace))

@@ -59,7 +59,7 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
-        self.lost: frozenset[str] = frozenset()  # nodes whose pods are not waited for
+        self.lost: frozenset[str] = frozenset()  # nodes with pods that are not waited for
         self.uid = ""  # of what launches
         self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 

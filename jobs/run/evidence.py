@@ -2,12 +2,12 @@
 
 The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
-is foreign text: bounded here, and redacted before anybody else sees it.
+is foreign text: bounded here, and redacted before it is shown.
 
-What the probe prints is compared with the types of its stages once, here, where it comes in: anybody who can write to a
-pod's output can print a line that looks like evidence. A stage whose fields have other types or bounds than the probe
+The probe's output is compared with the types of its stages once, here, on arrival: any program that can write to a
+pod's output can print a line that looks like evidence. A stage with fields of other types or bounds than the probe
 gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
-listed are nobody's to read.
+listed are not read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RankEvidence:
     """All evidence of one rank: `stages` maps a stage to its data, `missing` has the lost line numbers."""
 
     rank: int | None = None
-    stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields stand below
+    stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields are below
     seconds: dict[str, float] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     complete: bool = False

@@ -41,7 +41,8 @@ def seen(kube: Kube) -> Inventory:
     except Forbidden:
         return Inventory.of_tenant()
     cluster = Inventory.read_settled(kube)
-    # What others have ended is gone before the job's pods have their images, unless its node is lost, which is told.
+    # A terminated pod of others is gone before the job's pods have their images, unless its node is lost, which is
+    # reported.
     return replace(cluster, pods=tuple(pod for pod in cluster.pods if not pod.leaving))
 
 

@@ -60,7 +60,7 @@ class JobHandle:
         return self._jobs.logs(self.name, tail)
 
     def first(self, seen: Seen) -> Replica | None:
-        """The rank whose log covers the job: mpirun's launcher, else rank 0; None before its pod runs."""
+        """The rank with the log of the job: mpirun's launcher, else rank 0; None before its pod runs."""
         several = self._jobs.kind_of(self.name).multiplexed
         wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
         ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
@@ -73,7 +73,7 @@ class JobHandle:
     def wait(
         self, timeout_s: float | None = None, poll_s: float = POLL_S, tell: Callable[[Seen], object] = lambda _: None
     ) -> JobState:
-        """Wait for its end, or until waiting is useless; `tell` is called with each state. Raises TimeoutError.
+        """Wait for its end, or until waiting is useless; `tell` receives each state. Raises TimeoutError.
 
         What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
         and `cancel()` frees what it holds.

@@ -1,6 +1,6 @@
 """Jobs by name, of any kind that launches trials: type, state, logs, deletion.
 
-Of a job that is missing its events tell for a while what became of it.
+The events of a missing job show its end for a while.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class JobLookup:
         return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
-        """The last lines of every pod's container that speaks for it (`speaking`), redacted."""
+        """The last lines of every pod's main container (`speaking`), redacted."""
         return self._tails(self.pods(self.kind_of(name), name), lines)
 
     def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:

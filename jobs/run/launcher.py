@@ -135,7 +135,7 @@ class Launcher:
         PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
         `profile`: what is not said here (checks.profiles.trial.job_defaults); without one a pod gets one GPU, and the
         launcher is `indexed`; `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu,
-        memory, tolerations, time_limit_s, ...). It needs nobody who watches it. Raises SpecError, Refused, JobError,
+        memory, tolerations, time_limit_s, ...). It needs no watcher. Raises SpecError, Refused, JobError,
         ClusterError.
         """
         spec = own_job(
@@ -177,7 +177,7 @@ class Launcher:
     def job(self, name: str, namespace: str = "") -> JobHandle:
         """Return the handle of any existing job; only ours can be canceled by it.
 
-        Raises JobError, which tells what is still known of it, where there is none.
+        Raises JobError, with the remaining facts, if it is missing.
         """
         jobs = JobLookup(self._kube, namespace)
         raw = jobs.find(name)[1]
@@ -192,7 +192,7 @@ class Launcher:
 
         What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
         the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
-        told as that.
+        reported as that.
         """
         files = _shipped() if files is None else files
         began = time.monotonic()

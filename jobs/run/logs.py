@@ -34,7 +34,7 @@ LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
 _RECONNECT_S = 600.0
-# A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
+# A proxy with a broken connection ends ours as if the log were over: without the last line of the probe, an end is
 # believed when this many readings in a row bring nothing new.
 _CONFIRMED = 3
 # A restarted API server answers 403, 401 or 404 until it has read its roles and objects again: about a second, more
@@ -65,7 +65,7 @@ class Follower:
         self.pod = pod
         self.file = file
         self.reader = reader
-        self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
+        self.last: deque[str] = deque(maxlen=_LAST)  # its last lines other than evidence, for a failure's explanation
         self.problem = ""
         self.heard = False
         self.gap = False

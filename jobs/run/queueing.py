@@ -1,6 +1,6 @@
 """Whether the queue has admitted the trial, and if not, whether waiting may help.
 
-Kueue tells it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
+Kueue reports it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
 queue is not the pods' time to start. A queue that is full says nothing about the cluster; one that is stopped, missing,
 or too small for the job at any time does. Texts: kubernetes-sigs/kueue pkg/cache, pkg/scheduler (flavorassigner.go),
 pkg/controller/core/workload_controller.go; volcano-sh/volcano pkg/scheduler/plugins/gang.

@@ -7,7 +7,7 @@ when the verdict has been reported; whatever goes wrong with it ends the recordi
 3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
 DELETED), `object`. Besides, `"type": "WATCH-ENDED"` (the watch of this kind broke, `object` says how; it is made again,
 from the last resourceVersion or with a new list after 410: then known objects are ADDED again) and `"kind": "Mark"`
-(somebody did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
+(a person did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESOURCES = {
     "namespaces": "Namespace",
     "nodes": "Node",
 }
-# What no reader of a recording needs of a Node, and what would tell a stranger about the cluster.
+# Fields of a Node that a recording's reader does not need, and those that identify the cluster.
 _NODE_STATUS = ("conditions", "capacity", "allocatable")
 _NODE_SPEC = ("taints", "unschedulable")
 
@@ -123,7 +123,7 @@ class Recorder:
         self._lines: list[tuple[float, str, str, str]] = []
         self._bytes = 0
         self._versions: dict[tuple[str, str], str] = {}
-        self._broken: set[str] = set()  # kinds whose watch broke: the next list tells all objects again
+        self._broken: set[str] = set()  # kinds with a broken watch: the next list reports all objects again
         self._result: TrialResult | None = None
         self._concluded = 0.0
 
@@ -233,7 +233,7 @@ class Recorder:
 
 
 class RecordedKube(Kube):
-    """The same connection, whose answers about a trial's objects are passed to a recorder."""
+    """The same connection, with answers about a trial's objects passed to a recorder."""
 
     def __init__(self, kube: Kube, recorder: Recorder) -> None:
         vars(self).update(vars(kube))  # one connection pool, one set of credentials

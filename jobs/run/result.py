@@ -50,7 +50,7 @@ MOST_PODS = 64
 """Of a larger trial only the first ranks are reported."""
 SHORTEST_S = 0.05
 SWEEP = "sweep."
-"""Stages of a sweep's coordinator are what all nodes did, and are told by node."""
+"""Stages of a sweep's coordinator are about all nodes, and are reported by node."""
 
 
 class Span(TypedDict):

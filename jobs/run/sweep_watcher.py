@@ -1,6 +1,6 @@
 """Watches the job of a sweep: rank 0's log is followed, and the job is over when its coordinator is through.
 
-Of the others only those are heard whose agent the coordinator has not met: nothing else says why.
+Of the others only logs of agents that the coordinator has not met are read: nothing else shows why.
 
 Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and says so.
 """
@@ -107,7 +107,7 @@ class SweepWatcher(Watcher):
         return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
-        """Return whether a pod is the job's own: labels anybody can write."""
+        """Return whether a pod is the job's own: any user can write labels."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return bool(uid) and any(
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
@@ -132,7 +132,7 @@ class SweepWatcher(Watcher):
         """Stop when the leader's node is lost and no agent is left: a pod on such a node runs by its status for ever.
 
         Agents end by themselves where the leader is gone; while they run, it may only be the API that cannot see it.
-        Another pod of rank 0 is one that the Job made in its place, and leads nobody.
+        Another pod of rank 0 is one that the Job made in its place, and leads no agent.
         """
         led, over = self._own_pod(outcome), outcome.state.final
         left = [pod for pod in outcome.pods if pod == led or self._kind.index(pod) != 0]

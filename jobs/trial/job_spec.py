@@ -104,7 +104,7 @@ class JobSpec:
     claims: tuple[ClaimSpec, ...] = ()
     storage: tuple[StorageSpec, ...] = ()
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
-    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
+    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; they are named here and never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
     seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
 

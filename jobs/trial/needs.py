@@ -37,7 +37,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({amount_cel(resource)})"
-        # Containers that share the GPUs share the NICs alike; more than the trial had is never requested.
+        # Containers that share the GPUs share the NICs, too; more than the trial had is never requested.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
@@ -120,7 +120,7 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 def amount_cel(resource: str) -> str:
     """CEL: the amount of a resource that container c requests.
 
-    The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
+    The type checker leaves out fields with quantities as values (their OpenAPI type is a oneOf): "undefined field
     'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.
     """
     limits = "dyn(c.resources).limits"

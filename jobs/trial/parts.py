@@ -340,8 +340,8 @@ class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
     `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that continues, packed.
-    `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`. Without
-    the job over all nodes at the `end`, nodes that have passed are released before it.
+    `budget_s` ends the rounds, `test_s` a single program; the present agents start when no other came for `settle_s`.
+    Without the job over all nodes at the `end`, nodes that have passed are released before it.
     """
 
     token: str
@@ -384,7 +384,7 @@ class CheckpointSpec:
 
 DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
 """Seconds that a level may take: what NVIDIA's page of dcgmi diag says of each (DcgmSpec.usual), with room for machines
-of eight GPUs whose driver loads anew; what hangs must end. Health checks in public give levels 2 to 4 half an hour, one
+of eight GPUs with a reloading driver; what hangs must end. Health checks in public give levels 2 to 4 half an hour, one
 and three."""
 
 

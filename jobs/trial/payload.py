@@ -24,7 +24,7 @@ PACKAGE = "seatrial_pod"
 HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.py")
 """Files that run elsewhere, or are the runner's part of the sweep's planner: it writes the record and reads from it."""
 _SYMPTOMS = f"{PACKAGE}/nccl_reader/events/symptoms.json"
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 _READABLE = 0o100644 << 16
 
 

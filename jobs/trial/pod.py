@@ -28,7 +28,7 @@ COMPONENT = "app.kubernetes.io/component"
 POD_INFO = "/seatrial-pod"
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-# How long a pod that is deleted, drained or preempted may still speak: more than the probe needs (stages/run.py).
+# How long a pod that is deleted, drained or preempted may still log: more than the probe needs (stages/run.py).
 GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
 FILES = (ARCHIVE, TRIAL)
@@ -92,7 +92,7 @@ def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
         fields = dict.fromkeys(("NODE_RANK", *(("PET_NODE_RANK",) if spec.pet else ())), rank) | fields
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
-        # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
+        # Optional: the probe reports a missing part, which must not keep the pod from starting. The second name is one
         # that no image sets: without the key an image's own ENV HF_TOKEN is in the first.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
         entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]

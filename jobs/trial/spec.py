@@ -1,4 +1,4 @@
-"""The spec of one trial: a job whose pods run the probe, and the probe's stages."""
+"""The spec of one trial: a job with pods that run the probe, and the probe's stages."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing is worse, 1 something is, 10 nobody can tell."""
+        """0 nothing is worse, 1 something is, 10 unknown."""
         return EXIT_CODES[{WORSE: Verdict.NO_GO, UNCLEAR: Verdict.INCONCLUSIVE}.get(self.verdict, Verdict.GO)]
 
 
@@ -268,7 +268,7 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:
-    """By fault and subject: the check that told it, and the finding."""
+    """By fault and subject: the check that found it, and the finding."""
     bad: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
     for record in side:
         names = lasting_names(record)

@@ -1,4 +1,4 @@
-"""Bandwidth regressions: the statistical rule that tells another bandwidth from the same with its noise.
+"""Bandwidth regressions: the statistical rule that distinguishes a changed bandwidth from noise.
 
 Bandwidth is compared for each set of nodes and collective, on the logarithm of after over before of each row. A row's
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
@@ -19,13 +19,13 @@ The standard error is the largest that the scatter of samples, of rows and of ru
 
 Training steps and checkpoints are rates of a job as a whole, of runs on the same nodes. A run's rate of training steps
 is TFLOP/s of each GPU, of the median of its steps. A change is called from 10 % on, where each side has three runs from
-6 % on; between them one run a side cannot tell, and says so: twelve series of one GPU had medians 1.5 % apart
+6 % on; between them one run a side is inconclusive: twelve series of one GPU had medians 1.5 % apart
 (docs/training.md), and the rule of bandwidth has the same limits.
 
 A checkpoint's is MB/s of all ranks together, of runs that saved as many bytes. Shared storage wavers more than GPUs
 do. A rate within 20 % of another is the same: SNIA's Solid State Storage Performance Test Specification calls a device
-steady whose rounds stay within 20 % of their average. Beyond it, three runs a side whose ranges do not overlap are
-called; fewer only where a rate has halved or doubled, and else cannot tell.
+steady if its rounds stay within 20 % of their average. Beyond it, three runs a side with separate ranges are
+called; fewer only if a rate has halved or doubled, and else are inconclusive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM, LEAST_CHANGE_SMALL = (
 )
 LEAST_RATE_SMALL = 0.1
 MATTERS = math.log(1 / 0.9)
-"""What a gate must not overlook: a change of this size that cannot be told from noise is unclear."""
+"""A change that a gate must not overlook: one of this size within the noise is unclear."""
 STANDS_OUT = math.log(1 / 0.85)
 """The same for one row with too few samples of its own."""
 LEAST_SCATTER = 0.01
@@ -186,7 +186,7 @@ def compared(before: Samples, after: Samples) -> str:
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those that tell of the links (of a short sweep its largest ones) and those below."""
+    """Split rows into those that show the links (of a short sweep its largest ones) and those below."""
     least = min(LEAST_SIZE, max(rows) // 4)
     return (
         {s: r for s, r in rows.items() if s >= least},
@@ -338,7 +338,7 @@ Key = tuple[tuple[str, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a run tells of a rate, and from which share of change on it is noticed, and called of one run a side."""
+    """The value of a rate in a run, and the shares of change from which it is noticed, and called of one run a side."""
 
     area: str
     unit: str
@@ -380,7 +380,7 @@ RATES = (
 def changed(
     rate: Rate, before: Sequence[Record], after: Sequence[Record]
 ) -> Iterator[tuple[tuple[str, ...], float, float, bool | None]]:
-    """Yield nodes, the rate before and after, and whether that is worse: None where it cannot be told from noise."""
+    """Yield nodes, the rate before and after, and whether that is worse: None if it is within the noise."""
     old, new = _by_key(rate, before), _by_key(rate, after)
     for key in sorted(old.keys() & new.keys()):
         was, now = statistics.median(old[key]), statistics.median(new[key])
@@ -392,7 +392,7 @@ def changed(
 
 
 def _by_key(rate: Rate, side: Sequence[Record]) -> dict[Key, list[float]]:
-    """Return the rate of each run; runs that tell of none are missing."""
+    """Return the rate of each run; runs that report none are missing."""
     values: dict[Key, list[float]] = {}
     for key, value in filter(None, map(rate.of, side)):
         values.setdefault(key, []).append(value)

@@ -1,7 +1,7 @@
 """Validates answers with status 200: the kind and form of objects and lists.
 
 A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
-no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
+no nodes, or no pod that holds a GPU. It is not an answer, and raises Unreachable.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Page(Generic[T]):
 
 
 def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) -> Page[T]:
-    """Read one page of a list, each object of which has a name; `read` is given them one by one.
+    """Read one page of a list of named objects; `read` receives them one by one.
 
-    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is none. Raises ValueError
-    for what is no JSON.
+    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is invalid. Raises
+    ValueError for what is no JSON.
     """
 
     def taken(head: Any, items: Iterator[Any]) -> list[tuple[str, T]]:

@@ -23,7 +23,7 @@ from ..unstructured import Unstructured
 from .errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# A kubeconfig with many contexts and embedded certificates stays far below this; more is somebody's mistake.
+# A kubeconfig with many contexts and embedded certificates stays far below this; more is a mistake.
 _LARGEST = 8 << 20
 
 

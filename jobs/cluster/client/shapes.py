@@ -1,8 +1,8 @@
 """The type of each field that is read of Kubernetes' objects, checked once, where an answer comes in.
 
-The API server lets no object in whose fields have other types (OpenAPI, structural schemas): one that has is no answer
+The API server admits no object with fields of other types (OpenAPI, structural schemas): such a one is not an answer
 of a Kubernetes API. Unreadable names the object and the path in it. Fields that are not declared here are not read, or
-are read where they are used; null is how Go writes what is absent. A field whose name ends in ! must be there.
+are read where they are used; null is Go's notation of an absent value. A field with a name that ends in ! must exist.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Event:
     """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
 
     `since` is its first occurrence, `source` the component that wrote it. `instant` orders events of one second:
-    nanoseconds, 0 where the name tells none.
+    nanoseconds, 0 if the name has none.
     """
 
     kind: str

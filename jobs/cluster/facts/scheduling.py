@@ -56,7 +56,7 @@ def read_unschedulable(
 ) -> Unschedulable:
     """Read the scheduler's message for `pod`.
 
-    `nodes` that are visible tell what the message does not: whether an amount is offered at all, and whether what is
+    The visible `nodes` show facts that the message does not: whether an amount is offered at all, and whether what is
     missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
     """
     match = _LINE.search(message)
@@ -89,8 +89,8 @@ def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bo
     """Return whether devices in use keep the pod from the ``nodes`` that it may run on.
 
     Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
-    that is in use look the same. Where none of them has a device left, whoever holds those holds cpu, memory and other
-    devices, too.
+    that is in use look the same. Where none of them has a device left, the pods that hold those hold cpu, memory and
+    other devices, too.
     """
     left = [(count, reason) for count, reason in reasons if not _permanent(reason)]
     device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
@@ -107,7 +107,7 @@ def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
 
 
 def rooms(pod: Unstructured, nodes: Iterable[Unstructured], offers: str = "allocatable") -> int | None:
-    """Count the pods like this one that the nodes hold together once others have left them; None where none can tell.
+    """Count the pods like this one that the nodes hold together once others have left them; None if unknown.
 
     By what nodes have (`capacity`) or offer. Node affinity is the scheduler's to judge, and cpu and memory are shared.
     """
@@ -197,7 +197,7 @@ def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
 
 
 def untolerated(node: Unstructured, pod: Unstructured) -> list[str]:
-    """The taints of a node that keep such a pod away, or took it away: who gave them is often told by their names."""
+    """The taints of a node that keep such a pod away, or took it away: their names often show their owner."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return [
         safe(f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}", 200)

@@ -1,7 +1,7 @@
 """The GPU operators' pods and states, and the devices that drivers publish.
 
-The API objects beside nodes and pods. A kind that this cluster does not serve is distinguished from one that we may not
-list: the first is a fact about the cluster, the second about our rights.
+The API objects other than nodes and pods. A kind that this cluster does not serve is distinguished from one that we may
+not list: the first is a fact about the cluster, the second about our rights.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
 # What is next to a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
 # Node Feature Discovery of a release that is called like the plugin.
 _BESIDE = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
-# Operators whose DaemonSets bear the name of a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
+# Operators with DaemonSets named after a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
 # internal/plugin), and the plugin that pretends to have GPUs (run-ai/fake-gpu-operator).
 _IMAGES = (
     ("device-plugin", re.compile(r"/k8s-device-plugin(?:@|:(?!labeller))|fake-gpu-operator/device-plugin[:@]")),

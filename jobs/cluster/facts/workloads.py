@@ -54,7 +54,7 @@ class Workload:
     namespace: str = ""
     raw: Unstructured
     groups: tuple[Group, ...] = ()
-    service: str = ""  # the headless Service that names its pods, which whoever submits it must bring
+    service: str = ""  # the headless Service that names its pods, which the submitter must create
     first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
     names: tuple[str, ...] = ()  # with what the host names of its pods begin
     whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show

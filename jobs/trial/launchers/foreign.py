@@ -53,7 +53,7 @@ class JobSet(Kind):
 
 
 class RayJob(Kind):
-    """ray.io/v1 RayJob; its pods are those of the RayCluster that is made for it, whose name begins with its own."""
+    """ray.io/v1 RayJob; its pods are those of the RayCluster that is made for it; that name begins with its own."""
 
     name, operator, container = "rayjob", "kuberay-operator", "ray-head"
     group, version, resource, kind = "ray.io", "v1", "rayjobs", "RayJob"
@@ -99,7 +99,7 @@ class RayJob(Kind):
 
 
 class StatefulSet(Kind):
-    """apps/v1 StatefulSet whose pods are workers: it never completes, and restarts terminated pods."""
+    """apps/v1 StatefulSet with workers as pods: it never completes, and restarts terminated pods."""
 
     name = "statefulset"
     group, version, resource, kind = "apps", "v1", "statefulsets", "StatefulSet"
