@@ -1,7 +1,7 @@
-"""`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until somebody stops it.
+"""`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until it is stopped.
 
-Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when whoever started it is gone. Exit codes: 0 stopped as asked,
-4 wrong usage (one line on standard error), 1 the cluster could not be started.
+Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when the starting process is gone. Exit codes: 0 stopped as
+asked, 4 wrong usage (one line on standard error), 1 the cluster could not be started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ResourceClaim controller: claims from templates, and the release of devices.
 
-As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that nobody
+As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that no pod
 uses any more gives its devices back.
 """
 

@@ -86,7 +86,7 @@ async def check(container: Container, probe: Object) -> tuple[bool, str]:
         return await _connect(container, probe["tcpSocket"], limit, None)
     if "httpGet" in probe:
         return await _connect(container, probe["httpGet"], limit, probe["httpGet"])
-    return True, ""  # gRPC: no fake here speaks it
+    return True, ""  # gRPC: no fake here supports it
 
 
 def _port(container: Container, port: int | str) -> int:

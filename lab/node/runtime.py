@@ -71,7 +71,7 @@ CAPABILITIES = {
 
 
 def start_error(error: Exception, command: str) -> str:
-    """What runc says of a container whose command could not be started."""
+    """Runc's message about a container with a command that could not be started."""
     if isinstance(error, StartError) and error.stage == "exec" and error.errno in COMMANDS_OWN:
         return RUNC + _why(error, command)
     return f"{MACHINE}{error}"

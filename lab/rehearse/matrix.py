@@ -20,7 +20,7 @@ class ScenarioRun(TypedDict, total=False):
 
 
 class ListedScenario(TypedDict):
-    """What ``sim --list --json`` tells of a scenario; ``subjects`` and ``words`` are by fault."""
+    """The output of ``sim --list --json`` for a scenario; ``subjects`` and ``words`` are by fault."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ output of `seatrial rehearse --matrix`.
 
 
 def page(entries: Sequence[ListedScenario]) -> str:
-    """Return the page for scenarios as ``sim --list --json`` tells of them."""
+    """Return the page for scenarios from ``sim --list --json``."""
     faults = {fault for entry in entries for fault in entry["faults"]}
     healthy = [entry for entry in entries if not entry["faults"]]
     lines = [

@@ -31,7 +31,7 @@ class RemoteError(Exception):
 
 
 def folders() -> list[Path]:
-    """Where keys may lie: of the user, and of the users whose home an image has."""
+    """Where keys may lie: of the user, and of the users with a home in an image."""
     homes = [Path(os.environ.get("HOME", "/root")), Path("/root"), *sorted(Path("/home").glob("*"))]
     ssh_folders = []
     for home in dict.fromkeys(homes):

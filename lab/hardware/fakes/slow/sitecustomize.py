@@ -3,7 +3,8 @@
 `SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
 and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
 `corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long, and with
-`quota_bytes` the folder's files may be so large together, which no free space tells. The files themselves are real.
+`quota_bytes` the folder's files may be so large together, which the free space does not show. The files themselves are
+real.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def fsync(descriptor: int) -> None:
 
 
 def replace(source: str, target: str, **options: Any) -> None:
-    """Rename at once where nothing was, and late where somebody may have seen the old file."""
+    """Rename at once to a new name, and late where a reader may have seen the old file."""
     delay = _like(target).get("rename_delay_s")
     if not delay or not os.path.exists(target):
         _replace(source, target, **options)

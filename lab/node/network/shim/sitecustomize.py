@@ -4,7 +4,7 @@ Python imports this before the program when it is on PYTHONPATH.  It redirects w
 mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
 network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
 """
-# ruff: noqa: PTH120, PTH123 - it stands in for what pathlib calls
+# ruff: noqa: PTH120, PTH123 - it replaces functions that pathlib calls
 
 from __future__ import annotations
 
