@@ -265,12 +265,12 @@ def judge(
     trial: TrialResult,
     spec: TrialSpec,
     ailments: gpu_health.Ailments,
-    must_tell: tuple[str, ...],
+    required_values: tuple[str, ...],
     expected: str,
     evidence: Evidence,
 ) -> None:
     """Judge every GPU of every node by one kind of ailment."""
-    evidence.put(gpu_health.each_gpu(trial, spec, ailments, must_tell, expected))
+    evidence.put(gpu_health.each_gpu(trial, spec, ailments, required_values, expected))
 
 
 def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:

@@ -136,15 +136,15 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         nccl.withhold(job, "not-judged", text)
         job["not_seen"] = [*job.get("not_seen", ()), text]
     if alone and jobs:
-        workload.tell_around(jobs[0])
-        workload.tell_manifest(jobs[0])
+        workload.print_events(jobs[0])
+        workload.print_manifest(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
     if alone and jobs and workload.seen is not None:
         tell(jobs[0], named[options.logs[0]][1], workload.namespace, workload.seen)
     for job in jobs:
         if (job["nccl_version"] or "").startswith("RCCL"):
-            nccl.tell_of_amd(job)
+            nccl.report_amd(job)
     return jobs
 
 
@@ -236,7 +236,7 @@ class _Workload:
         said = self.options
         look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)
 
-    def tell_around(self, job: JobDocument) -> None:
+    def print_events(self, job: JobDocument) -> None:
         """Add the events around the one workload to its first document."""
         from cli.running_job import look_around  # noqa: PLC0415 -- most logs are files
 
@@ -247,7 +247,7 @@ class _Workload:
             if not_seen:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
 
-    def tell_manifest(self, job: JobDocument) -> None:
+    def print_manifest(self, job: JobDocument) -> None:
         """Add missing parts of the workload's pod template, unless its log is of a healthy job."""
         from cli.lint import lacking  # noqa: PLC0415 -- most logs are files
 

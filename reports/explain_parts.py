@@ -102,7 +102,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
     """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
     for fault in job["faults"]:
         asked = fault["fault"] == "nccl.no-evidence" and _asks_for_more(job)
-        yield _fault(fault, told_above=asked or fault is _main(job))
+        yield _fault(fault, shown_above=asked or fault is _main(job))
     for table in job["tables"]:
         yield _benchmark(table)
     if not_judged := job.get("not_judged"):
@@ -234,10 +234,10 @@ def between_hosts(job: Job) -> Iterator[Part]:
     yield Part(title="Between hosts (channels by transport)", items=items, notes=[left] if more > 0 else [])
 
 
-def _fault(fault: FoundFault, *, told_above: bool) -> Part:
-    """Return the text of a fault; if its causes were ``told_above``, without confirmation and remedy."""
+def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
+    """Return the text of a fault; if its causes were ``shown_above``, without confirmation and remedy."""
     advice = [Below("cause", fault["cause"])]
-    if not told_above:
+    if not shown_above:
         advice += [Below("confirm", fault["confirm"], code=True), Below("remedy", fault["remedy"])]
     return Part(
         severity=fault["severity"],

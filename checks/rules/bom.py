@@ -23,7 +23,7 @@ MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""
 
 CSI = re.compile(r"(?:^|[-_.])csi(?:$|[-_.])|^cephcsi$")
-BESIDE = re.compile(
+SIDECARS = re.compile(
     r"csi-(?:provisioner|attacher|resizer|snapshotter|node-driver-registrar)|external-|livenessprobe|"
     r"snapshot-controller|node-driver-registrar"
 )
@@ -61,7 +61,7 @@ def _csi_drivers(cluster: Inventory) -> list[str]:
     names = {
         image: image.partition("@")[0].rpartition("/")[2].partition(":")[0] for p in cluster.pods for image in p.images
     }
-    return sorted(image for image, name in names.items() if CSI.search(name) and not BESIDE.search(name))
+    return sorted(image for image, name in names.items() if CSI.search(name) and not SIDECARS.search(name))
 
 
 def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:

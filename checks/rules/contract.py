@@ -293,8 +293,8 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
         subject = _named(workload, group, container)
         known = _said(container)[1]
         if workload.kind == "MPIJob":  # mpirun hands over the launcher's
-            others = [c for g in workload.groups if g is not group for c in working(g.template)]
-            known = {name: value for c in others for name, value in _said(c)[1].items()} | known
+            other_containers = [c for g in workload.groups if g is not group for c in working(g.template)]
+            known = {name: value for c in other_containers for name, value in _said(c)[1].items()} | known
         usual = dict(around.spec.env) if around.spec else {}
         yield from _switched_off(subject, group, known, usual, around)
         for name, value in usual.items():
@@ -442,15 +442,15 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
     """Judge the address of the ranks' rendezvous."""
     if sum(group.pods for group in workload.groups) < 2:
         return
-    told: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
     for group in workload.groups if workload.kind != "MPIJob" else ():
         for container in working(group.template):
             line, known = _said(container)
             given = [known[name] for name in _ADDRESS if known.get(name)]
             given += [match[2] for match in _ENDPOINT.finditer(line)]
             for text in given[:8]:
-                told.setdefault(_filled(text or "", known), _named(workload, group, container))
-    for text, subject in list(told.items())[:8]:
+                endpoints.setdefault(_filled(text or "", known), _named(workload, group, container))
+    for text, subject in list(endpoints.items())[:8]:
         yield _meeting(workload, around, subject, text)
 
 

@@ -84,13 +84,13 @@ def unlike(
             usual[name] = (most[0], f"{name} {shown} as on {most[1]} of {most[2]} nodes")
         elif values:
             yield difference(name, values, fault)
-    told = any(value for node_facts in facts.values() for value in node_facts.values())
+    reported = any(value for node_facts in facts.values() for value in node_facts.values())
     for node, node_facts in facts.items():
         decided = [name for name, value in node_facts.items() if value and name in usual]
         other = [name for name in decided if line(name, node_facts[name]) != usual[name][0]]
         shown = ", ".join(f"{name} {node_facts[name]}" for name in other or decided)
         blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing reported"
-        silent = told and not any(node_facts.values())
+        silent = reported and not any(node_facts.values())
         yield Finding(
             subject=node,
             ok=None if silent else not other,

@@ -92,16 +92,16 @@ def each_gpu(
     trial: TrialResult,
     spec: TrialSpec,
     ailments: Ailments,
-    must_tell: Iterable[str],
+    required_values: Iterable[str],
     expected: str,
     when: When = "runtime",
 ) -> Iterator[Finding]:
     """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
 
-    ``must_tell``: the values that show it; a GPU that reports none of them, or omits values that most report, is not
-    healthy, it is not reported. ``when``: as read before all work, or while and after training steps ran.
+    ``required_values``: the values that show it; a GPU that reports none of them, or omits values that most report, is
+    not healthy, it is not reported. ``when``: as read before all work, or while and after training steps ran.
     """
-    keys = tuple(must_tell)
+    keys = tuple(required_values)
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
     for rank in range(spec.nodes):
         node = place(trial, rank)
@@ -180,11 +180,11 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
         for entry in (data or {}).get("xid") or []:
             number = entry.get("xid")
-            told, fault = _of_xid(number, when)
-            if not told:
+            text, fault = _of_xid(number, when)
+            if not text:
                 continue
             subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
-            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {told}"
+            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {text}"
             yield failed(subject, observed, expected, fault) if fault else unknown(subject, observed)
 
 
@@ -223,7 +223,7 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        others = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
-        if others:
-            said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(others))
+        other_xids = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
+        if other_xids:
+            said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(other_xids))
             yield f"{node}: other Xids in the kernel's log: {'; '.join(said)}"

@@ -68,8 +68,8 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         return unknown(subject, why)
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     least = profile.network.mtu
-    size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
-    expected = f"packets of {size} bytes pass unfragmented ({whose})"
+    size, origin = (least, f"profile {profile.name}") if least else (first, "as the interface says")
+    expected = f"packets of {size} bytes pass unfragmented ({origin})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
         cause = str(record.get("mtu_error") or "it was not tried")

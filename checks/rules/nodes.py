@@ -232,8 +232,8 @@ def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None
         observed += ": a device plugin was there once and is not any more" if ready is None else ""
     if ready is not None:
         return f"{observed}; its pod {ready.namespace}/{ready.name} is Ready: it found no GPU, or its kubelet lost it"
-    told = away(node)
-    return f"{observed}; {told}" if told else observed
+    note = away(node)
+    return f"{observed}; {note}" if note else observed
 
 
 def away(node: Node) -> str:
@@ -243,8 +243,8 @@ def away(node: Node) -> str:
     (NVIDIA/mig-parted, deployments/k8s-mig-manager; NVIDIA/gpu-operator#2833).
     """
     placed, state = node.labels.get(_PLACED, "true"), node.labels.get(_MIG_STATE, "")
-    told = [f"{_PLACED}={placed}"] if placed != "true" else []
-    return ", ".join([*told, f"{_MIG_STATE}={state}"] if state in ("pending", "rebooting", "failed") else told)
+    note = [f"{_PLACED}={placed}"] if placed != "true" else []
+    return ", ".join([*note, f"{_MIG_STATE}={state}"] if state in ("pending", "rebooting", "failed") else note)
 
 
 _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.state"
@@ -277,10 +277,10 @@ def refusals(
         yield unknown(node.name, observed, expected, fault="nodes.devices-refused")
 
 
-def _made_up_for(refused: PodUse, others: Iterable[PodUse], resources: frozenset[str]) -> bool:
+def _made_up_for(refused: PodUse, neighbours: Iterable[PodUse], resources: frozenset[str]) -> bool:
     """Whether a pod that requests the same devices runs on the node since."""
     asked = refused.requests.keys() & resources
-    running = (pod for pod in others if pod.phase == "Running")
+    running = (pod for pod in neighbours if pod.phase == "Running")
     return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)
 
 
@@ -325,9 +325,12 @@ def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Itera
     by_kind: dict[Machine, list[Node]] = {}
     for node in nodes:
         by_kind.setdefault(kinds[node.name], []).append(node)
-    for alike in by_kind.values():
+    for same_kind in by_kind.values():
         yield from unlike(
-            {node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed} for node in alike},
+            {
+                node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed}
+                for node in same_kind
+            },
             "nodes.drift",
             _line,
         )

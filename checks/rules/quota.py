@@ -76,9 +76,9 @@ def _short(
         if want > room:
             over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
             left = f"{_plain(room)} of {limit} left{over}"
-            whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
+            requester = "the trial" if resource in _OBJECTS else f"{pods} pods"
             in_use = want <= hard and resource not in _OBJECTS  # objects stay until they are deleted
-            yield Shortage(name, resource, f"{_plain(want)} for {whom}", left, in_use)
+            yield Shortage(name, resource, f"{_plain(want)} for {requester}", left, in_use)
 
 
 def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:

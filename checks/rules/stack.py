@@ -86,7 +86,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             own.append(part)
             continue
         ok = None if placed.startswith("paused-") else False
-        told = away(node) if part == "device-plugin" else placed if ok is None else ""
+        note = away(node) if part == "device-plugin" else placed if ok is None else ""
         fault = "stack.device-plugin-down" if part in ("device-plugin", "dra-driver") else "stack.operand-down"
         if pods:
             pod = pods[0]
@@ -97,7 +97,7 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
         return Finding(
             subject=node.name,
             ok=ok,
-            observed=f"{observed}; {told}" if told else observed,
+            observed=f"{observed}; {note}" if note else observed,
             expected=f"a ready pod of {part}",
             fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has its own check
         )

@@ -14,7 +14,7 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
-from .sweep_reading import NEVER_CAME, number_of
+from .sweep_reading import NEVER_JOINED, number_of
 from .sweep_texts import EXPECTED, SHOWN, accused, devices_of, names_of
 from .swept import Swept
 
@@ -48,7 +48,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
             yield unknown(node, swept.misplaced[node], expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
-            why = swept.blame.not_tested.get(node, NEVER_CAME)
+            why = swept.blame.not_tested.get(node, NEVER_JOINED)
         elif node in swept.blame.not_tested:
             why = swept.blame.not_tested[node]
         else:

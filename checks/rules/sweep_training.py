@@ -135,13 +135,13 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
     """Name nodes with longer steps, on all of their own GPUs, than those of their kind."""
     for nodes in _kinds(all_members, paces):
-        for node, stands in stragglers.standings({node: paces[node].series for node in nodes}).items():
-            if stands.slow:
+        for node, standing in stragglers.standings({node: paces[node].series for node in nodes}).items():
+            if standing.slow:
                 observed = (
-                    f"{stands.median:.1f} ms a step with its own GPUs, {stands.excess:.1%} above {len(nodes) - 1} "
-                    f"other nodes ({stands.reference:.1f} ms)"
+                    f"{standing.median:.1f} ms a step with its own GPUs, {standing.excess:.1%} above {len(nodes) - 1} "
+                    f"other nodes ({standing.reference:.1f} ms)"
                 )
-                yield failed(node, observed, f"less than {stands.limit:.1%} above", "training.slow-node")
+                yield failed(node, observed, f"less than {standing.limit:.1%} above", "training.slow-node")
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:

@@ -108,7 +108,7 @@ def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swe
     bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
     section = dict(swept.section)
     open_ = {node: _why(node, by_node[node]) for node in section["proven"] if node in by_node and node not in bad}
-    rows = [_accusation(node, own) for node, own in bad.items()]
+    rows = [_fault_of_node(node, own) for node, own in bad.items()]
     section["proven"] = [node for node in section["proven"] if node not in by_node]
     section["findings"] = [*section["findings"], *rows]
     section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
@@ -125,7 +125,7 @@ def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swe
     return replace(swept, section=section)
 
 
-def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
+def _fault_of_node(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
     return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
 
 

@@ -21,7 +21,7 @@ from . import training_evidence
 from .findings import compared, failed, proven, unknown
 from .ranks import place, silent, stages
 
-Alike: TypeAlias = "tuple[object, ...]"
+Work: TypeAlias = "tuple[object, ...]"
 ENDS = 3
 """Losses at the beginning, and at the end, that are averaged."""
 FALLING = "finite at every step, and falling"
@@ -158,7 +158,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         other = [
             str(each.get("kind"))
             for each in made
-            if (right := usual.get(_alike(member, each))) is not None and each.get("digest") not in (None, "", right)
+            if (right := usual.get(_work_of(member, each))) is not None and each.get("digest") not in (None, "", right)
         ]
         said = ", ".join(f"{each.get('made')} in {each.get('kind')} (seed {each.get('seed')})" for each in made)
         if bad:
@@ -173,9 +173,9 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         yield compared(member.name, ok, "; ".join([observed, *doubts]), expected, "training.product-differs")
 
 
-def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
+def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]) -> str:
     """Explain why one product does not pass without a fault; '' if it passes."""
-    key, kind = _alike(member, product), product.get("kind")
+    key, kind = _work_of(member, product), product.get("kind")
     if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
     if member.reported.get("device") != "cuda" or product.get("differs"):
@@ -199,7 +199,7 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     return [f"none in {k}, unlike other GPUs of its kind: {own[k].get('why') if k in own else '-'}" for k in lacking]
 
 
-def _alike(member: Member, product: Any) -> Alike:
+def _work_of(member: Member, product: Any) -> Work:
     """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
@@ -208,17 +208,17 @@ def _alike(member: Member, product: Any) -> Alike:
     )
 
 
-def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
+def _digests(members: Sequence[Member]) -> dict[Work, Counter[str]]:
     """Return the number of GPUs of a kind by product, without those with differing products."""
-    digests: dict[Alike, Counter[str]] = {}
+    digests: dict[Work, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
             if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
-                digests.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
+                digests.setdefault(_work_of(member, each), Counter())[str(each["digest"])] += 1
     return digests
 
 
-def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
+def _usual(digests: Mapping[Work, Counter[str]]) -> dict[Work, str]:
     """Return the product of more than half of the GPUs of a kind, if there are enough of them."""
     found_most = {key: (counts.most_common(1)[0], counts.total()) for key, counts in digests.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
@@ -279,10 +279,10 @@ def _falling(member: Member) -> Finding:
     return compared(member.name, ok, observed, FALLING, "training.loss-not-falling")
 
 
-def _path(losses_told: Sequence[float]) -> str:
-    if len(losses_told) < 2 * ENDS:
-        return f"{len(losses_told)} losses were reported"
-    return f"from {statistics.fmean(losses_told[:ENDS]):.3f} to {statistics.fmean(losses_told[-ENDS:]):.3f}"
+def _path(losses_reported: Sequence[float]) -> str:
+    if len(losses_reported) < 2 * ENDS:
+        return f"{len(losses_reported)} losses were reported"
+    return f"from {statistics.fmean(losses_reported[:ENDS]):.3f} to {statistics.fmean(losses_reported[-ENDS:]):.3f}"
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
@@ -291,42 +291,44 @@ def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
     A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
     for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
-        alike = [m for m in members if str(m.reported.get("name")) == kind]
-        nodes = {name: [m for m in alike if m.node == name] for name in dict.fromkeys(m.node for m in alike)}
+        same_kind = [m for m in members if str(m.reported.get("name")) == kind]
+        nodes = {name: [m for m in same_kind if m.node == name] for name in dict.fromkeys(m.node for m in same_kind)}
         whole = {
             name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
             for name, own in nodes.items()
             if len(own) > 1 and all(m.compute for m in own)
         }
         by_node = stragglers.soaked(whole)
-        slow = {name for name, stands in by_node.items() if stands.slow}
+        slow = {name for name, standing in by_node.items() if standing.slow}
         for name in slow:
             yield _slow(name, by_node[name], "training.slow-node", f"the GPUs of {len(whole) - 1} other nodes", "")
-        rest = [m for m in alike if m.node not in slow]
-        stood = stragglers.soaked({m.name: m.compute for m in rest if m.compute})
+        rest = [m for m in same_kind if m.node not in slow]
+        standings = stragglers.soaked({m.name: m.compute for m in rest if m.compute})
         for member in rest:
-            stands = stood.get(member.name)
-            if stands is None:
+            standing = standings.get(member.name)
+            if standing is None:
                 observed = (
                     "no other rank of its kind to compare it with" if member.compute else "no step times were reported"
                 )
                 yield unknown(member.name, observed)
                 continue
-            yield _slow(member.name, stands, "training.slow-gpu", f"{len(stood) - 1} others", _clocks(member, rest))
+            yield _slow(
+                member.name, standing, "training.slow-gpu", f"{len(standings) - 1} others", _clocks(member, rest)
+            )
 
 
-def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
+def _slow(subject: str, standing: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
     observed = (
-        f"own compute {stands.median:.1f} ms a step, {abs(stands.excess):.1%} "
-        f"{'above' if stands.excess >= 0 else 'below'} {compared_with} ({stands.reference:.1f} ms)"
-        f"{' in the last third of the steps' if stands.late else ''}{why}"
+        f"own compute {standing.median:.1f} ms a step, {abs(standing.excess):.1%} "
+        f"{'above' if standing.excess >= 0 else 'below'} {compared_with} ({standing.reference:.1f} ms)"
+        f"{' in the last third of the steps' if standing.late else ''}{why}"
     )
-    expected = f"less than {stands.limit:.1%} above"
-    if stands.slow:
+    expected = f"less than {standing.limit:.1%} above"
+    if standing.slow:
         return failed(subject, observed, expected, fault)
-    if not stands.conclusive:
+    if not standing.conclusive:
         observed += f"; the times vary too much to exclude that it is slower by {stragglers.TELLS:.0%}"
-    return proven(subject, stands.conclusive, observed, expected)
+    return proven(subject, standing.conclusive, observed, expected)
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:

@@ -44,10 +44,10 @@ def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world:
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
-        who = "one reports to be" if present - expected else "none reports to be"
+        subject = "one reports to be" if present - expected else "none reports to be"
         return (
             f"{len(reported)} ranks reported steps, not ranks {first} to {first + own - 1} of {world}, each once: "
-            f"{who} rank {rank}, number {local} here, of {ranks}"
+            f"{subject} rank {rank}, number {local} here, of {ranks}"
         )
     buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
     if twice := [bus for bus, count in buses.items() if count > 1]:

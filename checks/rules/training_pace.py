@@ -123,12 +123,12 @@ def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
     named = [
         m.name for m in members if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
     ]
-    whose = (
+    cause = (
         f"own compute of {', '.join(named[:8])} varies" if named else "every rank's own compute is steady: the network"
     )
     worst = max(pace.series)
     observed = (
-        f"{len(slow)} of {len(pace.series)} steps{often}, up to {worst:.1f} ms of {pace.step:.1f} ms; {whose}{use}"
+        f"{len(slow)} of {len(pace.series)} steps{often}, up to {worst:.1f} ms of {pace.step:.1f} ms; {cause}{use}"
     )
     return failed(job, observed, expected, "training.step-waves")
 

@@ -124,19 +124,19 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
 def from_pod(pod: Unstructured) -> Iterator[Moment]:
     """Yield how containers failed, and that the pod was to be disrupted."""
     name, node = _place(pod)
-    status, untold = as_map(pod.get("status")), True
+    status, unreported = as_map(pod.get("status")), True
     for entry in as_list(status.get("containerStatuses")):
         for state in (as_map(entry.get("state")), as_map(entry.get("lastState"))):
             end = as_map(state.get("terminated"))
             if end.get("exitCode"):
-                untold = False
+                unreported = False
                 text = f"container {entry.get('name')} ended: {end.get('reason')}, exit code {end.get('exitCode')}"
                 yield Moment(
                     at=str(end.get("finishedAt") or "")[:40], kind="failure", pod=name, node=node, text=safe(text, 200)
                 )
     conditions = by_type(status)
     disrupted = conditions.get("DisruptionTarget") or {}
-    if untold and status.get("phase") == "Failed":  # an evicted pod may report no container
+    if unreported and status.get("phase") == "Failed":  # an evicted pod may report no container
         at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
         text = f"the pod failed: {status.get('reason') or 'no reason is reported'}"
         yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))
@@ -209,8 +209,8 @@ def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -
         return "before its container started, and it did start"
     if before > WITHIN_S:
         return f"{before / 60:.0f} min before the failure"
-    told_late = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
-    if before < -(NOT_READY_S if told_late and not moment.text.endswith(" again") else SECOND_S):
+    late_events = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
+    if before < -(NOT_READY_S if late_events and not moment.text.endswith(" again") else SECOND_S):
         return "after the failure"
     return ""
 

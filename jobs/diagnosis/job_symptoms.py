@@ -111,7 +111,7 @@ class JobSymptoms(JobObjects):
         said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.desired_pods() and not self.finished()):
             return None
-        refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
+        refused, message = next((each for each in reversed(said) if self._is_current(each[0], each[1], said)), said[-1])
         made = latest(self.events, *CREATED)
         if self.finished() and made is not None and len(self.created) >= self.desired_pods():
             return None
@@ -120,7 +120,7 @@ class JobSymptoms(JobObjects):
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
         symptom = PodSymptom(
             fault=read.fault,
-            hopeless=read.fault != "job.start-timeout" and not read.in_use and self._stands(refused, message, said),
+            hopeless=read.fault != "job.start-timeout" and not read.in_use and self._is_current(refused, message, said),
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
@@ -135,7 +135,7 @@ class JobSymptoms(JobObjects):
         return symptom, refused
 
     @staticmethod
-    def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
+    def _is_current(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
         """Return whether this is a refusal: errors of a starting, or unreachable, server are not."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":

@@ -39,9 +39,9 @@ def standing(
     held = [each for each in replicas if each.held and not each.readiness_issue]
     gpus, names = sum(each.gpus for each in held), ranges(each.index for each in held)
     if held:
-        whom = "it" if len(waiting) == 1 else "them"
+        pronoun = "it" if len(waiting) == 1 else "them"
         holds = f"{gpus} GPUs are" if gpus != 1 else "1 GPU is"
-        lines.append(f"{holds} held by {_named(names, len(held))} and unused, waiting for {whom}" if gpus else "")
+        lines.append(f"{holds} held by {_named(names, len(held))} and unused, waiting for {pronoun}" if gpus else "")
     if held and len(replicas) > 1:
         lines.append(f"{gang} has started only some of its pods" if gang else NO_GANG)
     return [line for line in lines if line]

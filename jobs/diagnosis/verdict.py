@@ -181,8 +181,8 @@ class _Judgement(JobSymptoms):
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
             return candidates
-        everybody = [*self.pods, *self.history.departed.values()]
-        over = {name_of(pod) for pod in everybody if ended(pod)}
+        all_pods = [*self.pods, *self.history.departed.values()]
+        over = {name_of(pod) for pod in all_pods if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
         # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
         # neither over nor asked to go: another rank without any news has.
@@ -233,8 +233,8 @@ class _Judgement(JobSymptoms):
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
         if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            whom = _manager(self.raw, "suspend")
-            suspended = disruption(Issue("Suspended", f"{whom} suspended the job while it ran: {message}"))
+            author = _manager(self.raw, "suspend")
+            suspended = disruption(Issue("Suspended", f"{author} suspended the job while it ran: {message}"))
             # A queue has written why into its own object by then, which is read once a second: who, and for whom.
             return self._whole(replace(suspended, grace_s=0.0 if had_pods and not self.gang else DELETED_S))
         if self.resized:
@@ -263,18 +263,18 @@ class _Judgement(JobSymptoms):
         if not self.outside:
             return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
         by = safe(as_map(self.meta.get("annotations")).get(CANCELED_BY) or "", 300)
-        whom = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
+        author = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
         return PodSymptom(
             fault="job.canceled",
-            issue=Issue("Canceled", f"it was {whom}"),
+            issue=Issue("Canceled", f"it was {author}"),
             expected="the job is left until it completes",
             err_class=None,
             when=when,
         )
 
     def _edited(self, change: str = "") -> PodSymptom:
-        whom = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
-        return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
+        author = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
+        return disruption(Issue("Edited", f"{author} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is missing."""
@@ -314,12 +314,12 @@ class _Judgement(JobSymptoms):
             {s.pod for s in candidates if s.fault == cause.fault and s.pod and s.issue.reason == cause.issue.reason}
         )
         place = f" on {cause.node}" if cause.node else ""
-        who = f"pod {cause.pod}{place}" if cause.pod and not cause.pod.startswith("job/") else f"job {self.name}"
+        where = f"pod {cause.pod}{place}" if cause.pod and not cause.pod.startswith("job/") else f"job {self.name}"
         more = f" (and {len(same) - 1} more)" if len(same) > 1 else ""
         return FailureAnalysis(
             fault=cause.fault,
             subject=cause.subject or f"job/{self.name}",
-            observed=safe(f"{who}{more}: {cause.issue}{self._taints(cause)}", 1200),
+            observed=safe(f"{where}{more}: {cause.issue}{self._taints(cause)}", 1200),
             expected=cause.expected,
             suggestion=cause.suggestion,
             confirm=cause.confirm,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..pod.nccl_reader.errors import NcclLogError
     from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
-    from .diagnosis.amd import tell_of_amd
+    from .diagnosis.amd import report_amd
     from .diagnosis.conclusion import withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of
     from .document import conclude
@@ -38,8 +38,8 @@ __all__ = [
     "merge",
     "open_sources",
     "read",
+    "report_amd",
     "tail_of",
-    "tell_of_amd",
     "watched",
     "withhold",
 ]
@@ -57,7 +57,7 @@ _HOMES = {
     "open_sources": ".sources:open_sources",
     "read": ".parallel:read",
     "tail_of": ".hang.collect:tail_of",
-    "tell_of_amd": ".diagnosis.amd:tell_of_amd",
+    "report_amd": ".diagnosis.amd:report_amd",
     "watched": ".hang.watchdog:watched",
     "withhold": ".diagnosis.conclusion:withhold",
 }

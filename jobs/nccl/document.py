@@ -14,20 +14,20 @@ from ..pod.nccl_reader.state.partial import Partial
 from ..pod.nccl_reader.state.process import Note, channels_in
 from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
-from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
+from .diagnosis.conclusion import diagnosis_of, further_signs, sentence_of, signs_shown
 from .diagnosis.defects import slow_causes, slow_versions, with_defects
 from .diagnosis.judge import Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
 from .diagnosis.quotes import meant, quoted, trouble_said
 from .diagnosis.rails import rails_used
-from .diagnosis.ranking import Signs, rank, told
+from .diagnosis.ranking import Signs, quoted_cause, rank
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
-from .diagnosis.separate_jobs import tell_alone
+from .diagnosis.separate_jobs import report_single
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
-from .job.attempts import last_attempt, stands_before
+from .job.attempts import comes_earlier, last_attempt
 from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
@@ -69,7 +69,7 @@ def conclude(
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
         if len(documents) > 1:
-            tell_alone(documents)
+            report_single(documents)
         return documents
 
 
@@ -84,12 +84,12 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None
-    if again is None or not stands_before(judgement.faults[0]["evidence"], again):
+    if again is None or not comes_earlier(judgement.faults[0]["evidence"], again):
         return judgement
     last = Judgement(View(again), expect)
     if not last.ended_well and (len(again.comms) == len(job.comms) or not last.proven()):
         return judgement
-    last.tell_earlier(judgement)
+    last.report_earlier(judgement)
     _judge(last)
     return judgement if last.ended_badly else last
 
@@ -191,12 +191,12 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     note = None if causes else trouble_said(judgement)
     if note is None:
         return causes
-    known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
+    known = [_details_of(judgement, name, said) for name, said in judgement.causes if said is note]
     role, _, fault = note.shows.partition(" ")
     if role == WHY and (said := formed(fault, note.text)) is not None:
         known.append((fault, said))
     gone = _FOLLOWS if role == CONSEQUENCE else ""
-    return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
+    return rank((), signs, known) or [quoted_cause(quoted(note) + meant(note.text) + gone)]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
@@ -207,11 +207,13 @@ def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
         if judgement.causes:  # the first is reported as a fault
-            return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
-        return _signs(judgement, unheaded or signs_beside(judgement))
+            return [_details_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
+        return _signs(judgement, unheaded or further_signs(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
         return []
-    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")]
+    warned = [
+        _details_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")
+    ]
     return warned or _signs(judgement, unheaded or signs_shown(judgement)[:1])
 
 
@@ -221,7 +223,7 @@ def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, Detail
     return [(name, (note and formed(name, note.text)) or Detail()) for name, note in notes]
 
 
-def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detail]:
+def _details_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detail]:
     said = refine(judgement, name, note)
     return said.why or name, said
 
@@ -289,14 +291,14 @@ def _collective(table: ReadTable, ranks: int | None) -> str | None:
     if not ranks or ranks < 3:
         return None
     part = (ranks - 1) / ranks
-    told = set()
+    operands = set()
     for row in table["rows"]:
         side = row["out_of_place"] or row["in_place"]
         algbw, carried = (side["algbw_gbps"] or 0.0, side["busbw_gbps"]) if side else (0.0, None)
         if carried is not None and algbw > max(1.0, ranks * _DIGIT):
             ratio = carried / algbw
             factor = min((2 * part, part, 1.0), key=lambda each: abs(each - ratio))
-            told.add((row["redop"] not in (None, "none"), row["root"] not in (None, -1), factor))
+            operands.add((row["redop"] not in (None, "none"), row["root"] not in (None, -1), factor))
     names = {
         (True, False, 2 * part): "all_reduce",
         (True, False, part): "reduce_scatter",
@@ -304,7 +306,7 @@ def _collective(table: ReadTable, ranks: int | None) -> str | None:
         (True, True, 1.0): "reduce",
         (False, True, 1.0): "broadcast",
     }
-    return names.get(told.pop()) if len(told) == 1 else None
+    return names.get(operands.pop()) if len(operands) == 1 else None
 
 
 def _table(table: ReadTable, algorithm: str | None, rows: list[Row]) -> Table:

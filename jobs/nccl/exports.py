@@ -39,7 +39,7 @@ _STAMPED_WITHIN = 200  # bytes of a line
 _FEW = 4  # times that fall and never rise are no accident
 _MAX_RECORDS = 50
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]\s*[\"{]")
-_SPEAKS = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
+_OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
 _QUOTED = re.compile(rb'[:>=\[,]\s*"(?:[^"\\\n]|\\.)*NCCL (?:INFO|WARN)')
 """A line of NCCL inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
 REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial)"')
@@ -80,7 +80,7 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def _is_carried(head: bytes) -> bool:
     """Return whether what NCCL said is in strings, so that the lines of the file are not those of the log."""
-    if not _SPEAKS.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
+    if not _OF_NCCL.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
         return False
     if REPORT.search(head):
         return False
@@ -169,11 +169,11 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
             continue
         text = record[form.text]
         inner = text_of(text.encode("utf-8", "replace"))
-        others = {
+        other_fields = {
             name: field for at, (name, field) in enumerate(zip(form.names, record, strict=True)) if at != form.text
         }
-        times = [time for field in others.values() if (time := _time(field))]
-        text = with_trouble(text if inner is None else inner, others).rstrip("\r\n")
+        times = [time for field in other_fields.values() if (time := _time(field))]
+        text = with_trouble(text if inner is None else inner, other_fields).rstrip("\r\n")
         yield (times[0] + " " + text if times else text).encode("utf-8", "replace") + b"\n"
     if left := _may_lack(count):
         yield left

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from ..pod.nccl_reader.errors import NcclLogError
-from ..pod.nccl_reader.events.signals import tells_trouble
+from ..pod.nccl_reader.events.signals import shows_trouble
 from ..pod.nccl_reader.lines.clean import printable
 from .exports import opened
 from .unread_files import ANCHORS, ARCHIVE, PACKED, is_binary, unread_below
@@ -157,22 +157,22 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
                 continue  # what cannot be read is passed over in a directory, not when it is named
             if not head or is_binary(head) or _other_json(head):
                 continue
-            speaks = any(anchor in head for anchor in ANCHORS)
-            if speaks or (not item.endswith(_NO_LOG) and _tells_trouble(path, head)):
-                logs[path] = speaks
+            of_nccl = any(anchor in head for anchor in ANCHORS)
+            if of_nccl or (not item.endswith(_NO_LOG) and _shows_trouble(path, head)):
+                logs[path] = of_nccl
             if len(logs) >= MAX_FILES:
                 break
     return list(logs) if any(logs.values()) or without else []
 
 
-def _tells_trouble(path: str, head: bytes) -> bool:
+def _shows_trouble(path: str, head: bytes) -> bool:
     """Return whether the first or the last lines of a file report a failure."""
     lines = head.splitlines()
     with open(path, "rb") as file:
         if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
             file.seek(-SNIFF, os.SEEK_END)
             lines += file.read(SNIFF).splitlines()
-    return any(map(tells_trouble, lines))
+    return any(map(shows_trouble, lines))
 
 
 def _other_json(head: bytes) -> bool:

@@ -92,18 +92,18 @@ def packed(path: str, name: str, head: bytes) -> str:
     by = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), "")
     if not by and not ARCHIVE.match(head):
         suffix = name.rpartition(".")[2].lower()
-        told = _LOG_NAME.search(name) and is_binary(head)
+        named_log = _LOG_NAME.search(name) and is_binary(head)
         how = "packed, as its name says" if suffix in ("zst", "zstd", "xz", "bz2", "lz4", "zip") else "binary data"
-        return how if told else ""
+        return how if named_log else ""
     content = _content(path, by, head)
     archive = by == "zip" or ARCHIVE.match(content or b"") is not None
     if by == "gzip" and content is not None and not archive:
         return ""  # it is read
-    whose = content is not None and any(anchor in content for anchor in ANCHORS)
+    is_log = content is not None and any(anchor in content for anchor in ANCHORS)
     if content is None or archive:  # what is not known, or only how it begins
-        whose = whose or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
+        is_log = is_log or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
     how = "packed by %s" % by if by else "a tar archive"
-    return ("damaged gzip data" if by == "gzip" and content is None else how) if whose else ""
+    return ("damaged gzip data" if by == "gzip" and content is None else how) if is_log else ""
 
 
 def _content(path: str, by: str, head: bytes) -> bytes | None:

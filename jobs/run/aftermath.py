@@ -70,7 +70,7 @@ _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 _BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
 
 
-def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
+def deleted_by(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
     """Return the result with the cause of the pod's deletion, from events that arrive after it."""
     cause = result.analysis
     replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
@@ -82,12 +82,12 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
         return result
     events = about(read_events(items), "Pod", replica.pod)
     taking = [event for event in events if _TAKING.search(f"{event.reason} {event.source}")]
-    told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
-    if not told and ": Deleted: " in cause.observed:
-        told = ["no event names the user; the API server's audit log may"]
-    text = "; ".join([cause.observed, *told])
-    for by in _BY_POD.finditer("".join(told)):  # it has the information of the pod's condition, and the component
-        named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
+    reasons = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
+    if not reasons and ": Deleted: " in cause.observed:
+        reasons = ["no event names the user; the API server's audit log may"]
+    text = "; ".join([cause.observed, *reasons])
+    for by in _BY_POD.finditer("".join(reasons)):  # it has the information of the pod's condition, and the component
+        named = reasons[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
         before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
         text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
     text = safe(text, 1500)

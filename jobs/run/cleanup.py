@@ -193,12 +193,12 @@ def _pods_left(kube: Kube, pods: str, run: str) -> str:
         items, _ = kube.list(pods, labelSelector=f"{LABEL_RUN}={run}")
     except ClusterError:
         return ""
-    told = []
+    pending = []
     for item in items:
         meta = as_map(item.get("metadata"))
         ends = f", which the kubelet of {node_of(item) or 'no node'} has not ended"
-        told.append(f"pod/{name_of(item)}{_held_by(meta) or ends}")
-    return f"; it waits for {first_of(told, 3)}" if told else ""
+        pending.append(f"pod/{name_of(item)}{_held_by(meta) or ends}")
+    return f"; it waits for {first_of(pending, 3)}" if pending else ""
 
 
 class CleanedUp(NamedTuple):

@@ -27,7 +27,7 @@ from ..trial.job_spec import JobSpec, own_job
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
-from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
+from .aftermath import after, by_namespace, deleted_by, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
 from .creation import Creation, JobError, held_by_lost
@@ -267,7 +267,7 @@ class Launcher:
         creation.lost = result.lost
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
             creation.give_up()
-        return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
+        return deleted_by(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: JobSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
         """Create the objects; a result where the cluster refused one of them."""

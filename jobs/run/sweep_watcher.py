@@ -126,9 +126,9 @@ class SweepWatcher(Watcher):
                 self._abort(outcome, self._why_gone(outcome))
                 outcome.aborted = True
                 return True
-        return self._led_by_nobody(outcome) or super()._over(outcome)
+        return self._leaderless_pods(outcome) or super()._over(outcome)
 
-    def _led_by_nobody(self, outcome: WatchOutcome) -> bool:
+    def _leaderless_pods(self, outcome: WatchOutcome) -> bool:
         """Stop when the leader's node is lost and no agent is left: a pod on such a node runs by its status for ever.
 
         Agents end by themselves where the leader is gone; while they run, it may only be the API that cannot see it.

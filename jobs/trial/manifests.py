@@ -111,8 +111,8 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
 
     ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
     """
-    told, packed = json.dumps(trial_json(spec), indent=1), archive(files)
-    size = len(told.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
+    trial_text, packed = json.dumps(trial_json(spec), indent=1), archive(files)
+    size = len(trial_text.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     configmap: Unstructured = {
@@ -120,7 +120,7 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
         "kind": "ConfigMap",
         "metadata": _meta(spec),
         "immutable": True,
-        "data": {pod.TRIAL: told},
+        "data": {pod.TRIAL: trial_text},
         "binaryData": {ARCHIVE: base64.b64encode(packed).decode()} | ({BEGUN: begun} if begun else {}),
     }
     return job_of(spec, configmap, files)

@@ -64,11 +64,11 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     """Name the users of a node's GPUs, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
-        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
+        holder = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
         if pod.app == "seatrial":
-            who += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
-        counts[who] += pod.requests.get(resource, 0)
-    return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), _SHOWN)
+            holder += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+        counts[holder] += pod.requests.get(resource, 0)
+    return "in use by other workloads: " + first_of((f"{holder} ({n})" for holder, n in counts.most_common()), _SHOWN)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:

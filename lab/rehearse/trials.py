@@ -85,9 +85,9 @@ class Rehearsal:
             if spared:
                 return f"{fault} does not name {', '.join(spared)}"
         for fault, texts in self.must_say.items():
-            untold = [word for word in texts if word not in self.observed.get(fault, "")]
-            if self.accused.get(fault) and untold:
-                return f"{fault} does not say {', '.join(untold)}"
+            unreported = [word for word in texts if word not in self.observed.get(fault, "")]
+            if self.accused.get(fault) and unreported:
+                return f"{fault} does not say {', '.join(unreported)}"
         return ""
 
 

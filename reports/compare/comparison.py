@@ -143,8 +143,8 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
                     kind=row.kind,
                     area="bandwidth",
                     subject=row.subject,
-                    before=row.told_before,
-                    after=row.told_after,
+                    before=row.reported_before,
+                    after=row.reported_after,
                     note=row.note,
                 )
             )

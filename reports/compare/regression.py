@@ -46,7 +46,7 @@ LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM, LEAST_CHANGE_SMALL = (
 LEAST_RATE_SMALL = 0.1
 MATTERS = math.log(1 / 0.9)
 """A change that a gate must not overlook: one of this size within the noise is unclear."""
-STANDS_OUT = math.log(1 / 0.85)
+NOTICEABLE = math.log(1 / 0.85)
 """The same for one row with too few samples of its own."""
 LEAST_SCATTER = 0.01
 ERRORS, ERRORS_OF_A_ROW = 3.0, 4.0
@@ -89,8 +89,8 @@ class BandwidthRow:
 
     group: RowGroup
     kind: str  # worse | better | same | unclear | appeared
-    told_before: str
-    told_after: str
+    reported_before: str
+    reported_after: str
     change: float | None = None  # of the two numbers, as a share: -0.1 is ten percent less; None: not compared
     error: float | None = None  # one standard error of it
     note: str = ""
@@ -111,8 +111,8 @@ class BandwidthRow:
             "kind": self.kind,
             "change": None if self.change is None else round(self.change, 5),
             "error": None if self.error is None else round(self.error, 5),
-            "before": self.told_before,
-            "after": self.told_after,
+            "before": self.reported_before,
+            "after": self.reported_after,
             "note": self.note,
         }
 
@@ -151,7 +151,9 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
     for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
         old, new = (side.get(group, ({}, {})) for side in split)
         if not any(old):
-            yield BandwidthRow(group=group, kind="appeared", told_before=_as_text({}), told_after=_as_text(new[0]))
+            yield BandwidthRow(
+                group=group, kind="appeared", reported_before=_as_text({}), reported_after=_as_text(new[0])
+            )
             continue
         yield _large(group, old[0], new[0], usual)
         if change := _medium(group, old[1], new[1], usual):
@@ -161,8 +163,8 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
             yield BandwidthRow(
                 group=group,
                 kind="unclear",
-                told_before=_as_text(old[1]),
-                told_after=_as_text(new[1]),
+                reported_before=_as_text(old[1]),
+                reported_after=_as_text(new[1]),
                 note=note,
                 sizes=_span(missing),
             )
@@ -198,7 +200,9 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
         note = "not measured on both sides: different nodes, different rows, or a trial that ended earlier"
-        return BandwidthRow(group=group, kind="unclear", told_before=_as_text(old), told_after=_as_text(new), note=note)
+        return BandwidthRow(
+            group=group, kind="unclear", reported_before=_as_text(old), reported_after=_as_text(new), note=note
+        )
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
         return replace(part, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
@@ -229,7 +233,7 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
     }
     for kind in ("worse", "unclear"):
         for size, row in alone.items():
-            if row.kind == kind == "worse" or (row.kind == kind and (row.change or 0) < math.expm1(-STANDS_OUT)):
+            if row.kind == kind == "worse" or (row.kind == kind and (row.change or 0) < math.expm1(-NOTICEABLE)):
                 note = f"the rows of {format_size(size)} alone: {row.note}"
                 return replace(row, note=note)
     return together
@@ -248,8 +252,8 @@ def _judged(
     if least == LEAST_CHANGE:
         repeated = min(len(side[s]) for side in (old, new) for s in sizes) >= LEAST_RUNS
         least = LEAST_CHANGE_OF_RUNS if repeated else MATTERS if len(sizes) == 1 else LEAST_CHANGE
-    told_before, told_after = _as_text(old), _as_text(new)
-    shown = change_of(told_before, told_after)
+    reported_before, reported_after = _as_text(old), _as_text(new)
+    shown = change_of(reported_before, reported_after)
     kind, note = "same", ""
     if abs(change) >= least and min(counts) < LEAST_SAMPLES:
         kind, note = "unclear", f"{min(counts)} samples on one side: repeat the run before anything is concluded"
@@ -260,7 +264,13 @@ def _judged(
     elif abs(change) >= max(least, MATTERS):
         kind, note = "unclear", f"one standard error is {100 * error:.0f} %: repeat the run"
     return BandwidthRow(
-        group=group, kind=kind, change=shown, error=error, note=note, told_before=told_before, told_after=told_after
+        group=group,
+        kind=kind,
+        change=shown,
+        error=error,
+        note=note,
+        reported_before=reported_before,
+        reported_after=reported_after,
     )
 
 

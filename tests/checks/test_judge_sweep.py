@@ -8,7 +8,7 @@ import pytest
 
 from checks.rules.findings import failed, unknown
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
-from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
+from checks.rules.sweep_reading import ENDED, NEVER_JOINED, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import with_findings
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
@@ -335,7 +335,7 @@ def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last
     said = {finding.subject: finding.observed for finding in ran_findings(sweep)}
     assert all("did not start" not in said[name] for name in names)
     assert said[names[-1]].startswith(last)
-    assert said["node-9"].startswith(NEVER_CAME)
+    assert said["node-9"].startswith(NEVER_JOINED)
 
 
 def test_an_agent_that_did_not_come_though_its_pod_ran_is_told_as_that():

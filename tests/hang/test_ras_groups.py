@@ -120,7 +120,7 @@ def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain,
     assert (code, document["diagnosis"]) == (1, "hang-late")
     assert found == (expected if form == "json" else ([], [4, 5])), document["sentence"]
     assert document["waiting_ranks"] == [0, 1, 2, 3, 6, 7]
-    assert ("wait together inside" in document["sentence"]) == (document["late_ranks"] == [])
+    assert ("wait together in" in document["sentence"]) == (document["late_ranks"] == [])
 
 
 def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp_path):

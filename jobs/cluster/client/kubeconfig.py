@@ -207,10 +207,10 @@ def _files_exist(files: str, owner: str, folder: Path, body: Unstructured, keys:
 
 def _nearest_file(path: Path) -> str:
     try:
-        beside = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
+        siblings = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
     except OSError:
         return f" (nor does the folder {path.parent})" if not path.parent.exists() else ""
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.7)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 

@@ -190,8 +190,8 @@ def check(kind: str, item: Unstructured, where: str) -> None:
     if mistake := wrong(kind, item):
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
-        whose = safe(name, 120) if isinstance(name, str) and name else "without a name"
-        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {whose}: {mistake}")
+        label = safe(name, 120) if isinstance(name, str) and name else "without a name"
+        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {label}: {mistake}")
 
 
 _OTHER = checker(_ANY_KIND)

@@ -96,8 +96,8 @@ def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bo
     device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
     devices = [(count, reason) for count, reason in left if device.fullmatch(reason)]
     everywhere = any(count >= nodes for count, _ in devices)
-    others = (reason for _, reason in left if not device.fullmatch(reason))
-    return bool(devices) and all(everywhere and re.fullmatch(r"Insufficient \S+", reason) for reason in others)
+    other_reasons = (reason for _, reason in left if not device.fullmatch(reason))
+    return bool(devices) and all(everywhere and re.fullmatch(r"Insufficient \S+", reason) for reason in other_reasons)
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:

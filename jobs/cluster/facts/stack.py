@@ -47,7 +47,7 @@ _OPERANDS: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
 # What is next to a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
 # Node Feature Discovery of a release that is called like the plugin.
-_BESIDE = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
+_OTHER_PODS = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
 # Operators with DaemonSets named after a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
 # internal/plugin), and the plugin that pretends to have GPUs (run-ai/fake-gpu-operator).
 _IMAGES = (
@@ -92,7 +92,7 @@ def operand(pod: PodUse) -> str:
 
 @lru_cache(maxsize=1 << 16)  # five checks ask it of every pod
 def _operand(name: str, app: str, images: tuple[str, ...]) -> str:
-    if _BESIDE.search(name):
+    if _OTHER_PODS.search(name):
         return ""
     by_name = next((kind for kind, text in _COMPILED if text.search(name) or text.search(app)), "")
     return by_name or next((kind for kind, text in _IMAGES for image in images if text.search(image)), "")

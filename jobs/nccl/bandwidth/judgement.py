@@ -122,8 +122,8 @@ def _below(job: JobDocument, table: Table) -> str:
     why = [f"{', '.join(settings)} {'is' if len(settings) == 1 else 'are'} set"] if settings else []
     if _rails_unused(job, table):
         why.append("{} of {} NICs of a host carry data".format(*_rails(job, table)))
-    told = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
-    return f"{head}: {told}; {' and '.join(why) or 'nothing in the log says why'}"
+    sentence = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
+    return f"{head}: {sentence}; {' and '.join(why) or 'nothing in the log says why'}"
 
 
 def _settings(job: JobDocument, table: Table) -> list[str]:

@@ -184,7 +184,7 @@ def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
         if entry.nodes > 1 and entry.fabric not in (TCP, "mnnvl") and 0 < (links_gbps((entry.gpu,)) or 0) <= links
     ]
     same = [entry for entry in older if entry.fabric == hardware.fabric] or older
-    near = [made for entry in same if (made := _beside(hardware, entry, large))]
+    near = [made for entry in same if (made := _near(hardware, entry, large))]
     if not near:
         return None
     least = min(near, key=lambda each: each.expected)
@@ -199,7 +199,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
         return []
     by_fabric: dict[str, _Near] = {}
     for entry in rows_of(hardware.gpu):
-        if (entry.nodes > 1) != (hardware.nodes > 1) or (made := _beside(hardware, entry, large)) is None:
+        if (entry.nodes > 1) != (hardware.nodes > 1) or (made := _near(hardware, entry, large)) is None:
             continue
         if _is_no_guide(hardware, entry):
             continue
@@ -209,11 +209,11 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
     if hardware.fabric != "mnnvl" and (hardware.fabric != "unknown" or len(by_fabric) > 1):
         by_fabric.pop("mnnvl", None)  # no network
     own = by_fabric.pop(hardware.fabric, None)
-    others = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
-    return ([own] if own else []) + others
+    by_distance = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
+    return ([own] if own else []) + by_distance
 
 
-def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
+def _near(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
     """Return a published row with the measured row of the largest size that both have, or that it represents."""
     if hardware.wires_said and entry.nodes > 1 and entry.fabric != "mnnvl":
         if not entry.node_gbps and entry.fabric != hardware.fabric:
@@ -305,8 +305,8 @@ def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: i
 def _shown(near: Sequence[_Near]) -> list[_Near]:
     """Return the row that decides, and of those of other fabrics that differ in no more those with least and most."""
     first = next(iter(near), None)
-    others = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
-    ends = sorted(others, key=lambda each: each.entry.at(each.size))
+    by_distance = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
+    ends = sorted(by_distance, key=lambda each: each.entry.at(each.size))
     return [*near[:1], *(ends if len(ends) < _SHOWN else (ends[0], ends[-1]))]
 
 

@@ -58,7 +58,7 @@ _COMMANDS = (
 counterpart, and is left."""
 
 
-def tell_of_amd(job: JobDocument) -> None:
+def report_amd(job: JobDocument) -> None:
     """Put AMD's drivers and commands in the place of NVIDIA's in what is said of RCCL's log."""
     for fault in job["faults"]:
         fault["cause"], fault["confirm"] = of_amd(fault["cause"]), of_amd(fault["confirm"])

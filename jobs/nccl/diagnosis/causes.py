@@ -144,8 +144,8 @@ def _below(judgement: Judgement, note: Note) -> Detail | None:
         if said is not None and "nvidia-container-cli" in said.text:
             return refine(judgement, hook, said)._replace(why=hook)
     reason = judgement.event("symptom nccl.container")
-    told = None if reason is None else formed("nccl.container", reason.text)
-    return None if told is None else told._replace(why="nccl.container")
+    detail = None if reason is None else formed("nccl.container", reason.text)
+    return None if detail is None else detail._replace(why="nccl.container")
 
 
 # The meaning of a status (cublasStatus_t, cudnnStatus_t); the libraries of a release use the same names.
@@ -180,8 +180,8 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
         return why, "WORLD_SIZE is %s, and %s joined" % match.groups()
     if fault == "nccl.collective-mismatch" and (culprits := _CULPRIT.findall(text)):
-        who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
-        return None, f"{who} called something else than the rank that torchfrtrace compared them with"
+        ranks = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
+        return None, f"{ranks} called something else than the rank that torchfrtrace compared them with"
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(text)):
         return None, "%s did not reach the barrier in time" % match[1].lower()
     return None

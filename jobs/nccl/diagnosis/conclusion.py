@@ -251,7 +251,7 @@ def signs_shown(judgement: Judgement) -> list[str]:
     return tried + signs
 
 
-def signs_beside(judgement: Judgement) -> list[str]:
+def further_signs(judgement: Judgement) -> list[str]:
     """Return faults around a job that ended without a known cause, on more than one host.
 
     Where a CUDA call failed, the network is not the cause.

@@ -147,7 +147,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
     return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 
-def disabled_in_vain(judgement: Judgement) -> str | None:
+def disabled_unused(judgement: Judgement) -> str | None:
     """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has its own switch (nccl-rdma-sharp-plugins)."""
     plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
     values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})

@@ -46,10 +46,10 @@ class Judgement:
         self.causes: list[tuple[str, Note]] = []  # that lines of any process mention, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         self.hang, self.crash = self._ending()
-        speak = {proc.host for proc in self.job.procs if proc.edges}
+        with_channels = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
         listed |= set(self.job.rank_hosts.values()) if listed else set()
-        self.not_shown = sorted(listed - speak)  # of two benchmarks in the log, hosts that show no channel
+        self.not_shown = sorted(listed - with_channels)  # of two benchmarks in the log, hosts that show no channel
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
@@ -126,8 +126,8 @@ class Judgement:
         if not self.ended_well or cause not in having("stage", "running"):
             return self.ended_well
         warned = self.job.noted.get(cause, [])
-        came = bool(warned) and not self.event("symptom " + cause)
-        return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
+        reached = bool(warned) and not self.event("symptom " + cause)
+        return reached and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
     def _peers_gone(self) -> list[Note]:
         """Return the processes' messages about peers that disconnected before the end of their run."""
@@ -147,12 +147,12 @@ class Judgement:
                 notes += [proc.notes[name] for name in FOLLOWS if name in proc.notes]
         return notes
 
-    def tell_earlier(self, earlier: Judgement) -> None:
+    def report_earlier(self, earlier: Judgement) -> None:
         """Report how an attempt before the job's last one ended."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
-        came = "came to its end" if self.ended_well else "came up, and the log shows no fault"
-        said = "the last attempt %s, but one before it failed: %s (%s)" % (came, lowered(fault["title"]), cause)
+        reached = "came to its end" if self.ended_well else "came up, and the log shows no fault"
+        said = "the last attempt %s, but one before it failed: %s (%s)" % (reached, lowered(fault["title"]), cause)
         self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
 
     # -- faults --------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Judgement:
             notes += [note for name, note in self.causes if name not in warned]
         ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not show that all other processes reached it
         notes += [note for name, note in named.items() if name in ends and note.role != WHY]
-        notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
+        notes += [named[name] for name in _RAISED if name in named and self._is_reported(named[name])]
         return min(notes, key=place, default=None)
 
     def unheaded(self) -> list[tuple[str, Note]]:
@@ -237,19 +237,19 @@ class Judgement:
         said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in having("blame", "warning")]
         return min(said, key=place, default=None) if self.ended_well else None
 
-    def _told(self, note: Note) -> bool:
+    def _is_reported(self, note: Note) -> bool:
         """Return whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
-        return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))
+        return not _WARNS.search(note.text) and not (self.finished and self.comes_earlier(note))
 
     def _overcome(self, note: Note) -> bool:
         """Return whether a line is the only one of its kind, and before NCCL began, in a job that ended.
 
         What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
         """
-        alone = self.finished and note.count == 1 and self.stands_before(note) and not _OUTSIDE.search(note.text)
+        alone = self.finished and note.count == 1 and self.comes_earlier(note) and not _OUTSIDE.search(note.text)
         return alone and note.role in ("", BENIGN)
 
-    def stands_before(self, note: Note) -> bool:
+    def comes_earlier(self, note: Note) -> bool:
         """Return whether a line precedes NCCL's first one in its stream."""
         source = self.job.sources[note.source]
         began = [table["line"] for table in source.tables] + [first for first, _ in source.spans.values()]
@@ -289,13 +289,13 @@ class Judgement:
         if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:
             return False
         nodes = self.job.node_of
-        speak = {nodes[proc] for proc in self.job.procs if proc.edges}
+        with_channels = {nodes[proc] for proc in self.job.procs if proc.edges}
         known = [key for key in self.job.world if key.startswith("0x")]
         whole = all(len(self.job.members[key]) >= self.job.nranks for key in known)
         return (
             whole
             and all(proc.edges for proc in world)
-            and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
+            and all(nodes[proc] in with_channels for proc in self.job.procs if proc.host)
         )
 
 

@@ -41,8 +41,8 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    others = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
-    if not (view.connectors or others) and view.transport != "none":
+    other_faults = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
+    if not (view.connectors or other_faults) and view.transport != "none":
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)
@@ -341,11 +341,11 @@ def _judge_link_types(judgement: Judgement) -> None:
     if view.nodes == 1 or (len(set().union(*carrying.values())) < 2 and (view.connectors or not both)):
         return
     if not both:
-        whose = [
+        fabrics = [
             _some([node for node, links in carrying.items() if kind in links]) + " over " + NETWORK_NAMES[kind.lower()]
             for kind in ("IB", "RoCE")
         ]
-        judgement.add("nccl.mixed-rails", "the job", [], cause=" and ".join(whose) + ": nothing joins these fabrics")
+        judgement.add("nccl.mixed-rails", "the job", [], cause=" and ".join(fabrics) + ": nothing joins these fabrics")
         return
     by_type = {
         kind: {device for types in both.values() for device, link in types.items() if link == kind}

@@ -49,8 +49,8 @@ def meant(text: str) -> str:
     code = _CODE.search(text)
     number = 128 + int(code[1]) if code and code[1] else int("1" + code[2]) if code else 0
     said = read_text("exit", "exit code %d" % number) if number else None
-    told = said.cause if said and said.cause else ""
-    return " (%s)" % told if told and told.split(":")[0] not in text else ""
+    known_cause = said.cause if said and said.cause else ""
+    return " (%s)" % known_cause if known_cause and known_cause.split(":")[0] not in text else ""
 
 
 def trouble_said(judgement: Judgement) -> Note | None:

@@ -145,7 +145,7 @@ def rank(
     return causes[:MOST_CAUSES]
 
 
-def told(words: str) -> Cause:
+def quoted_cause(words: str) -> Cause:
     """Return the cause of a log that shows no fault, and mentions trouble."""
     return {
         "fault": "nccl.unexplained",

@@ -96,8 +96,8 @@ def _of_copies(table: ReadTable) -> bool:
 
 def _ranks_of(judgement: Judgement, table: ReadTable) -> int | None:
     """Return how many ranks printed a table: the job's, or one, where the table shows that and the job's is another."""
-    others = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
-    alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or others)
+    further = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
+    alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or further)
     return 1 if alone else judgement.view.ranks
 
 

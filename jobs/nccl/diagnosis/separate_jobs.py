@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from ..job_document import JobDocument
 
 
-def tell_alone(documents: Sequence[JobDocument]) -> None:
+def report_single(documents: Sequence[JobDocument]) -> None:
     """Report healthy jobs on one host each, of equal size and version, with no traffic between them.
 
     Those that show no benchmark's numbers are no proof that the job which was meant runs: inconclusive.
     """
-    alike: dict[tuple[int | None, str | None], list[JobDocument]] = {}
+    by_shape: dict[tuple[int | None, str | None], list[JobDocument]] = {}
     for document in documents:
         if document["verdict"] == "go" and document["nodes"] == 1 and document["hosts"]:
-            alike.setdefault((document["ranks"], document["nccl_version"]), []).append(document)
-    for (ranks, _), group in alike.items():
+            by_shape.setdefault((document["ranks"], document["nccl_version"]), []).append(document)
+    for (ranks, _), group in by_shape.items():
         hosts = {document["hosts"][0]["name"] for document in group}
         if len(hosts) < 2 or len(hosts) < len(group):
             continue

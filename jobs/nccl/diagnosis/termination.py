@@ -13,7 +13,7 @@ from ...pod.nccl_reader.events.signals import IN_GROUP, SOME_GROUP
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ..job.jobs import place
 from .causes import peer_of, refine
-from .fallbacks import disabled_in_vain
+from .fallbacks import disabled_unused
 from .faults import lowered
 from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
 from .judge import Judgement
@@ -60,9 +60,9 @@ def judge_ending(judgement: Judgement) -> None:
         watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
         limit = judgement.event("time-limit")
         ended = worded("nccl.hang", limit.text) if limit is not None and not any(watch.values()) else None
-        told = ended or Detail()
-        why = _hang_cause(watch) or told.cause
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=told.variant)
+        ended_detail = ended or Detail()
+        why = _hang_cause(watch) or ended_detail.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=ended_detail.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
@@ -85,8 +85,8 @@ def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
     if name == "nccl.bootstrap-interface" and (own := link_local_interfaces(judgement)):
         why = "nccl.bootstrap-link-local"
         text = "NCCL took %s for the bootstrap, which has only a link-local address" % ", ".join(own[:4])
-    if name.startswith("nccl.ib-") and (vain := disabled_in_vain(judgement)):
-        text = vain if text is None else "%s; %s" % (text, vain)
+    if name.startswith("nccl.ib-") and (unused := disabled_unused(judgement)):
+        text = unused if text is None else "%s; %s" % (text, unused)
     if later := later_run(judgement, note):
         text = (text or fault_catalogue()[why or name].meaning) + later
     return Detail(why, text, variant)
@@ -114,7 +114,7 @@ def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
         return False
-    return judgement.stands_before(note) or (cause in having("stage", "start") and not any(map(judgement.event, _DIED)))
+    return judgement.comes_earlier(note) or (cause in having("stage", "start") and not any(map(judgement.event, _DIED)))
 
 
 def _subject(judgement: Judgement, name: str) -> str:
@@ -202,14 +202,14 @@ def _watch_summary(watch: dict[str, list[int]]) -> str | None:
         first.setdefault(groups.get((rank, min(operations)), group), set()).add(min(operations))
     few = sorted(ranks)
     shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
-    who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
+    behind_ranks = ("rank %s" if len(few) == 1 else "ranks %s") % shown
     numbers = sorted({number for firsts in first.values() for number in firsts})
     if len(numbers) == 1:
-        return "%s waited in operation %d" % (who, numbers[0])
+        return "%s waited in operation %d" % (behind_ranks, numbers[0])
     texts = ", ".join(str(item) for item in numbers[:8])
     if any(len(firsts) > 1 for group, firsts in first.items() if group != SOME_GROUP):
-        return "%s waited in different operations (%s)" % (who, texts)
-    return "%s waited in operations of several communicators (%s)" % (who, texts)
+        return "%s waited in different operations (%s)" % (behind_ranks, texts)
+    return "%s waited in operations of several communicators (%s)" % (behind_ranks, texts)
 
 
 def _hang_cause(watch: dict[str, list[int]]) -> str | None:

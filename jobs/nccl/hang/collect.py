@@ -61,9 +61,9 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     logs: dict[int, set[str]] = {}
     for path in paths:
         if path in places:
-            beside = _folder(places[path], path)
-            rest += beside
-            logs.setdefault(id(places[path]), set()).update(printable(name, 200) for name in beside)
+            folder_logs = _folder(places[path], path)
+            rest += folder_logs
+            logs.setdefault(id(places[path]), set()).update(printable(name, 200) for name in folder_logs)
         elif path == "-" or not os.path.exists(path) or not os.path.isfile(path) or not _take(named, path):
             rest.append(path)
             logs.setdefault(id(named), set()).add(printable(path, 200))

@@ -15,10 +15,10 @@ from .split_jobs import SECOND_LOOK
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
 
-__all__ = ["ALL_ALIKE", "advanced", "counted_alike", "from_counts", "looks", "of_the_dumps", "still"]
+__all__ = ["ONE_SAMPLE", "advanced", "counted_equal", "from_counts", "looks", "of_the_dumps", "still"]
 _Key = tuple[str, str]  # communicator and operation
 
-ALL_ALIKE = "RAS: nothing wrong in its one answer"
+ONE_SAMPLE = "RAS: nothing wrong in its one answer"
 
 
 def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[_Key, list[list[tuple[int, int]]]]]:
@@ -67,7 +67,7 @@ def advanced(evidence: Evidence) -> bool:
     return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
 
 
-def counted_alike(evidence: Evidence) -> bool:
+def counted_equal(evidence: Evidence) -> bool:
     """Return whether RAS counts the same on all ranks, and does not count on: they are in what they launched last."""
     return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
@@ -139,7 +139,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.operation = made.operation if evidence.timeouts else None
         return not evidence.timeouts
     if len(evidence.samples) == 1 and evidence.samples[0].ok and not evidence.timeouts:
-        made.because.append((evidence.samples[0].file, 0, ALL_ALIKE))
+        made.because.append((evidence.samples[0].file, 0, ONE_SAMPLE))
     return False
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from .completed_operations import from_records, from_times
 from .contradictions import add_contradictions
-from .counts import advanced, counted_alike, from_counts, looks, of_the_dumps, still
+from .counts import advanced, counted_equal, from_counts, looks, of_the_dumps, still
 from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
@@ -204,7 +204,9 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
     made.dead = {process.rank for process in gone if process.rank is not None}
     ranked = {(process.host, process.pid) for process in gone if process.rank is not None}
     each = {(p.host, p.pid): p for p in gone}
-    made.nameless = [p for who, p in each.items() if who not in ranked and (p.pid is not None or len(each) == 1)]
+    made.nameless = [
+        p for process_name, p in each.items() if process_name not in ranked and (p.pid is not None or len(each) == 1)
+    ]
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:
@@ -213,11 +215,11 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
             made.waiting = everyone - made.dead
     for process in list({(p.pid, p.host, p.rank): p for p in gone}.values())[:4]:
         state = "is dead" if process.dead else "does not answer"
-        who = f"rank {process.rank}" if process.rank is not None else "a process"
+        process_name = f"rank {process.rank}" if process.rank is not None else "a process"
         what = (
             f"process {process.pid}, GPU {process.gpu} of {process.host}" if process.pid else "RAS does not know which"
         )
-        made.because.append((last.file, 0, f"RAS: {who} ({what}) {state}"))
+        made.because.append((last.file, 0, f"RAS: {process_name} ({what}) {state}"))
 
 
 def _from_errors(made: Decision, evidence: Evidence) -> None:
@@ -225,16 +227,16 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
 
     A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
     """
-    innocent = set(evidence.broken)
-    made.suspects -= innocent
+    cleared = set(evidence.broken)
+    made.suspects -= cleared
     if made.kind == "mismatch" and made.late:
-        made.waiting |= innocent
-    told = innocent or evidence.closed
-    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not told or made.seconds:
+        made.waiting |= cleared
+    explained = cleared or evidence.closed
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not explained or made.seconds:
         return
-    made.waiting |= innocent
-    if made.late - innocent or (made.suspects and made.proven):
-        made.late -= innocent
+    made.waiting |= cleared
+    if made.late - cleared or (made.suspects and made.proven):
+        made.late -= cleared
         return
     made.kind, made.late, made.proven = "undecided", set(), False
     lost = [error for error in evidence.broken.values() if error.gone]
@@ -401,7 +403,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
         behind = set()  # each pair has numbers of its own
     if behind:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
-    elif counted_alike(evidence) and first.operation not in _PAIRED:
+    elif counted_equal(evidence) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
     return True
 

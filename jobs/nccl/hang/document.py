@@ -67,8 +67,8 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    told = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
-    if not (structured(evidence) or told):
+    by_logs = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
+    if not (structured(evidence) or by_logs):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -166,8 +166,8 @@ def _name(job: Document, made: Decision) -> None:
 def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
     own = _own_words(job, made.late | made.dead)
-    for who, words in own.items():
-        places.setdefault(who, {"host": None, "gpu": None, "pid": None})["last_words"] = words
+    for source, words in own.items():
+        places.setdefault(source, {"host": None, "gpu": None, "pid": None})["last_words"] = words
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*job["files"], *evidence.files]
     _name(job, made)
@@ -226,10 +226,13 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]],
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
     fault["confirm"] = _confirm(fault["confirm"], places)
-    told_as = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
-    others = {name for each in told_as for name in (each["fault"], each["why"])} - {"nccl.hang", "nccl.no-evidence"}
-    others -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
-    rest = [cause for cause in job["causes"] if cause["fault"] in others]  # a slow fabric makes no process late
+    as_faults = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
+    other_faults = {name for each in as_faults for name in (each["fault"], each["why"])} - {
+        "nccl.hang",
+        "nccl.no-evidence",
+    }
+    other_faults -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
+    rest = [cause for cause in job["causes"] if cause["fault"] in other_faults]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
     job["causes"] = [*rest, *causes][:MOST_CAUSES] if own_first else [*causes, *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]

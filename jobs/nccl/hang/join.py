@@ -22,7 +22,7 @@ MOST_PLACES = 32
 _WORDS = 300
 Tail = Callable[[str], Iterable[str]]
 """Returns the last lines of a log, by the name under which it was read."""
-_SAYS = re.compile(r"[A-Za-z]{2}")
+_WORD = re.compile(r"[A-Za-z]{2}")
 _ASIDE = re.compile(
     r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
     r"|Flight recorder dump|to dump (?:the )?debug info"
@@ -84,7 +84,9 @@ def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
         made.kind, made.proven = "undecided", False
     made.waiting |= creating
     cleared = tuple(f"rank {rank} " for rank in creating)
-    made.because = [told for told in made.because if told[0] != "Flight Recorder" or not told[2].startswith(cleared)]
+    made.because = [
+        reason for reason in made.because if reason[0] != "Flight Recorder" or not reason[2].startswith(cleared)
+    ]
     for rank in sorted(creating)[:4]:
         spoke = logged[rank]
         text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"
@@ -162,7 +164,7 @@ def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
     last = aside = ""
     for line in lines:
-        if _SAYS.search(line) and (spoke.alone or own.search(line[:400])):
+        if _WORD.search(line) and (spoke.alone or own.search(line[:400])):
             if _ASIDE.search(line):
                 aside = line.strip()
             else:
@@ -200,8 +202,8 @@ def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
     with_gdr = (
         {True: " with GPUDirect", False: " without GPUDirect"}.get(next(iter(direct)), "") if len(direct) == 1 else ""
     )
-    whose = "its" if len(places) == 1 else "their"
+    pronoun = "its" if len(places) == 1 else "their"
     shown = ", ".join(
         {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "socket": "sockets"}.get(name, name) for name in names
     )
-    return f"{whose} data between hosts went over {shown}{with_gdr if names != ['socket'] else ''}"
+    return f"{pronoun} data between hosts went over {shown}{with_gdr if names != ['socket'] else ''}"

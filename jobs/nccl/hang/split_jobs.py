@@ -40,13 +40,13 @@ def apart(parts: Iterable[Job]) -> list[Job]:
     for part in parts:
         if part.evidence.ranks:
             add(jobs, part)
-    beside = Job()
+    unplaced = Job()
     for part in parts:
         if not part.evidence.ranks:
             near = [job for job in jobs if part.folders & job.folders] if len(jobs) > 1 else jobs
-            absorb(near[0] if len(near) == 1 else beside, part)
-    if beside.evidence != Evidence():
-        jobs.append(beside)
+            absorb(near[0] if len(near) == 1 else unplaced, part)
+    if unplaced.evidence != Evidence():
+        jobs.append(unplaced)
     return [own for job in jobs for own in _foreign(job)]
 
 
@@ -156,8 +156,8 @@ def _look_again(job: Job, part: Job) -> None:
     for rank in both:
         before, after = first[rank].pending[:1], second[rank].pending[:1]
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
-            stood = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
-            job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {stood} in the first dump and went on"
+            position = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
+            job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {position} in the first dump and went on"
     lasted = _between(first, second)
     if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(first) == len(second):
         job.evidence.standing = lasted
@@ -200,8 +200,8 @@ def _foreign(job: Job) -> list[Job]:
             for group in groups
             if group is not fitting_samples
         ]
-        told_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
-        evidence.files = [name for name in evidence.files if name not in told_elsewhere]
+        known_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
+        evidence.files = [name for name in evidence.files if name not in known_elsewhere]
     if job.world:
         size = max(job.world) + 1
         foreign_files = {file for rank, file in speakers(evidence) if rank >= size}

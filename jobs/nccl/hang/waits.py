@@ -201,8 +201,8 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         name = next(iter(names))
-        alike = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
-        sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if alike else Counter()
+        uniform = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
+        sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if uniform else Counter()
         kinds = names if len(names) > 1 else sized
         ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}
         if len(kinds) < 2:
@@ -310,13 +310,13 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             _together(waits, known & set(waits.heads) if pairs else set())
             waits.inside |= known - waits.late
     # Those at a complete collective form no part of two: their node has no outgoing edge.
-    stands: dict[Node, set[int]] = defaultdict(set)
+    waiting_at: dict[Node, set[int]] = defaultdict(set)
     for rank, head in waits.heads.items():
         if not head.p2p:
-            stands[head.group, head.sequence].add(rank)
+            waiting_at[head.group, head.sequence].add(rank)
     for node, targets in edges.items():
         if isinstance(node, tuple) and not targets:
-            here = stands[node]
+            here = waiting_at[node]
             elsewhere = set(evidence.groups[node[0]].members) - here
             if not elsewhere:
                 _together(waits, here)

@@ -36,14 +36,14 @@ def last_attempt(job: Job) -> Job | None:
     if any(note.last >= starts.get(note.source, 0) for proc in earlier for note in proc.notes.values()):
         return None
     sources = {index: _since(source, starts.get(index, 0)) for index, source in job.sources.items()}
-    procs = [proc for proc in job.procs if proc in last or (not proc.comms and _speaks_since(proc, starts))]
+    procs = [proc for proc in job.procs if proc in last or (not proc.comms and _writes_since(proc, starts))]
     same = len(procs) == len(job.procs) and all(
         len(source.events) == len(job.sources[index].events) for index, source in sources.items()
     )
     return None if same else Job(sources, procs, job.limited)
 
 
-def stands_before(evidence: list[EvidenceLine], last: Job) -> bool:
+def comes_earlier(evidence: list[EvidenceLine], last: Job) -> bool:
     """Say whether the first of some lines is in front of an attempt, in a stream that shows where that begins."""
     begins = {
         source.name: min((first for key, (first, _) in source.spans.items() if key in last.comms), default=0)
@@ -82,12 +82,12 @@ def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:
     for other in order[:-1]:
         both = places[last].keys() & places[other].keys()
         behind = bool(both) and all(places[other][index][1] < places[last][index][0] for index in both)
-        if not behind or not _alike(attempts[other], attempts[last]):
+        if not behind or not _same_ranks(attempts[other], attempts[last]):
             return set()
     return attempts[last]
 
 
-def _alike(one: set[Proc], other: set[Proc]) -> bool:
+def _same_ranks(one: set[Proc], other: set[Proc]) -> bool:
     """Say whether two attempts have the same places: a rank of one has the host and GPU of that rank in the other."""
     places = [
         {(proc.host, dev, rank) for proc in each for dev in proc.devs for _, rank in proc.comms}
@@ -124,6 +124,6 @@ def _both(source: Source, start: int) -> bool:
     return any(note.line < start <= note.last for name, note in source.events.items() if _fails(name))
 
 
-def _speaks_since(proc: Proc, starts: dict[int, int]) -> bool:
+def _writes_since(proc: Proc, starts: dict[int, int]) -> bool:
     """Return whether a process without a communicator may belong to an attempt that begins at these lines."""
     return not proc.notes or any(note.last >= starts.get(note.source, 0) for note in proc.notes.values())

@@ -46,17 +46,17 @@ class Devices:
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
         named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
-        named |= _alike(self._said) if self._said else set()
+        named |= _uniform(self._said) if self._said else set()
         self.links |= {link_type(device) for device in named if not device.startswith("^")} - {""}
         if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
             self.links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
         self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see the same devices
-        alike: dict[tuple[object, ...], dict[str, Carrier]] = {}
+        shared: dict[tuple[object, ...], dict[str, Carrier]] = {}
         for proc in job.procs:  # most share one list, which lives as long as they do
             listed: object = id(proc.hcas) if proc.hcas else job.node_of[proc] if self._all else None
-            self.known[proc] = alike.setdefault((listed, proc.facts.get("provider")), {})
+            self.known[proc] = shared.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:
         """Return the device of a process's connector; an unlisted device is named by its index."""
@@ -133,7 +133,7 @@ _PERSISTENT = re.compile(r"(roce|ib)(?:P\d{1,6})?(?:p\d{1,3}s\d|s\d|o\d|x[0-9a-f
 """rdma-core's persistent names (kernel-boot/rdma_rename.c): link type, then PCI address, slot, board index or GUID."""
 
 
-def _alike(said: dict[str, dict[int, str]]) -> set[str]:
+def _uniform(said: dict[str, dict[int, str]]) -> set[str]:
     """Return devices with a link type that holds for others.
 
     Not of a lone bond behind the first, a management interface.

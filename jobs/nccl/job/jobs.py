@@ -42,8 +42,8 @@ class Job:
         self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
-        alike = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
-        for (fact, texts), count in alike.items():
+        counts = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
+        for (fact, texts), count in counts.items():
             for text in sorted(texts):
                 self.facts[fact][text] += count
         for env in {id(proc.env): proc.env for proc in procs}.values():

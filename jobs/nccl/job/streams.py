@@ -57,7 +57,7 @@ def _first_streams(partial: Partial, beside: Iterable[Collection[str]]) -> list[
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
     _join_failures(partial, find, join)
-    _join_beside(partial, beside, join)
+    _join_related(partial, beside, join)
     return [find(index) for index in range(len(parent))]
 
 
@@ -142,7 +142,7 @@ def _of_nccl(partial: Partial) -> set[int]:
     return spoken | {index for (index, _, _) in partial.procs}
 
 
-def _join_beside(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
+def _join_related(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
     """Join the streams without NCCL's lines that lie next to one job's dumps alone: what each of its ranks wrote."""
     speaking = _of_nccl(partial)
     beside = list(beside)

@@ -101,7 +101,8 @@ def soaked(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
         return whole
     late = standings({member: each[steps - steps // 3 : steps] for member, each in times.items()})
     return {
-        m: late[m]._replace(late=True) if late[m].slow and not stands.slow else stands for m, stands in whole.items()
+        m: late[m]._replace(late=True) if late[m].slow and not standing.slow else standing
+        for m, standing in whole.items()
     }
 
 

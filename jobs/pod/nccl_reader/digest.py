@@ -17,7 +17,7 @@ from .events.heads import ALONE, Heads
 from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
 from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
-from .events.quiet import GATE, is_quiet, left_out, line_is_quiet, line_says
+from .events.quiet import GATE, has_content, is_quiet, left_out, line_is_quiet
 from .events.signals import MOST, fails_within
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
@@ -324,7 +324,7 @@ class Digester:
             number += data.count(b"\n", start, begin)
             start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
-            if line_says(line) or position in dots:
+            if has_content(line) or position in dots:
                 self._events.extend(_whole(number, place, line))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last

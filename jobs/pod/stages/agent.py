@@ -25,7 +25,7 @@ LOST_S = 45.0
 """Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
 TELL_S = 5.0
 """The reason is reported after so long without the coordinator: sooner its pod may not exist yet."""
-MOST_TOLD = 8
+MOST_REPORTED = 8
 INFINIBAND = "/sys/class/infiniband"
 
 
@@ -33,16 +33,22 @@ class Agent:
     """One pod's part in a sweep."""
 
     def __init__(
-        self, trial: Trial, me: Identity, watch: Watch, place: str, archive: str, told: Callable[[int, str, str], None]
+        self,
+        trial: Trial,
+        me: Identity,
+        watch: Watch,
+        place: str,
+        archive: str,
+        report: Callable[[int, str, str], None],
     ) -> None:
-        """Prepare; ``told`` receives why the coordinator was not met.
+        """Prepare; ``report`` receives why the coordinator was not met.
 
         The number of reasons, the place, and the text.
         """
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
         self.place, self.archive = place, archive
-        self._told = told
+        self._report = report
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
         self._current: Optional[fleettest.Link] = None
@@ -89,9 +95,9 @@ class Agent:
     def _tell_why(self, problem: str, waited_s: float) -> None:
         """Report why the coordinator was not met, each reason once: a reader of its log does not know this pod."""
         why = (self._where, problem)
-        if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_TOLD:
+        if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_REPORTED:
             self._said.append(why)
-            self._told(len(self._said), *why)
+            self._report(len(self._said), *why)
 
     def _dial(self) -> socket.socket:
         """Connect to the coordinator; raises NoAnswerError, which says why not, and notes where it was tried."""

@@ -123,14 +123,14 @@ class BenchRun:
         cause = _RANK.sub("", said[0]) if said else "exit code %d" % data["exit"]
         if not any(os.path.getsize(path) for path in glob.glob(os.path.join(self.place, name + ".*.log"))):
             return "blocked by collective.%s, which failed before NCCL began: %s" % (name, cause)
-        alike = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
-        if said and alike == self._failed.get("cause"):
+        shape = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
+        if said and shape == self._failed.get("cause"):
             return "blocked by collective.%s and collective.%s, with the same failure: %s" % (
                 self._failed["name"],
                 name,
                 cause,
             )
-        self._failed = {"name": name, "cause": alike}
+        self._failed = {"name": name, "cause": shape}
         return ""
 
     def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
@@ -177,8 +177,8 @@ class BenchRun:
             key: value for key, value in self.env.items() if (own or key not in FOREIGN) and not key.startswith(without)
         }
         env.setdefault("OMP_NUM_THREADS", "1")
-        for who in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
-            env.setdefault(who, "seatrial")
+        for variable in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
+            env.setdefault(variable, "seatrial")
         if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
             env["HOME"] = self.place
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})

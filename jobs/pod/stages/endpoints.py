@@ -77,7 +77,7 @@ def attempt(asked: Mapping[str, Any], record: Dict[str, Any], watch: Watch) -> N
 def _once(asked: Mapping[str, Any], record: Dict[str, Any], way: Optional[str]) -> None:
     try:
         record["by"] = "proxy" if way else "direct"
-        speak(asked, way)
+        exchange(asked, way)
         record.update(reached=True, error=None)
     except NotToldError as problem:
         record.update(reached=None, error=str(problem))
@@ -99,7 +99,7 @@ def proxy_of(asked: Mapping[str, Any]) -> Optional[str]:
     return proxies.get(scheme) or proxies.get("all")
 
 
-def speak(asked: Mapping[str, Any], way: Optional[str]) -> None:
+def exchange(asked: Mapping[str, Any], way: Optional[str]) -> None:
     """Connect and wait for an answer. Raises RefusedError or OSError without one."""
     host, port = str(asked["host"]), int(asked["port"])
     with _tunnel(host, port, way) if way else socket.create_connection((host, port), timeout=TIMEOUT_S) as sock:

@@ -57,7 +57,7 @@ class Planner:
         silent = {nodes[0]} if not measured and states.get(nodes[0]) == fleettest.MEASURED else set()
         silent |= {node for node, answer in answers.items() if not _says_all(answer)}
         if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
-            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in silent), ())
+            return self._result(model.NOTHING_MEASURED, tuple(node for node in reported if node not in silent), ())
         rails = tuple(_number(value) for value in lead.get("rails") or ())
         return model.Result(model.MEASURED, busbw, rails, reported, ())
 

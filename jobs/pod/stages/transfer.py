@@ -74,10 +74,10 @@ class Listeners:
         with line:
             while not self._closing.is_set():
                 try:
-                    came, _ = line.accept()
+                    accepted, _ = line.accept()
                 except OSError:  # no caller within half a second, or gone before it was accepted
                     continue
-                threading.Thread(target=self._serve, args=(came,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
         """Greet; then count what is sent until the other side has no more, and say how fast it came."""

@@ -51,7 +51,7 @@ def _suspects(state: State) -> Dict[str, str]:
     suspects: Dict[str, str] = {}
     for node in state.fleet.nodes:
         bad, good = len(state.against(node)), len(state.passed[node])
-        if state.accused(node):
+        if state.at_fault(node):
             continue
         if node in state.slow or node in state.held:
             suspects[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))

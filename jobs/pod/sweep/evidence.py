@@ -62,14 +62,14 @@ class Evidence:
         target[pair[0]].add(pair[1])
         target[pair[1]].add(pair[0])
 
-    def accused(self, node: str) -> bool:
+    def at_fault(self, node: str) -> bool:
         """Return whether a node (or a rail of it) is at fault."""
         return ("node", (node,)) in self.findings
 
     def explained(self, pair: Nodes) -> bool:
         """Return whether a node at fault, or an uplink at fault or in doubt, may be why a pair fails."""
         for node in pair:
-            if node in self.held or node in self.slow or self.accused(node):
+            if node in self.held or node in self.slow or self.at_fault(node):
                 return True
         return self.between(pair) or self.behind_uplink(pair) or self.inside_slow(pair)
 
@@ -94,7 +94,7 @@ class Evidence:
     def trusted(self, node: str) -> bool:
         """Say whether a node proves others: it passed, and with at least as many as it failed with."""
         passes = len(self.passed[node])
-        return bool(passes) and not self.accused(node) and passes >= len(self.against(node))
+        return bool(passes) and not self.at_fault(node) and passes >= len(self.against(node))
 
     def can_answer(self, node: str) -> bool:
         """Say whether a node is there, and reports."""

@@ -34,13 +34,13 @@ def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[
         cut = _cut(left, passed, failed)
         if not cut:
             break
-        alike = next(
+        together = next(
             (n for n, each in enumerate(groups) if not any(failed.get(node, set()) & each for node in cut)), None
         )
-        if alike is None:
+        if together is None:
             groups.append(cut)
         else:  # not known to be two
-            groups[alike] |= cut
+            groups[together] |= cut
         left = [node for node in left if node not in cut]
     return [frozenset(_sure(group, passed, failed)) for group in ([frozenset(left), *groups] if groups else [])]
 
@@ -141,11 +141,11 @@ def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
         return 0.0
     size = len(side) + len(rest)
     chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the sets of so many nodes
-    alike = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
+    together = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
     share = (failures + 0.5) / (passes + failures + 1)
     nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
     pairs = _likely(passes + in_side[0] + in_rest[0], failures + in_side[1] + in_rest[1])
-    return alike - max(nodes, pairs - _likely(passes, failures) + chosen)
+    return together - max(nodes, pairs - _likely(passes, failures) + chosen)
 
 
 def _likely(passes: int, failures: int) -> float:

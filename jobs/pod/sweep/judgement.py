@@ -12,7 +12,7 @@ from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .disturbed import ENOUGH, FALLEN, disturbed, tidy, upper
-from .heaps import GROUP, Tests, accused_below, heaps, noise_of
+from .heaps import GROUP, Tests, fault_below, heaps, noise_of
 from .model import (
     ACROSS,
     AT_ONCE,
@@ -20,7 +20,7 @@ from .model import (
     INSIDE,
     MEASURED,
     NO_END,
-    NOTHING_CAME,
+    NOTHING_MEASURED,
     Done,
     Finding,
     Fleet,
@@ -61,7 +61,7 @@ class Judged:
     shares: Tuple[float, ...] = ()
     round: int = 0
     busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
-    accused_below: float = 0.9  # the lowest threshold of its shares
+    fault_below: float = 0.9  # the lowest threshold of its shares
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     base, tests = _measured(fleet, matchings, history, found_slow.slowed)
     reference, noise = _references(base, notes), noise_of(tests)
     found = heaps(fleet, tests, reference, noise)
-    limits = accused_below(noise, rules.accuses)
+    limits = fault_below(noise, rules.accuses)
     judged = []
     for done in history:
         for nodes in done.round.tests:
-            result = done.results.get(nodes, Result(NOTHING_CAME))
+            result = done.results.get(nodes, Result(NOTHING_MEASURED))
             each = replace(_judge(fleet, rules, nodes, result, reference, limits), round=done.round.number)
             if (done.round.number, fleet.kind_of(nodes)) in found_slow.slowed and each.grade in (FAIL, UNCLEAR):
                 continue
@@ -254,8 +254,8 @@ def _judge(
     for rail, value in enumerate(result.rails if speed > 0 else ()):
         shares[rail] = _share(value or 0.0, reference.get((kind, rail)))
     floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
-    accused = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
-    below, least = {rail for rail, share in shares.items() if share < accused[rail]}, min(accused.values())
+    at_fault = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
+    below, least = {rail for rail, share in shares.items() if share < at_fault[rail]}, min(at_fault.values())
     slow = frozenset(below - {-1})
     lowest = min(shares.values())
     if shares[-1] > TOO_FAST:

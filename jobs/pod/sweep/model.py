@@ -16,10 +16,10 @@ NO_END = "no end"
 FAILED = "failed"
 WRONG_SUMS = "wrong sums"
 WRONG_TRANSPORT = "wrong transport"
-NOTHING_CAME = "nothing"
+NOTHING_MEASURED = "nothing"
 AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
 """What no later pass excuses."""
-OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_CAME, *AT_ONCE)
+OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_MEASURED, *AT_ONCE)
 
 INSIDE, ACROSS = "in a leaf", "across leaves"  # kinds of pairs
 

@@ -217,12 +217,12 @@ class _Draft:
         if self.state.against(node):
             mates += [other for leaf in leaves for other in self.failing.get(leaf, ())]
         for other in mates:
-            if other != node and other not in met and other not in self.busy and self.tells(node, other):
+            if other != node and other not in met and other not in self.busy and self.informs(node, other):
                 return other
         blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}
         return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
 
-    def tells(self, node: str, other: str) -> bool:
+    def informs(self, node: str, other: str) -> bool:
         """Say whether another node is of this one's group; of one that is in none, whether it has met that less."""
         groups = self.state.groups
         if not groups or node in groups:

@@ -21,7 +21,7 @@ ANY = (1.0, 1.0)  # of a rate without prior knowledge
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes that a group is looked for among
 LARGE = 64  # nodes; in larger fleets only what failing pairs connect is compared
-ALIKE = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
+SPREAD = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
 SPEEDS = 9  # that can be distinguished below 0.90
 
 Shares = Mapping[Tuple[str, ...], Optional[float]]
@@ -191,9 +191,9 @@ def _by_accident(count: Count) -> float:
 def _speeds(shares: Iterable[Optional[float]]) -> float:
     """Return the cost of describing the speeds of one element: each once, then the one of each failure."""
     values = sorted(share for share in shares if share is not None)
-    different, least = 0, -ALIKE
+    different, least = 0, -SPREAD
     for value in values:
-        if value > least + ALIKE or not different:
+        if value > least + SPREAD or not different:
             different, least = different + 1, value
     return different * log(SPEEDS) + len(values) * log(max(1, different))
 

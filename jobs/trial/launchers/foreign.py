@@ -79,9 +79,9 @@ class RayJob(Kind):
         }
         state = "Failed" if reached["Failed"] else "Complete" if reached["Complete"] else ""
         condition = {"type": state, "status": "True", "reason": status.get("reason"), "message": status.get("message")}
-        told = {**raw, "status": {"conditions": [condition], "startTime": status.get("startTime")}}
+        converted = {**raw, "status": {"conditions": [condition], "startTime": status.get("startTime")}}
         conditions = {"Complete": "Complete", "Failed": "Failed"}
-        return retold(told, conditions, pods=1 + workers, suspended=spec.get("suspend"), backoff=_ENDLESS)
+        return retold(converted, conditions, pods=1 + workers, suspended=spec.get("suspend"), backoff=_ENDLESS)
 
     def not_known_yet(self, raw: Unstructured) -> bool:
         """It has a word for its state as soon as its operator has seen it."""

@@ -10,7 +10,7 @@ import re
 from typing import List
 
 from ..tables.rows import strip_tags
-from .trouble import SAMPLE, told_as_harmless
+from .trouble import SAMPLE, reported_as_harmless
 
 _MOST = 200  # bytes that are shown
 _COMPLETED = re.compile(
@@ -70,7 +70,7 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
         return bare[:_MOST] if foreign else b""
     part = _PART.search(bare)
     bad = _BAD_END.search(bare) or _BAD_CODE.search(bare) or (part and part[1] != part[2])
-    return bare[:_MOST] if bad or not (_COMPLETED.search(bare) or told_as_harmless(bare)) else b""
+    return bare[:_MOST] if bad or not (_COMPLETED.search(bare) or reported_as_harmless(bare)) else b""
 
 
 def _said(line: bytes, lines: List[bytes]) -> bytes:

@@ -83,7 +83,7 @@ class ForeignLines:
         wide = b"  " in raw or _ROW.match(raw) is not None or self.tables.squeezed(raw)
         if wide and not self.tables.full and (TYPE.search(raw) is not None or self.tables.typeless()):
             if self.tables.row(raw, number):
-                if signals.matters(raw) and signals.tells_event(raw):  # a benchmark that failed within its row
+                if signals.matters(raw) and signals.shows_event(raw):  # a benchmark that failed within its row
                     self.signals.line(raw, number)
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
@@ -109,7 +109,7 @@ class ForeignLines:
                 self.signals.version(version.group(1), number, raw)
         if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
-                if signals.tells_event(raw):  # of another process, within the line
+                if signals.shows_event(raw):  # of another process, within the line
                     self.signals.line(raw, number)
                 return
         if b"_perf" in raw and not self.tables.full:

@@ -13,7 +13,7 @@ from ..lines.clean import ANSI_BYTES, name
 from ..lines.patterns import DIGITS, HEX_DIGITS
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
 from ..tables.rows import TYPE
-from .signals import fails_within, tells_event
+from .signals import fails_within, shows_event
 
 # A head with nothing in front of it, and no time that is glued to it.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
@@ -103,7 +103,7 @@ class Heads:
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
         """Say where what looks like this numbers a process; None where that is not clear from its looks."""
-        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or tells_event(front)
+        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or shows_event(front)
         tag = None
         if not odd and b"\x1b" not in front and b"NCCL" not in front and len(front) <= _LONGEST:
             tag = tag_in(GLUED_TIME.sub(b" ", front)) or ("", 0, 0)

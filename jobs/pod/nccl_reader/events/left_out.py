@@ -74,7 +74,7 @@ MARKED = re.compile(MARK)
 
 def reports_lines_left_out(line: bytes) -> bool:
     """Say whether a line that is not NCCL's reports that others are missing."""
-    if len(line) > _MOST or not _GATE.stands_in(line):
+    if len(line) > _MOST or not _GATE.contained_in(line):
         return False
     if _FIXED.search(line):
         return True

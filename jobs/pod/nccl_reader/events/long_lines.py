@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Callable, Iterator, List
 
 from .messages import INFO, MAX_TEXT, WARN
-from .signals import MOST, matters, tells_event, tells_trouble
+from .signals import MOST, matters, shows_event, shows_trouble
 from .trouble import without_samples
 
 MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _STEP, _OVERLAP = MOST - 512, 512
 _CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a model was asked
 _QUOTED = 512
-_MOST_TOLD = 4  # of one line
+_MOST_SIGNS = 4  # of one line
 _BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
 _LINES = b"(not read: lines of NCCL that stand in one with others)"
 
@@ -31,22 +31,22 @@ def far(line: bytes) -> List[bytes]:
 
     Each from its first word on, the first few.
     """
-    told: List[bytes] = []
+    signs: List[bytes] = []
     if len(line) <= MOST or not matters(line):
-        return told
+        return signs
     line = without_samples(line)
     end = 0  # of the segment, which a carriage return ends
     for segment in line.split(b"\r") if b"\r" in line else (line,):
         end += len(segment) + 1
         looked_at = MOST if len(line) <= MAX_LINE or segment is line or len(line) - end < MAX_LINE else 0
-        for text in _told(segment, looked_at):
-            told.append(text)
-            if len(told) >= _MOST_TOLD:
-                return told
-    return told
+        for text in _signs(segment, looked_at):
+            signs.append(text)
+            if len(signs) >= _MOST_SIGNS:
+                return signs
+    return signs
 
 
-def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
+def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
     first = line.find(INFO, 0, MAX_LINE) if looked_at else -1
     read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # as Messages reads it
     for at in range(looked_at, len(line), _STEP):
@@ -58,18 +58,18 @@ def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
             yield window[warning : warning + _QUOTED]
         elif INFO in window and line.find(INFO, read) >= 0:
             yield _LINES
-        elif tells_trouble(window) and (not at or tells_trouble(line[:_CONTEXT] + b" " + window)):
+        elif shows_trouble(window) and (not at or shows_trouble(line[:_CONTEXT] + b" " + window)):
             text = _from_first_word(window)[:_QUOTED]
-            if tells_trouble(text):
+            if shows_trouble(text):
                 yield text
 
 
 def _from_first_word(window: bytes) -> bytes:
     """Return the sign of the first failure without the words in front, which may include half a secret."""
-    tells = tells_event if tells_event(window) else tells_trouble
+    shows = shows_event if shows_event(window) else shows_trouble
     words = [0] + [at + 1 for at, byte in enumerate(window) if byte == 0x20] + [len(window)]
-    end = _first(lambda index: tells(window[: words[index]]), len(words) - 1)
-    begin = _first(lambda index: not tells(window[words[index] : words[end]]), end) - 1
+    end = _first(lambda index: shows(window[: words[index]]), len(words) - 1)
+    begin = _first(lambda index: not shows(window[words[index] : words[end]]), end) - 1
     return window[words[max(0, begin)] :]
 
 

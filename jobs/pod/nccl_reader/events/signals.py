@@ -13,8 +13,8 @@ from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
 from . import left_out, trouble, unheaded
-from .symptoms import BENIGN, CAUSE, CONSEQUENCE, OTHERS_WORDS, SYMPTOMS, Symptom, classify, may_show
-from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
+from .symptoms import BENIGN, CAUSE, CONSEQUENCE, FOREIGN_WORDS, SYMPTOMS, Symptom, classify, may_show
+from .trouble import FAILURES, FRAME, WORDS, reports_failure
 
 if TYPE_CHECKING:
     from ..state.process import Source
@@ -173,7 +173,7 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *OTHERS_WORDS, *unheaded.WORDS)))
+MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *FOREIGN_WORDS, *unheaded.WORDS)))
 # Every operation begins with the program's request to NCCL, which is not needed here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -181,7 +181,7 @@ MATTER = AnyOf(MATTERS, UNLESS)
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    return MATTER.stands_in(raw)
+    return MATTER.contained_in(raw)
 
 
 _SPEAKS = (
@@ -239,7 +239,7 @@ _SAYS_MASKED = AnyOf(
             for word in needed(each)
         ),
         *WORDS,
-        *OTHERS_WORDS,
+        *FOREIGN_WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
@@ -261,14 +261,16 @@ def tells(line: bytes) -> bool:
     """Return whether a line of NCCL's may show more than names, which are removed, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
     masked = rest.translate(DIGITS)
-    said = matters(masked) or _SAYS_MASKED.stands_in(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    said = (
+        matters(masked) or _SAYS_MASKED.contained_in(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    )
     return bool(said or _OLD_WARN.search(line) or _APP_NCCL.search(line)) or classify(line) is not None
 
 
 TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that contradict a job
 
 
-def tells_event(line: bytes) -> bool:
+def shows_event(line: bytes) -> bool:
     """Return whether a line that is not NCCL's shows one of these events by name."""
     return not TROUBLE.isdisjoint(_LINE.matches(line))
 
@@ -283,7 +285,7 @@ def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
     """
     if shape in clean:
         return False
-    if tells_event(text):
+    if shows_event(text):
         return True
     if len(clean) >= _SHAPES:
         clean.clear()
@@ -291,10 +293,10 @@ def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
     return False
 
 
-def tells_trouble(line: bytes) -> bool:
+def shows_trouble(line: bytes) -> bool:
     """Return whether a line that is not NCCL's shows one of these events."""
     said = set(_LINE.matches(line))
-    return not TROUBLE.isdisjoint(said) or speaks_of_failure(line, said)
+    return not TROUBLE.isdisjoint(said) or reports_failure(line, said)
 
 
 class SignalReader:
@@ -346,7 +348,7 @@ class SignalReader:
             self._last_error = 4
             if last.group(1):
                 self._after_last_error(symptom, last.group(1), line)
-        event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
+        event = next((what for what in said if what in _EVENTS), "trouble" if reports_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw, symptom.shows if symptom else "")
         notes: List[str] = [part for part in ("frame", "what") if part in said]

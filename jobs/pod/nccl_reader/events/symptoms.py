@@ -50,14 +50,14 @@ def _read() -> Tuple[Symptom, ...]:
 
 SYMPTOMS = _read()
 # Of which a match of what others say holds one.
-OTHERS_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
+FOREIGN_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
 _GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 
 
 def may_show(shape: bytes) -> bool:
     """Say whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
-    return _GATE.stands_in(shape)
+    return _GATE.contained_in(shape)
 
 
 def classify(text: bytes) -> Optional[Symptom]:

@@ -183,7 +183,7 @@ def without_samples(raw: bytes) -> bytes:
     return SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
-def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
+def reports_failure(raw: bytes, said: Collection[object]) -> bool:
     """Say whether a line that shows the FAILURES in ``said`` mentions one, and does not take it back."""
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
@@ -199,18 +199,20 @@ def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
     return level is None or level.start() > first.start()
 
 
-def told_as_failure(raw: bytes, pattern: bytes) -> bool:
+def reported_as_failure(raw: bytes, pattern: bytes) -> bool:
     """Return whether a line reports the match of a pattern as a failure that happened now.
 
     That is not so of what may come, of what was tried again, and of what its program calls less than an error; a bare
     WARN in front is NCCL's own.
     """
-    level, told = _LOWER.search(raw), re.search(pattern, raw)
-    lower = level is not None and told is not None and level.start() < told.start() and not raw.startswith(b"WARN ")
+    level, matched = _LOWER.search(raw), re.search(pattern, raw)
+    lower = (
+        level is not None and matched is not None and level.start() < matched.start() and not raw.startswith(b"WARN ")
+    )
     return not (lower or _SPOKEN.match(raw) or _HANDLED.search(raw))
 
 
-def told_as_harmless(raw: bytes) -> bool:
+def reported_as_harmless(raw: bytes) -> bool:
     """Return whether a line is a log record below level error, or reports a retry or a skipped step."""
     return raw[:1] == b"{" or any(form.search(raw) for form in (_LOWER, _HANDLED)) or _SPOKEN.match(raw) is not None
 

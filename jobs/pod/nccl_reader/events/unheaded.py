@@ -10,7 +10,7 @@ from typing import Optional
 
 from ..lines.patterns import needed
 from .symptoms import CAUSE, SYMPTOMS, Symptom
-from .trouble import told_as_failure
+from .trouble import reported_as_failure
 
 # What no symptom knows, and begins with the part of NCCL that says it: socket.cc, proxy.cc, init.cc, mem_manager.cc.
 NAMES_ITSELF = (
@@ -31,5 +31,5 @@ def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
     None if it is reported at a lower level, as possible, or as retried.
     """
     if symptom is None:
-        return "" if told_as_failure(raw, NAMES_ITSELF) else None
-    return symptom.fault if symptom.role == CAUSE and told_as_failure(raw, symptom.pattern) else None
+        return "" if reported_as_failure(raw, NAMES_ITSELF) else None
+    return symptom.fault if symptom.role == CAUSE and reported_as_failure(raw, symptom.pattern) else None

@@ -141,7 +141,7 @@ class AnyOf:
         self._asked = 0
         self._pattern: Optional[Pattern[bytes]] = None
 
-    def stands_in(self, text: bytes) -> bool:
+    def contained_in(self, text: bytes) -> bool:
         """Return whether any of the words is in a text."""
         if self._pattern is not None:
             return self._pattern.search(text) is not None

@@ -22,10 +22,12 @@ _USUAL = re.compile(
     rb"\s*(\d{1,18})\s+(\d{1,18})\s+(" + _NAMES + rb")\s+([a-z]+)\s+(-?\d{1,9})" + _FIGURES * 2 + rb"\s*"
 )
 USUAL_LEFT = ["size", "count", "type", "redop", "root"]
-_BESIDE = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
+_SEPARATORS = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
 _BEGIN = b"float half double bf uint char uchar fp8_ fp8e fp16 fp32 fp64 f8_ f8e int8 int32 int64".split()
 # One of these is wherever TYPE matches, in a line with its end: the text next to a name, and how that begins.
-TYPE_WORDS = tuple(beside + name for beside in _BESIDE for name in (*_BEGIN, *(b"int" + behind for behind in _BESIDE)))
+TYPE_WORDS = tuple(
+    before + name for before in _SEPARATORS for name in (*_BEGIN, *(b"int" + behind for behind in _SEPARATORS))
+)
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
     rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t(?!\s*\d+\s+[a-z])"
