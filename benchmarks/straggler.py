@@ -1,4 +1,4 @@
-"""How often a rank that computes 10 % slower is named, and how often anybody is among healthy ones.
+"""How often a rank that computes 10 % slower is named, and how often a healthy one is.
 
     python benchmarks/straggler.py --runs 1000 --slow-runs 100 --seed 1
     python benchmarks/straggler.py --recorded                           # with the noise of a real H100's steps
@@ -61,7 +61,7 @@ def healthy(draw, nodes, gpus, options):
 
 
 def judged(times, device="cuda"):
-    """The faults that the rules find: (fault, subject), and how many could not be told."""
+    """The faults that the rules find: (fault, subject), and how many could not be determined."""
     members = [
         Member(f"node-{node}", gpu, {"name": "GPU", "device": device, "compute_ms": steps}, None)
         for (node, gpu), steps in times.items()
