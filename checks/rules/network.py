@@ -193,7 +193,7 @@ def endpoint_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         for asked in spec.endpoints:
             record = tried.get((asked.text, asked.forbidden)) or {}
             reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
-            why = record.get("error") or data.get("error") or "not told"
+            why = record.get("error") or data.get("error") or "not reported"
             fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
             yield compared(
                 f"{node} -> {asked.text}",

@@ -148,7 +148,7 @@ def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Re
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
-        return unknown(node, f"not told: {why}", required.expected)
+        return unknown(node, f"not reported: {why}", required.expected)
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
         return failed(node, f"no RDMA device in the pod: {why}", required.expected, "rdma.no-device")

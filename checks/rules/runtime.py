@@ -100,7 +100,7 @@ def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | No
     smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
     tool = smi.get("name") or "nvidia-smi"
     expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
-    fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not told'}"
+    fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not reported'}"
     ok: bool | None = True
     why = smi.get("error") or f"exit code {smi.get('exit')}"
     lost = bool(OFF_THE_BUS.search(str(why)))

@@ -309,7 +309,7 @@ def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Findin
     """Judge the variables of a bucket that only they name."""
     subject, expected = f"{node} S3 variables", f"set: {', '.join(names)}"
     if bucket is None or bucket.get("can_sign") is None:
-        return unknown(subject, "not told", expected)
+        return unknown(subject, "not reported", expected)
     observed = f"not set: {', '.join(bucket.get('missing') or ())}"
     if bucket["can_sign"]:
         observed = "all set (their values were not read); no uri in the profile, so no bucket was tried"

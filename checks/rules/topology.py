@@ -124,7 +124,7 @@ def demand_findings(
     expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
     for node in nodes:
         reported = {key: getattr(zones[node], key) if node in zones else "" for key in asked}
-        observed = ", ".join(f"{key} {value or 'not told'}" for key, value in reported.items())
+        observed = ", ".join(f"{key} {value or 'not reported'}" for key, value in reported.items())
         if any(value and value != asked[key] for key, value in reported.items()):
             yield failed(node, observed, expected, "topology.policy-differs")
         elif not all(reported.values()):

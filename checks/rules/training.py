@@ -166,7 +166,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         elif other:
             observed = f"all products are equal, but differ from most GPUs of its kind in {', '.join(other)}"
         else:
-            observed = f"{said}: all alike"
+            observed = f"{said}: all equal"
         doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
         doubts += _lacking(member, members)
         ok = False if bad or other else None if doubts else True

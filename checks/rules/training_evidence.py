@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def _listed(values: Iterable[object]) -> str:
-    return ", ".join(sorted("nothing told" if value is None else str(value)[:60] for value in values)[:4])
+    return ", ".join(sorted("nothing reported" if value is None else str(value)[:60] for value in values)[:4])
 
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S

@@ -218,7 +218,7 @@ def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -
 def _ago(before: float) -> str:
     if before >= 0:
         return f"{before:.0f} s before"
-    return f"told {-before:.0f} s after"
+    return f"reported {-before:.0f} s after"
 
 
 def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:

@@ -129,7 +129,7 @@ class JobLookup:
         self._hidden: list[Kind] = []
 
     def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job if there is none."""
+        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job without one."""
         self._hidden = []
         for kind in READ:
             if word not in ("", "job", kind.name):
@@ -173,7 +173,7 @@ class JobLookup:
         return self._namespace
 
     def kind_of(self, name: str, word: str = "") -> Kind:
-        """The kind of object that launches its pods; an Indexed Job if there is none."""
+        """The kind of object that launches its pods; an Indexed Job without one."""
         kind, job = self.find(name, word)
         if job is not None:
             return kind

@@ -41,7 +41,7 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
-            needed=f"{amount} {resource} beside {spec.gpus_per_node} {spec.gpu_resource}",
+            needed=f"{amount} {resource} with {spec.gpus_per_node} {spec.gpu_resource}",
             message=(
                 f"{whole_node} must request {amount} {resource} in the containers with the GPUs, as in the accepted "
                 "trial did: without it NCCL lacks NICs, and falls back to sockets or to fewer rails"

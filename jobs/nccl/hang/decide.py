@@ -137,7 +137,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     for rank in sorted(made.late)[:4]:
         head = analysis.heads.get(rank)
         where = (
-            f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for no rank"
+            f"is at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for no rank"
             if head
             else "has no pending operation, while others wait for it"
         )

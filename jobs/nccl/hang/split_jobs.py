@@ -157,7 +157,7 @@ def _look_again(job: Job, part: Job) -> None:
         before, after = first[rank].pending[:1], second[rank].pending[:1]
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
             position = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
-            job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {position} in the first dump and went on"
+            job.evidence.moved = job.evidence.moved or f"rank {rank} was at {position} in the first dump and went on"
     lasted = _between(first, second)
     if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(first) == len(second):
         job.evidence.standing = lasted

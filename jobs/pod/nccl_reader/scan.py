@@ -29,7 +29,7 @@ from .unwrap import unwrapper
 BLOCK = 1 << 20  # bytes that are digested at a time
 HELD = (
     1 << 25
-)  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same connections
+)  # bytes whose digests are applied together, at most: a process writes in many blocks, with the same connections
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
 _MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
@@ -107,7 +107,7 @@ class Reader:
         self.parts, self._size = [tail], len(tail)
 
     def _skip(self, data: bytes) -> None:
-        """Pass over more of a line than is kept, but for what tells of a failure."""
+        """Pass over more of a line than is kept, but for signs of a failure."""
         self._skipped = (self._skipped or b" " * MOST) + data
         if self._size < 2 * MAX_LINE:
             self.parts += [b" " + text for text in far(self._skipped)]

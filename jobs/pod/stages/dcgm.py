@@ -34,7 +34,7 @@ def blank(level: int) -> Dict[str, Any]:
 
 
 def run(data: Dict[str, Any], limit_s: float, place: str, env: Mapping[str, str], watch: Watch) -> str:
-    """Run the diagnostics where the image has them; what is not there is an answer, not an error."""
+    """Run the diagnostics where the image has them; a missing program is an answer, not an error."""
     tools = [shutil.which(name, path=env.get("PATH")) for name in TOOLS]
     data["missing"] = [name for name, tool in zip(TOOLS, tools) if tool is None]
     data["found"] = not data["missing"]

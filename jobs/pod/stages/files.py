@@ -1,4 +1,4 @@
-"""Small files of a pod and what is in its folders; one that is not there, or may not be read, is empty.
+"""Small files of a pod and what is in its folders; one that is missing, or may not be read, is empty.
 
 What a file would have said is then unknown, which every stage reports as that.
 """

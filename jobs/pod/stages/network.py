@@ -1,6 +1,6 @@
 """Pod network evidence other than MASTER_PORT: packet sizes, ports, and a moment of TCP.
 
-Every rank opens an echo and a few ports, tells its peers through the rendezvous's connections where they are, tries the
+Every rank opens an echo and a few ports, reports them to its peers through the rendezvous's connections, tries the
 peers', and keeps its own open until all have finished. With more than four nodes a rank tries its two neighbours only:
 each direction of the ring is seen, and the cost does not grow with the job.
 """

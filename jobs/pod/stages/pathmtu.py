@@ -124,7 +124,7 @@ class _Probe:
                 self._line.send(head.ljust(room, b"\0"))
                 if self._answered(room):
                     return True
-            except ConnectionRefusedError:  # it is not there (any more)
+            except ConnectionRefusedError:  # it is missing
                 continue
             except OSError:  # too long for the interface, or ICMP has just said so
                 continue

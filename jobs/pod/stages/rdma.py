@@ -24,7 +24,7 @@ LANES = {"1X": 1, "2X": 2, "4X": 4, "8X": 8, "12X": 12}
 
 
 def devinfo(env: Mapping[str, str]) -> List[Dict[str, Any]]:
-    """Return the ports of all devices in the `rdma` stage's form; nothing where the program is not there."""
+    """Return the ports of all devices in the `rdma` stage's form; nothing if the program is missing."""
     tool = shutil.which("ibv_devinfo", path=env.get("PATH"))
     if tool is None:
         return []

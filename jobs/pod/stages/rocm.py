@@ -1,7 +1,7 @@
 """`rocm-smi --json` of each GPU, in the same shape as nvidia-smi's, so that one rule reads both.
 
 Names of fields differ between ROCm releases ("Card series", "Card Series"; with and without a unit), so every value is
-looked up under all of them and whatever the case; what is not there is null. `amd-smi` answers where rocm-smi is gone.
+looked up under all of them and whatever the case; a missing one is null. `amd-smi` answers where rocm-smi is gone.
 """
 
 from __future__ import annotations

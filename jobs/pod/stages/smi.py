@@ -1,7 +1,7 @@
 """`nvidia-smi -q -x` of each GPU: its XML as plain values, whatever the driver's generation.
 
 DTD versions 11 to 13 name and nest things differently and print "N/A", "[N/A]", "None" or nothing at all for what a GPU
-lacks: every value is looked up on its own, and what is not there is null. The text
+lacks: every value is looked up on its own, and a missing one is null. The text
 is untrusted: no entities, no DTD, bounded.
 """
 

@@ -107,7 +107,7 @@ def identify(env: Mapping[str, str], trial: Trial) -> Identity:
 
 
 def _own_address(host: str) -> str:
-    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing where it is not there."""
+    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing if it is missing."""
     for line in content("/etc/hosts").decode("utf-8", "replace").splitlines():
         fields = line.partition("#")[0].split()
         if host in fields[1:] and not fields[0].startswith(("127.0.", "::1", "fe80")):

@@ -1,7 +1,7 @@
 """How near this pod's GPUs and NICs are to each other: `nvidia-smi topo -m`, and the PCI tree of sysfs.
 
 The tool's words are used where it has them: PIX, PXB, PHB, NODE, SYS, from near to far. Where it shows no NIC
-(or is not there: AMD) the same words are derived from sysfs. ACS is in the extended PCI configuration, which the
+(or is missing: AMD) the same words are derived from sysfs. ACS is in the extended PCI configuration, which the
 kernel shows to privileged processes only (drivers/pci/pci-sysfs.c: 64 bytes for all others): mostly it is unknown.
 """
 

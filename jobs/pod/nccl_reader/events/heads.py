@@ -23,7 +23,7 @@ _KEPT = 65_536  # heads that are known
 _FRONTS = 16_384  # shapes of the text before a head
 _LONGEST = 300
 
-_Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process
+_Tag = Tuple[str, int, int]  # of the prefix: the launcher, "" for none, and where it numbers the process
 
 
 class ReadHead:

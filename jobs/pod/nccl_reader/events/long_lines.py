@@ -18,7 +18,7 @@ _CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a m
 _QUOTED = 512
 _MOST_SIGNS = 4  # of one line
 _BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
-_LINES = b"(not read: lines of NCCL that stand in one with others)"
+_LINES = b"(not read: lines of NCCL that are joined with others)"
 
 
 def bounded(line: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
 
-A line that reports a failure keeps a job from being called healthy, whoever wrote it; the line is quoted, and no fault
+A line that reports a failure keeps a job from being called healthy, whatever wrote it; the line is quoted, and no fault
 is named. Left out are lines that report no failure (0 errors), those with a level of warning or less, those of work
 retried or done in another way, and those about a setting or a file that a shell's tool looked for.
 """

@@ -256,7 +256,7 @@ class Patterns(Generic[Owner]):
 
 
 def _pairs(text: bytes) -> List[bytes]:
-    """Return every two bytes that stand side by side."""
+    """Return every two adjacent bytes."""
     return [text[at : at + 2] for at in range(len(text) - 1)]
 
 
