@@ -134,7 +134,7 @@ def main() -> int:
             name for name, node, each in zip(pair, nodes, (one, two), strict=True) if not found(told, node, each[1])
         ]
         word = "GO" if verdict == "go" else "both" if not missing else "one" if len(missing) == 1 else "NONE"
-        lost = f"; not told: {', '.join(missing)}; told: {sorted(told)[:4]}" if missing else ""
+        lost = f"; not reported: {', '.join(missing)}; reported: {sorted(told)[:4]}" if missing else ""
         print(f"{word:5} {verdict:12} {pair[0]} on {nodes[0]} + {pair[1]} on {nodes[1]}{lost}", flush=True)
         return word
 

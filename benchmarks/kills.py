@@ -313,7 +313,7 @@ def one_round(lab, dice, lasts, counts, share):
     code = process.wait(LIMIT_S)
     record = record_of(out)
     left = lab.left(run)
-    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', beside a neighbour' if beside else ''}"
+    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', with a neighbour' if beside else ''}"
     counts[f"{number.name} to {target}"] += 1
     if target == "pod":
         counts[f"a pod was killed: {record['verdict'] if record else code}"] += 1
@@ -337,7 +337,7 @@ def one_round(lab, dice, lasts, counts, share):
         if still := lab.gone():
             yield f"{how}: the neighbour left {still}"
     if lab.touched() != lab.strangers:
-        yield f"{how}: something of somebody else was touched: {lab.touched()}"
+        yield f"{how}: an object of another user was touched: {lab.touched()}"
 
 
 def main():

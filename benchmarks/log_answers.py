@@ -51,7 +51,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> None:
     for name in sorted(before.keys() ^ after.keys()):
         print(f"{name}\n  only {'before' if name in before else 'after'}")
     others = [name for name in before.keys() & after.keys() if before[name]["hash"] != after[name]["hash"]]
-    print(f"{len(judged)} judged otherwise, {len(others) - len(judged)} told of otherwise, of {len(before)}")
+    print(f"{len(judged)} judged otherwise, {len(others) - len(judged)} reported otherwise, of {len(before)}")
 
 
 def _judged(of: dict[str, Any]) -> tuple[Any, Any]:

@@ -235,7 +235,7 @@ def _row(kind: str, size: int, seed: int, noise: dict, options: argparse.Namespa
     paths = {each for each in others if each[0] == "pair" and model.share(model.fleet(), each[1]) < RULES.clears}
     green = kind != "none" and blame.verdict == "go"
     for each in sorted(others - paths):
-        print(f"seed {seed}, N {size}, {kind}: innocent {each}: {got[each]}", file=sys.stderr)
+        print(f"seed {seed}, N {size}, {kind}: sound {each}: {got[each]}", file=sys.stderr)
     if green or not truth <= set(got):
         what = "green" if green else f"not named: {sorted(truth - set(got))}"
         print(f"seed {seed}, N {size}, {kind}: {what}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Protobuf bodies: enough of Kubernetes' wire format to read what kubectl sends in place of JSON.
+"""Protobuf bodies: enough of Kubernetes' protobuf encoding to read what kubectl sends in place of JSON.
 
 kubectl's typed commands (`auth can-i`, `create job`, `create token`, drain) encode requests as protobuf and read JSON
 answers. Field numbers are those of generated.proto in k8s.io/api; a field that the table lacks is refused, never lost.

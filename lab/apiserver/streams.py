@@ -105,7 +105,7 @@ def _upgradable(call: Call) -> None:
         return
     if upgrade.startswith("spdy"):
         raise bad_request(
-            "the simulated cluster speaks WebSocket here and not SPDY: use kubectl 1.31 or newer, "
+            "the simulated cluster supports WebSocket here and not SPDY: use kubectl 1.31 or newer, "
             "or set KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
         )
     raise bad_request("Upgrade request required")

@@ -123,7 +123,7 @@ class ResourceClaimController:
         return None
 
     def _claim(self, key: Key) -> None:
-        """Forget users that have ended; give the devices back when there is none; remove what a pod has left."""
+        """Forget users that have ended; give the devices back after the last one; remove what a pod has left."""
         claim = self._store.get(CLAIMS, *key)
         if claim is None:
             return

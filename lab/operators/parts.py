@@ -55,7 +55,7 @@ class OwnerController(QueueController):
     # -- what it owns
 
     def ensure(self, owner: Object, key: str, body: Object) -> Object | None:
-        """Return the object of that name, made if there is none; None if it belongs to others or is refused."""
+        """Return the object of that name, made if it is missing; None if it belongs to others or is refused."""
         space, name = owner["metadata"]["namespace"], body["metadata"]["name"]
         existing = self.store.get(key, space, name)
         if existing is None:

@@ -81,7 +81,7 @@ class Rehearsal:
             wrong = [name for name in accused if not any(fnmatch.fnmatchcase(name, each) for each in patterns)]
             spared = [each for each in patterns if not fnmatch.filter(accused, each)]
             if wrong:
-                return f"{fault} accuses {', '.join(wrong)}"
+                return f"{fault} wrongly names {', '.join(wrong)}"
             if spared:
                 return f"{fault} does not name {', '.join(spared)}"
         for fault, texts in self.must_say.items():

@@ -1,6 +1,6 @@
 """Links, addresses, routes and routing rules over netlink, without `ip`.
 
-A netlink socket acts in the network namespace in which it was made, whoever uses it later (rtnetlink(7)).
+A netlink socket acts in the network namespace in which it was made, by any later user (rtnetlink(7)).
 """
 
 from __future__ import annotations
