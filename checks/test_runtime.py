@@ -145,7 +145,7 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
     """Where the image has them, DCGM's diagnostics of the profile's level (runtime.dcgm) pass on every GPU.
 
     They are what vendors begin with, before the collectives and on idle GPUs. A test that is skipped shows nothing. A
-    setting that they dislike is no fault of the GPU; persistence mode is judged by runtime.persistence alone.
+    setting that they dislike is not a fault of the GPU; persistence mode is judged by runtime.persistence alone.
     """
     skip_amd(profile, "DCGM is NVIDIA's", evidence)
     if spec.dcgm is None:

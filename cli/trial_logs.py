@@ -104,7 +104,7 @@ class TrialLogs:
 
         Each node's run alone is a separate job.
         """
-        from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are no trial's
+        from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are not a trial's
 
         documents = []
         for ranks in self._runs():

@@ -76,7 +76,7 @@ NESTED: dict[str, dict[str, Any]] = {
         "resource": str,  # the extended resource that brings them into a pod
         "shares": int,  # how many of it a node offers
         "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
-        "verbs": bool,  # false: the NICs are no RDMA devices, and only the plugin knows how to use them
+        "verbs": bool,  # false: the NICs are not RDMA devices, and only the plugin knows how to use them
         "networks": dict,  # what Multus attaches, see NETWORKS
         "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
         "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL

@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
 
 class UserTest(NamedTuple):
-    """A test of the session that is no check: its id, outcome and what it printed."""
+    """A test of the session that is not a check: its id, outcome and what it printed."""
 
     id: str
     outcome: str

@@ -1,6 +1,6 @@
 """Bandwidth over message size as inline SVG: no script, no library, a picture next to the table.
 
-Curves of one scale share a panel, so that the small ones are no flat lines; a panel is as wide as a telephone.
+Curves of one scale share a panel, so that the small ones are not flat lines; a panel is as wide as a telephone.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .missing_keys import filled
 
 
 class RecordError(ValueError):
-    """A file is no record that can be read; one line."""
+    """A file is not a record that can be read; one line."""
 
 
 class Outcome(StrEnum):

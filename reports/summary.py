@@ -359,7 +359,7 @@ def _measured(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[Measu
     for check_id, label in BANDWIDTH.items():
         alone = check_id.endswith("-node")
         if outcomes.get("nccl.correctness-node" if alone else "nccl.correctness") == Outcome.FAILED:
-            continue  # how fast wrong sums are is no proof of anything
+            continue  # how fast wrong sums are is not proof of anything
         findings = [f for f in passed.get(check_id, ()) if f["unit"]]
         if not findings:
             continue

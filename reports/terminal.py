@@ -307,7 +307,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's, within what reads well; 100 where the output is no terminal."""
+    """Columns to fill: the terminal's, within what reads well; 100 where the output is not a terminal."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
 
 

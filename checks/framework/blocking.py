@@ -43,7 +43,7 @@ class Blocks:
 
 def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
-    return _parts(subject) & frozenset(nodes)  # of a frozenset that is no copy
+    return _parts(subject) & frozenset(nodes)  # of a frozenset that is not a copy
 
 
 class Places:

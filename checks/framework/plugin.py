@@ -257,7 +257,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 def _narrow(run: Run, config: pytest.Config) -> None:
     """Record the selection; reject a profile that requires an unknown check.
 
-    A check that --check names is required as well: others that passed are no answer to what was asked.
+    A check that --check names is required as well: others that passed are not an answer to what was asked.
     """
     run.selection = _selection(config)
     run.scope = "partial" if run.selection else "full"

@@ -121,7 +121,7 @@ class Simulation:
 
 @contextlib.contextmanager
 def simulated(scenario: str) -> Iterator[Simulation]:
-    """Serve a scenario while the block lasts, for commands that are no pytest run.
+    """Serve a scenario while the block lasts, for commands that are not pytest run.
 
     Raises ConfigError in one line for a scenario that cannot be played.
     """

@@ -40,7 +40,8 @@ from reports.record import Run, read_json
 from reports.schema import Record, RecordedSweep, RecordError
 
 OLDEST = datetime.timedelta(hours=24)
-"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
+"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is not proof of
+today."""
 CLOCKS = datetime.timedelta(minutes=10)
 """By how much the clock of the machine that wrote a record may be ahead of this one's."""
 

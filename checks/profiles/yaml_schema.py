@@ -55,7 +55,7 @@ def require(ok: bool, name: str, text: str) -> None:
 
 
 def require_positive(record: object, *names: str) -> None:
-    """Refuse a record in which one of these fields is a number that is not above 0; None is no number."""
+    """Refuse a record in which one of these fields is a number that is not above 0; None is not a number."""
     for name in names:
         value = getattr(record, name)
         require(value is None or value > 0, name, "must be above 0")

@@ -20,7 +20,7 @@ from .nodes import FACTS
 from .ranks import stages
 
 MOST = 40
-"""Different values of one kind that are kept: more is no bill of materials, it is noise."""
+"""Different values of one kind that are kept: more is not a bill of materials, it is noise."""
 
 CSI = re.compile(r"(?:^|[-_.])csi(?:$|[-_.])|^cephcsi$")
 SIDECARS = re.compile(

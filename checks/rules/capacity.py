@@ -30,7 +30,7 @@ def rooms(
 ) -> list[Room]:
     """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out.
 
-    ``parts``: node -> why its GPUs are no whole ones; such a node has no room for a trial.
+    ``parts``: node -> why its GPUs are not whole ones; such a node has no room for a trial.
     """
     known = parts or {}
     named = [n for n in nodes if not spec.node_names or n.name in spec.node_names]

@@ -496,7 +496,7 @@ def _of_service(workload: Workload, around: Around, name: str) -> tuple[bool | N
 
 
 def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
-    """Judge a name that is no Service's: that of a pod of the workload must be one that its pods have."""
+    """Judge a name that is not a Service's: that of a pod of the workload must be one that its pods have."""
     label = host.partition(".")[0]
     mine = any(re.fullmatch(rf"{re.escape(each)}\d+", label) for each in workload.names)
     if not mine or workload.kind == "JobSet":

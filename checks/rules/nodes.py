@@ -95,7 +95,7 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
     """Judge the agents' reports of each node: a condition about its GPUs or links fails, any other is inconclusive.
 
     An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
-    program's own error is no broken GPU: these leave it open. Events of other kinds are the caller's to mention.
+    program's own error is not a broken GPU: these leave it open. Events of other kinds are the caller's to mention.
     """
     warned: dict[str, list[Report]] = {}
     for event in events:

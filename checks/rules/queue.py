@@ -26,7 +26,7 @@ from .findings import compared, failed, proven, unknown
 from .pool import ACCELERATORS, product
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
-# the operators that bring it. What is next to it (a dashboard of Kueue's) is no controller.
+# the operators that bring it. What is next to it (a dashboard of Kueue's) is not a controller.
 CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "mpi-operator": ("mpi-operator",),
     "training-operator": ("training-operator",),
@@ -48,7 +48,7 @@ KEPT_OUT = (
 )
 """Faults of the launcher's analysis about the queue; all other faults are about pods."""
 MANY = 64
-"""Nodes above which a job of one more pod than there are is no small thing to ask a scheduler for."""
+"""Nodes above which a job of one more pod than there are is not a small thing to ask a scheduler for."""
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
 
 

@@ -127,7 +127,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the networks that the pod requested and that are no interface in it."""
+    """Name the networks that the pod requested and that are not an interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return

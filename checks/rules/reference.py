@@ -1,7 +1,7 @@
 """Compares a log with a profile: its floors for each table, and requirements that the log does not show.
 
 Named rows are compared, never an average. A log of other GPUs, another number of them a host, or another fabric is not
-judged by a profile's floors. What was not judged is no go, though nothing is at fault: floors that met no row, rails
+judged by a profile's floors. What was not judged is not a go, though nothing is at fault: floors that met no row, rails
 and a fabric that no layout of the log shows, sums that were not checked.
 """
 

@@ -85,7 +85,10 @@ def _bus(text: object) -> str:
 
 
 def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether every node's ranks did their steps: one finding for each node, one more where they are no job's."""
+    """Judge whether every node's ranks did their steps.
+
+    One finding for each node, one more where they are not job's.
+    """
     findings = []
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("training")

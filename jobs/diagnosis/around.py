@@ -201,7 +201,7 @@ def only_of_programs(text: str) -> bool:
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
-    """Explain why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
+    """Explain why a moment so many seconds before the failure is not a cause of it; '' where it may be one."""
     if moment.kind == "failure":
         return "after the first failure"
     begin = started.get(moment.pod)

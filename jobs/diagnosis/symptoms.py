@@ -175,7 +175,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return overdue(Issue(reason, message), when)
     said = read_text("exit", f"{reason}: exit code {code}")
     text = f"container {status.get('name')} ended with exit code {code}"
-    # A termination message may be a whole document of the program's own; what is no error text stays in the log.
+    # A termination message may be a whole document of the program's own; what is not an error text stays in the log.
     if message and not message.startswith(("{", "[")):
         text += f": {message}"
     return PodSymptom(

@@ -16,7 +16,7 @@ QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "fai
 def read_own(check: Path) -> Mapping[str, Fault]:
     """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml next to it, if it exists.
 
-    Raises ValueError, one line, for a file that is no catalogue or that redefines a fault of this one.
+    Raises ValueError, one line, for a file that is not a catalogue or that redefines a fault of this one.
     """
     own_file = check.with_suffix(".faults.yaml")
     if not own_file.is_file():

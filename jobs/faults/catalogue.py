@@ -138,7 +138,7 @@ class Catalogue(Mapping[str, Fault]):
                 yield from ((name, each) for each in self[name].variants if each.who == who)
 
     def is_so(self, fault_id: str, what: str) -> bool:
-        """Return whether a fault is ``what``, a field of its entry; what is no fault of the catalogue is not."""
+        """Return whether a fault is ``what``, a field of its entry; what is not a fault of the catalogue is not."""
         return fault_id in self._texts and bool(getattr(self[fault_id], what))
 
     def add(self, faults: Mapping[str, Fault]) -> None:

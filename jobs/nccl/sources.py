@@ -1,8 +1,8 @@
 """Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
 What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
-line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it
-was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
+line. Inside a directory whatever is not an NCCL log is passed over. A file that grows is read up to where it ended when
+it was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
 what was read until then is the log.
 """
 
@@ -66,7 +66,7 @@ def open_sources(
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
-    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is no exception; with
+    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is not an exception; with
     ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
     """
     if not paths:

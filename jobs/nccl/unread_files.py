@@ -137,7 +137,7 @@ def _of_zip(path: str) -> bytes | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
+    """Return whether these bytes are not text: many control bytes, or NULs that no UTF-16 mark explains."""
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return False
     sample = head[:65536]

@@ -127,7 +127,7 @@ def environment(env: Mapping[str, str], longest: int = 1024) -> Dict[str, str]:
 
 
 def _masked(match: Match[str]) -> str:
-    """Mask a value, but for what is no value of that name.
+    """Mask a value, but for what is not a value of that name.
 
     max_tokens=512 is a setting, PASSWORD=512 is not; "the registry wants credentials: create a ...", "secret/ngc-token:
     does not exist" and 'volume "ngc-token" : secret not found' are sentences.

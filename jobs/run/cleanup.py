@@ -227,7 +227,7 @@ def sweep(
 ) -> CleanedUp:
     """Delete leftovers of earlier runs in a namespace: only objects with our label and our name prefix.
 
-    A user's own job is no run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
+    A user's own job is not a run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
 
     Without ``living``, a run with a living runner is not deleted. ``launched`` narrows it to these resources, each with
     all that belongs to it, for an account without permissions on others. ``tell`` receives the pending objects.

@@ -1,6 +1,6 @@
 """The deadlines of a trial, and the message of a wait that ended without success.
 
-"Timeout" is no message: how long, for what, the last state and the last event are reported each time.
+"Timeout" is not a message: how long, for what, the last state and the last event are reported each time.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def _name(operator: str, name: str) -> Unstructured:
 
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
-    """Keep the ranks of this run on different nodes; another run next to it is no reason to wait."""
+    """Keep the ranks of this run on different nodes; another run next to it is not a reason to wait."""
     # Not what only starts the ranks (an MPIJob's launcher): it may is next to one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}

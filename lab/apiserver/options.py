@@ -1,6 +1,6 @@
 """Options of the query and the options body: dry run, field validation, pagination, deletion options.
 
-A value that is no number or no member of its enum is refused as the API server refuses it.
+A value that is not a number or no member of its enum is refused as the API server refuses it.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class Front:
         )
         return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []), asked)
 
-    # -- paths that are no resources
+    # -- paths that are not resources
 
     def _plain(self, request: web.BaseRequest, asked: Route) -> web.StreamResponse:
         parts = [part for part in asked.path.split("/") if part]

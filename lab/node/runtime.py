@@ -17,7 +17,7 @@ RUNC = (
     "unable to start container process: "
 )
 MACHINE = "the embedded cluster could not set up this pod on this machine: "
-"""No runtime's words: what no node did is no fault of the cluster that is played."""
+"""No runtime's words: what no node did is not a fault of the cluster that is played."""
 COMMANDS_OWN = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ENOEXEC, errno.ELOOP)
 """What execve(2) answers for the sake of the file; any other answer is this machine's."""
 CAPABILITIES = {

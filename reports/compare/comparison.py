@@ -106,7 +106,10 @@ class Comparison:
 
 
 def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
-    """Compare two sides of at least one record each; ``all_nodes``: one that tried a part of its pool is no basis."""
+    """Compare two sides of at least one record each; ``all_nodes``.
+
+    One that tried a part of its pool is not a basis.
+    """
     comparison = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
     before, after = distinct(before), distinct(after)
     comparison.sides = about(before), about(after)

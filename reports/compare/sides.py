@@ -140,7 +140,7 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def distinct(side: Sequence[Record]) -> list[Record]:
-    """Each run once: a copy is no repeat, and makes no number surer."""
+    """Each run once: a copy is not a repeat, and makes no number surer."""
     unique: list[Record] = []
     for record in side:
         if record not in unique:

@@ -115,7 +115,7 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's; 120 where the output is no terminal, for the table has six columns."""
+    """Columns to fill: the terminal's; 120 where the output is not a terminal, for the table has six columns."""
     return max(80, shutil.get_terminal_size((120, 24)).columns)
 
 

@@ -80,7 +80,7 @@ def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) 
     """Read one page of a list of named objects; `read` receives them one by one.
 
     `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is invalid. Raises
-    ValueError for what is no JSON.
+    ValueError for what is not JSON.
     """
 
     def taken(head: Any, items: Iterator[Any]) -> list[tuple[str, T]]:

@@ -85,7 +85,7 @@ class HttpClient:
     ) -> Response:
         """Send one request and decode its JSON answer; raise a ClusterError for anything but 2xx.
 
-        `decoder`: of what is no error; it raises ValueError for what is no JSON.
+        `decoder`: of what is not an error; it raises ValueError for what is not JSON.
 
         `repeatable` requests (GET, DELETE and what the caller vouches for) are tried again on 429, 5xx and lost
         connections; all others only on 429, which the server sends before it looks at a request.
@@ -134,7 +134,7 @@ class HttpClient:
     def decode(
         self, verb: str, url_path: str, status: int, data: bytes, decoder: Callable[[bytes], Any] = json.loads
     ) -> Any:
-        """Decode a JSON body; the text of an error that is no JSON is kept as its message."""
+        """Decode a JSON body; the text of an error that is not JSON is kept as its message."""
         try:
             with gc_paused():
                 return decoder(data or b"{}")

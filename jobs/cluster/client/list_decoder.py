@@ -45,7 +45,7 @@ class _Text:
         self._at = 0
 
     def next(self) -> str:
-        """Return the next character that is no blank; '' at the end."""
+        """Return the next character that is not a blank; '' at the end."""
         self._at = _BLANKS.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches always
         return self._text[self._at : self._at + 1]
 

@@ -169,7 +169,7 @@ def mapped_class(listing: Listing, resource: str) -> str:
 def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
     """Count the devices that a driver publishes for each node in ResourceSlices of the newest generation.
 
-    `kind` is what their attribute `type` must say, where they have one: a MIG partition is no whole GPU.
+    `kind` is what their attribute `type` must say, where they have one: a MIG partition is not a whole GPU.
     https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#resourceslice
     """
     newest: dict[tuple[str, str], int] = {}

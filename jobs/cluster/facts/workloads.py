@@ -25,7 +25,7 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 
 
 class ManifestError(ValueError):
-    """The text is no manifest; one line."""
+    """The text is not a manifest; one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
 
 
 def _number(value: object, default: int = 1) -> int:
-    """Return a count of pods, or the default where none is given. Raises ManifestError for what is no count."""
+    """Return a count of pods, or the default where none is given. Raises ManifestError for what is not a count."""
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:

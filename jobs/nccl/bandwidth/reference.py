@@ -228,7 +228,10 @@ def _near(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _
 
 
 def _telling(ratios: Mapping[int, float]) -> int:
-    """Return the largest size; or the worst of the large ones, if no known curve rises so late: one row is no level."""
+    """Return the largest size; or the worst of the large ones, if no known curve rises so late.
+
+    One row is not a level.
+    """
     size = max(ratios)
     worst = min((each for each in ratios if each >= GIB), key=ratios.__getitem__, default=size)
     return worst if ratios[worst] < LOW * usual(worst, inside=False) and ratios[size] >= LOW else size

@@ -85,7 +85,7 @@ class Judgement:
     # -- endings -------------------------------------------------------------------------------------------------------
     @cached_property
     def finished(self) -> bool:
-        """A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble."""
+        """A benchmark or the job's own communicator ended as it should: peers that go away then are not trouble."""
         return self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
 
     @cached_property
@@ -238,13 +238,13 @@ class Judgement:
         return min(said, key=place, default=None) if self.ended_well else None
 
     def _is_reported(self, note: Note) -> bool:
-        """Return whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
+        """Return whether a line is not a warning, nor a wait for others before NCCL began in a job that ended."""
         return not _WARNS.search(note.text) and not (self.finished and self.comes_earlier(note))
 
     def _overcome(self, note: Note) -> bool:
         """Return whether a line is the only one of its kind, and before NCCL began, in a job that ended.
 
-        What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
+        What a rule names is not an exception that a program handles, nor is what a launcher or the kernel says.
         """
         alone = self.finished and note.count == 1 and self.comes_earlier(note) and not _OUTSIDE.search(note.text)
         return alone and note.role in ("", BENIGN)

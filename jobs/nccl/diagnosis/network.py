@@ -305,7 +305,7 @@ def _judge_hcas(judgement: Judgement) -> None:
     """Report devices for which NCCL says that GPUDirect is off while it is on for others of their kind.
 
     Channels of these ranks may not use them, so that no channel line shows it. A port of another link type, or of
-    another rate, is no rail of the job.
+    another rate, is not a rail of the job.
     """
     view = judgement.view
     if judgement.has("nccl.gdr-off", "nccl.gdr-mixed") or judgement.expect.gdr is False or view.transport in TCP:

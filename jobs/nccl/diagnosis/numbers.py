@@ -175,7 +175,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
 
 
 def sound_rows(table: ReadTable, ranks: int | None) -> list[Row]:
-    """Return the rows with consistent numbers: a few torn rows hold numbers of others, and are no evidence."""
+    """Return the rows with consistent numbers: a few torn rows hold numbers of others, and are not evidence."""
     sound = [
         row
         for row in table["rows"]

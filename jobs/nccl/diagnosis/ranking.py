@@ -176,6 +176,6 @@ def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[C
 
 def _own(fault: FoundFault) -> Cause:
     name = fault["why"] or fault["fault"]
-    # what a log does not show is no cause: the sign that it does show is
+    # what a log does not show is not a cause: the sign that it does show is
     text = fault_catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
     return {"fault": name, "cause": text, "confirm": fault["confirm"]}

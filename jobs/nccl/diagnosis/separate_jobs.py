@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def report_single(documents: Sequence[JobDocument]) -> None:
     """Report healthy jobs on one host each, of equal size and version, with no traffic between them.
 
-    Those that show no benchmark's numbers are no proof that the job which was meant runs: inconclusive.
+    Those that show no benchmark's numbers are not proof that the job which was meant runs: inconclusive.
     """
     by_shape: dict[tuple[int | None, str | None], list[JobDocument]] = {}
     for document in documents:

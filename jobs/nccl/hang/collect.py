@@ -24,7 +24,7 @@ MAX_LOG = 8 << 30
 MAX_NOTES = 50
 MAX_TAIL = 512 << 10
 _RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
-"""File names of what RAS, Inspector or a recorder writes; of others, an empty one is no loss (standard error)."""
+"""File names of what RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def structured(evidence: Evidence) -> bool:
 
 
 def tail_of(path: str) -> list[str]:
-    """Return the last lines of a file, cut to half a megabyte; none where it is no plain file."""
+    """Return the last lines of a file, cut to half a megabyte; none where it is not a plain file."""
     try:
         with Path(path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -290,7 +290,7 @@ class Decision:
     operation: str | None = None
     sequence: int | None = None
     passing: float | None = None
-    """Seconds that the longest pending operation had waited when the dumps were taken, where that is no hang yet."""
+    """Seconds that the longest pending operation had waited when the dumps were taken, where that is not a hang yet."""
     undated: str = ""
     """Why the time of the dumps is unknown: the files' times may be those of copies."""
     moved: str = ""

@@ -20,7 +20,7 @@ MAX_OPCODES = 6_000_000
 
 
 class PickleRefusedError(ValueError):
-    """The bytes are no pickle of plain data; says why."""
+    """The bytes are not a pickle of plain data; says why."""
 
 
 def loads(data: bytes) -> Any:

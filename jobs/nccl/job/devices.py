@@ -143,7 +143,7 @@ def _uniform(said: dict[str, dict[int, str]]) -> set[str]:
     return names if len(names) > 1 or not any("bond" in device and index for index, device in known) else set()
 
 
-# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA.
+# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is not RDMA.
 _PROVIDERS = (
     ("efa", "efa"),
     ("cxi", "cxi"),

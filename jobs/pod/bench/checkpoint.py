@@ -150,7 +150,7 @@ def main(arguments: List[str]) -> int:
         run(arguments)
     except SystemExit:  # the command line was not understood
         raise
-    except BaseException as error:  # noqa: BLE001  (whatever it was, it is this rank's answer; torch's is no Exception)
+    except BaseException as error:  # noqa: BLE001  (whatever it was, this rank's answer; torch's is not an Exception)
         text = reason(error)
         sys.stdout.write("# seatrial bench: rank %s failed: %s\n" % (os.environ.get("RANK", "?"), text))
         sys.stdout.flush()

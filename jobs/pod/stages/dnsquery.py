@@ -115,7 +115,7 @@ def _query(name: str, kind: int, server: str, timeout_s: float, port: int) -> st
                     return "timeout"
     except socket.timeout:
         return "timeout"
-    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is no address
+    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is not an address
         return "unreachable"
 
 

@@ -152,7 +152,7 @@ def _one(
 
 
 def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
-    """Describe a program's failure as state and text; None if it measured. Before NCCL it is no fault."""
+    """Describe a program's failure as state and text; None if it measured. Before NCCL it is not a fault."""
     begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)
@@ -184,7 +184,7 @@ def _unseen(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
 
 
 def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
-    """Return the port counters that grew and are no traffic, as device/counter."""
+    """Return the port counters that grew and are not traffic, as device/counter."""
     grown_errors: Dict[str, int] = {}
     for device, counters in sorted((grown or {}).items()):
         for name, value in sorted(counters.items() if isinstance(counters, dict) else ()):

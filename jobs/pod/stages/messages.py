@@ -48,7 +48,7 @@ class Lines:
         self.most = MAX_LINE  # bytes of a message; more may be allowed to who has said who it is
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
-        """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
+        """Return the next message; raises NoAnswerError on silence, the end, or anything that is not a message."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             if len(self._buffer) > self.most:

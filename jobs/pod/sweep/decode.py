@@ -1,7 +1,7 @@
 """The result of a history of rounds: nodes at fault, proven, flaky, suspect or not tested, and the verdict.
 
 Go is only what every node earned: nothing missing, nothing in doubt, nothing left in the plan, and a floor to judge by.
-A sweep no longer needs a node that has passed and is no partner in an open question.
+A sweep no longer needs a node that has passed and is not a partner in an open question.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEW_PAIRS = 4  # named one by one if no node is at fault
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-    """Return what a sweep has shown so far; it is no go before its plan has completed."""
+    """Return what a sweep has shown so far; it is not a go before its plan has completed."""
     facts = judge(fleet, rules, history)
     return blame_of(State(fleet, rules, facts), facts)
 

@@ -56,7 +56,7 @@ def noise_of(tests: Mapping[Key, Tests]) -> Dict[Tuple[str, bool], Noise]:
     """Return the noise of each kind of test and, under True, of single rails.
 
     Of all rails together it is that of the values above the level, since those below may be faults. A single rail has
-    that, and what the rails of one test differ by. Two healthy groups are no noise.
+    that, and what the rails of one test differ by. Two healthy groups are not noise.
     """
     above = {key: _above(values) for key, values in tests.items()}
     whole = _noise([share for (_, rail), shares in above.items() if rail < 0 for share in shares])

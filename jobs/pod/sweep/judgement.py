@@ -2,7 +2,7 @@
 
 A value is compared with the level of tests of its kind (in a leaf, across leaves) in all base rounds that were not
 disturbed: faults only make slow, so the level is that of the upper half, lowered where a healthy group is slower.
-A disturbed round's slow values are no evidence; its passes and its wrong sums count.
+A disturbed round's slow values are not evidence; its passes and its wrong sums count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
-GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
+GROUP_NODES = 4  # fewer slow nodes are not a group: in a small pool they are as likely at fault
 ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
 GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would be evidence: all pairs of four
 

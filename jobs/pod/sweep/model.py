@@ -122,7 +122,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Blame:
-    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go.
+    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is not a go.
 
     `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
     No element is reported as at fault, and the verdict is not go.

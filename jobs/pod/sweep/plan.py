@@ -32,7 +32,7 @@ def next_round(
     """Return the next round; None when there is nothing left to find out, or no time to.
 
     `left_s`: seconds of the budget that are left, None without one. A round is expected to take as long as the longest
-    so far, `round_s` before any. What a budget leaves open `decode` lists: it is no go.
+    so far, `round_s` before any. What a budget leaves open `decode` lists: it is not a go.
     """
     if left_s is not None:
         longest = max([done.seconds for done in history if 0 < done.seconds < float("inf")], default=round_s)

@@ -20,7 +20,9 @@ ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
 DOUBT = 0.01  # sound nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
-SPREAD = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
+SPREAD = (
+    0.06  # three failures that agree so well are not an accident: 4 sigma of what three values of one fault differ by
+)
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -347,7 +349,7 @@ class State(Evidence):
 
 
 def constant(tests: Iterable[Judged]) -> bool:
-    """Say whether failures are no accident: four, or three that agree.
+    """Say whether failures are not an accident: four, or three that agree.
 
     With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
     `SPREAD` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. Noise below the

@@ -110,7 +110,7 @@ _SPOKEN = re.compile(
 SAMPLE = re.compile(
     rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
     rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-)  # of a whole string; what logs their own words under (message, text, content, error) is no sample of a model's data
+)  # of a whole string; a log under their names (message, text, content, error) is not a sample of a model's data
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
     rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
@@ -120,7 +120,7 @@ _COUNTED = re.compile(rb"(?<![\w.-])0 (?:\w{1,20} ){0,2}$")
 _NUMBERED = re.compile(
     rb"(?i)\b(?:rank|gpu|device|node|host|link|port|worker|job|step|process|task|pod|replica|stage|shard|channel|nic"
     rb"|cpu|group|epoch|index|id|on|at)\W{0,2}0 (?:\w{1,20} ){0,2}$"
-)  # the 0 of "GPU 0 failed" is no count
+)  # the 0 of "GPU 0 failed" is not a count
 _ZERO = re.compile(
     rb"(?i)(?: (?!rank|gpu|node|host|device|link|port|worker|after|in |with)\w{1,20})?\s?\W{0,3}[:=.]*\s*"
     rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)(?: (?:found|seen|detected))?\s*(?:$|[^\s\w])"

@@ -338,7 +338,7 @@ class TableReader(OpenTable):
         if self._waited > 2000:  # the other half never came
             self._abandon()
             return False
-        if raw.rstrip()[-1:] not in ENDS or may_head(raw):  # the average below the table is no row's last number
+        if raw.rstrip()[-1:] not in ENDS or may_head(raw):  # the average below the table is not a row's last number
             return False
         tokens = strip_tags(raw).split()
         start, left = self.open_left

@@ -110,7 +110,7 @@ def environment() -> None:
 def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
     """Return command line and variables by this machine's paths: the program, and the file that it is to run.
 
-    Of an interpreter that file is the first argument which is no option.
+    Of an interpreter that file is the first argument which is not an option.
     """
     words = list(args)
     file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)
