@@ -128,7 +128,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
     try:
         yield
     finally:
-        with contextlib.suppress(ClusterError):  # of what is gone; else it runs out by itself
+        with contextlib.suppress(ClusterError):  # of a deleted run; else it expires
             renewal.release()
 
 

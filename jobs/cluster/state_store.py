@@ -1,6 +1,6 @@
 """The state of scheduled runs: one ConfigMap for the history, one with results, and Events.
 
-A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): what is kept is bounded here.
+A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): the stored data is bounded here.
 """
 
 from __future__ import annotations

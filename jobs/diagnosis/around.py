@@ -112,7 +112,7 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
         bad = is_unhealthy(kind, state)
         if not bad and kind != "Ready":
-            continue  # good for who knows how long: what it was before is not reported
+            continue  # healthy for an unknown time: the state before is not reported
         about = f"{kind}={state}"
         said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
         text = f"{about} ({said})" if said else about

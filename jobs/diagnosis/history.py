@@ -20,7 +20,7 @@ def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
     """Return whether the pod's deletion was requested before it ended, and is the only cause of failures in it.
 
     The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
-    what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
+    the observations of earlier looks; without it the times decide (whole seconds, of the API server and of the node).
     """
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     deletion = str(meta.get("deletionTimestamp") or "")

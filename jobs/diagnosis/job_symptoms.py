@@ -62,14 +62,14 @@ class JobSymptoms(JobObjects):
             [e for e in about(self.all_events, "Node", node) if e.reason in {"SystemOOM", "OOMKilling"}] if node else []
         )
         started = str(as_map(pod.get("status")).get("startTime") or "")
-        # What is deleted after it was Complete takes nothing away; what was before that made it so.
+        # A deletion after it was Complete changes nothing; one before that caused it.
         ending = bool(self.resized) or (
             "Complete" not in self.conditions
             and (
                 bool(self.meta.get("deletionTimestamp"))
                 or not self.job
                 or self.suspended
-                or bool(self.kind.operator and self.finished())  # an operator then removes what still runs
+                or bool(self.kind.operator and self.finished())  # an operator then removes running pods
             )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed

@@ -63,7 +63,7 @@ class PodSymptom:
     inferred: bool = False  # concluded from a missing object: a later event may report it itself
     pod: str = ""
     node: str = ""
-    failure: str = ""  # the class of what was said, of the catalogue
+    failure: str = ""  # the failure class of the message, from the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
         """Name the subject of a symptom, in the command that confirms it, too: it goes into a user's shell."""
@@ -71,7 +71,7 @@ class PodSymptom:
         return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
     def advised(self, said: Detail | None) -> PodSymptom:
-        """Say what the catalogue knows of the text: the cause, and the advice of its variant."""
+        """Add the catalogue's entry for the text: the cause, and the advice of its variant."""
         if said is None or said.variant is None:
             return self
         each = said.variant
@@ -175,7 +175,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return overdue(Issue(reason, message), when)
     said = read_text("exit", f"{reason}: exit code {code}")
     text = f"container {status.get('name')} ended with exit code {code}"
-    # A termination message may be a whole document of the program's own; what is not an error text stays in the log.
+    # A termination message may be a whole document of the program's own; other texts than errors stay in the log.
     if message and not message.startswith(("{", "[")):
         text += f": {message}"
     return PodSymptom(

@@ -29,7 +29,7 @@ from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
 
-# What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
+# Node events that fail jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(
     {
         "SystemOOM",
@@ -360,7 +360,7 @@ class _Judgement(JobSymptoms):
 
 
 def _manager(raw: Unstructured, *fields: str) -> str:
-    """Who wrote one of these fields of the spec last, as the API server keeps it; else 'an unnamed client'.
+    """The last writer of one of these fields of the spec, as the API server records it; else 'an unnamed client'.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """

@@ -63,7 +63,7 @@ def conclude(
 ) -> list[JobDocument]:
     """Return the job documents of a partial, in the order of the streams.
 
-    ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
+    ``expect`` are a profile's demands on a log. ``one_job`` takes all streams (or those of these names, and
     no other) as one job, as a launcher knows that they are; ``beside`` names those in the folder of one job's dumps.
     """
     with uncollected():
@@ -200,7 +200,7 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
-    """Return what else lines mention, where the job ended badly; else, where nothing shows, a sign of trouble.
+    """Return other faults in the lines of a job that ended badly; else, without any, a sign of trouble.
 
     Each with details from its line.
     """

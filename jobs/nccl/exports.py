@@ -32,7 +32,7 @@ NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not cl
 _LOGCLI = re.compile(rb'\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} |\{"labels":\s?\{')  # plain, and -o jsonl
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\w.])1\d{18}(?!\w)")
 _SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
-"""What the beginning of every export holds: records, quotes, a first line of several fields, or times."""
+"""The content of every export's beginning: records, quotes, a first line of several fields, or times."""
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _STAMPED_WITHIN = 200  # bytes of a line
@@ -43,7 +43,7 @@ _OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
 _QUOTED = re.compile(rb'[:>=\[,]\s*"(?:[^"\\\n]|\\.)*NCCL (?:INFO|WARN)')
 """A line of NCCL inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
 REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial)"')
-"""What a benchmark's report and a trial's own evidence have; these are read elsewhere."""
+"""Marks of a benchmark's report and a trial's own evidence; these are read elsewhere."""
 NOT_READ = (
     "its lines are inside of JSON or quotes, as a log store or shipper wrote them: print the messages alone, oldest "
     "first, e.g. jq -r '.. | strings' FILE | seatrial explain -"
@@ -79,7 +79,7 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _is_carried(head: bytes) -> bool:
-    """Return whether what NCCL said is in strings, so that the lines of the file are not those of the log."""
+    """Return whether NCCL's lines are in strings, so that the lines of the file are not those of the log."""
     if not _OF_NCCL.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
         return False
     if REPORT.search(head):
@@ -89,13 +89,13 @@ def _is_carried(head: bytes) -> bool:
 
 
 def _may_lack(records: int) -> bytes:
-    """Return what is said behind so many records of a store: nothing where no store's limit cut it."""
+    """Return the note after so many records of a store: nothing where no store's limit cut it."""
     said = b"(not read: what the log store holds beyond these %d lines, a usual limit of its answers)" % records
     return said if records in LIMITS else b""
 
 
 def _counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a store's answer, and what may be missing behind them."""
+    """Yield the chunks of a store's answer, and a note on missing ones."""
     lines = 0
     for chunk in chunks:
         lines += chunk.count(b"\n")
@@ -161,7 +161,7 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
     count = 0
     for record in records:
         count += 1
-        if not record:  # what cannot be taken apart
+        if not record:  # text that cannot be parsed
             yield NOT_CSV
             return
         if len(record) != len(form.names):

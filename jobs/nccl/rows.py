@@ -1,4 +1,4 @@
-"""What a row of a benchmark's table holds: the sides that were measured, and their bandwidths."""
+"""The content of a benchmark table's row: the sides that were measured, and their bandwidths."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
-What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
+A named file must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
 line. Inside a directory whatever is not an NCCL log is passed over. A file that grows is read up to where it ended when
 it was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
-what was read until then is the log.
+the bytes until then are the log.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MAX_FILES = 20_000
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two words about a stream that has no end yet
-MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
+MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from files without a size (FIFO, device, socket)
 # The text at the place where a stream was left: a last line of its own without an end, so that it counts as torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 
-# What lies next to logs and quotes errors without telling of one.
+# Files next to logs that quote errors without reporting one.
 _NO_LOG = (
     ".py",
     ".sh",
@@ -78,10 +78,10 @@ def open_sources(
 
 
 class _Endless:
-    """A stream without its own end: an interrupt is its end, and who waits is reported that it continues."""
+    """A stream without its own end: an interrupt is its end, and the user is shown that it continues."""
 
     def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
-        self._read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+        self._read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
         self._name = name
         self._tell = tell
         self._progress = progress
@@ -89,7 +89,7 @@ class _Endless:
         self._reported_at = time.monotonic()
 
     def read(self, size: int) -> bytes:
-        """Return what is there, nothing at the end or after an interrupt."""
+        """Return the available bytes, nothing at the end or after an interrupt."""
         try:
             chunk: bytes = self._read(size)
         except KeyboardInterrupt:
@@ -154,7 +154,7 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
             try:
                 head = _head(path)
             except NcclLogError:
-                continue  # what cannot be read is passed over in a directory, not when it is named
+                continue  # an unreadable file is skipped in a directory, not when it is named
             if not head or is_binary(head) or _other_json(head):
                 continue
             of_nccl = any(anchor in head for anchor in ANCHORS)
@@ -258,7 +258,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
                 raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")
-            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell writes with ">"
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
         taken += len(chunk)
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
@@ -267,8 +267,8 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
 
 
 def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
-    """Yield what a stream gives, of a file no more than it held when it was opened: its job may write faster."""
-    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    """Yield the bytes of a stream, of a file no more than it held when it was opened: its job may write faster."""
+    read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
     left = CHUNK if size is None else size
     while chunk := read(min(CHUNK, left)):
         left -= 0 if size is None else len(chunk)
@@ -316,7 +316,7 @@ def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
                 if not produced:
                     raise NcclLogError("%s: damaged gzip data" % name) from None
                 if member:
-                    yield CUT  # damaged: what came before is still a log
+                    yield CUT  # damaged: the bytes before are still a log
                 return  # or padded behind its end
             produced += len(out)
             member += len(out)

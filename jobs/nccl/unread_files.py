@@ -1,4 +1,4 @@
-"""What lies in a folder of logs and is not read: packed files, and what cannot be opened or found.
+"""Unread files of a folder of logs: packed ones, and those that cannot be opened or found.
 
 The first bytes of a file show its kind. What is packed so that the standard library unpacks it is asked whether it
 holds lines of NCCL; otherwise its name shows whether it is a log: checkpoints and data sets are packed, too.
@@ -28,7 +28,7 @@ PACKED = (
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
     (b"PK\x03\x04", "zip", "unzip -p"),
 )
-"""How a packed file begins (RFC 8878, the formats' own pages), by what, and what unpacks it."""
+"""The beginnings of packed files (RFC 8878, the formats' own pages), their packers, and the unpackers."""
 ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may hold its files as they are
 ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _MAGIC = {magic: what for magic, what, _ in PACKED} | {b"\x1f\x8b": "gzip"}
@@ -44,7 +44,7 @@ _KINDS = {
 
 
 def unread_below(folder: str) -> list[str]:
-    """List what below a directory is not read and may be a log: each with the reason."""
+    """List the unread files below a directory that may be logs, each with the reason."""
     unread: list[str] = []
 
     def failed(error: OSError) -> None:
@@ -88,7 +88,7 @@ def _why_unread(path: str, name: str) -> str:
 
 
 def packed(path: str, name: str, head: bytes) -> str:
-    """Say by what a log is packed; nothing where it is not, or holds something else."""
+    """Return the packer of a log; empty if it is not packed, or holds something else."""
     by = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), "")
     if not by and not ARCHIVE.match(head):
         suffix = name.rpartition(".")[2].lower()
@@ -100,14 +100,14 @@ def packed(path: str, name: str, head: bytes) -> str:
     if by == "gzip" and content is not None and not archive:
         return ""  # it is read
     is_log = content is not None and any(anchor in content for anchor in ANCHORS)
-    if content is None or archive:  # what is not known, or only how it begins
+    if content is None or archive:  # the content is unknown, or only its beginning is known
         is_log = is_log or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
     how = "packed by %s" % by if by else "a tar archive"
     return ("damaged gzip data" if by == "gzip" and content is None else how) if is_log else ""
 
 
 def _content(path: str, by: str, head: bytes) -> bytes | None:
-    """Return the first of what is packed in a file; None where that is not known here."""
+    """Return the beginning of a packed file's content; None if unknown."""
     try:
         if by == "xz":
             return lzma.LZMADecompressor(memlimit=1 << 28).decompress(head, _LOOKED_AT)

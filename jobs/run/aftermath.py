@@ -25,7 +25,9 @@ def interruption(result: TrialResult) -> FailureAnalysis | None:
 
 
 def _raced(cause: FailureAnalysis) -> bool:
-    """Return whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+    """Return whether a kubelet had no room for a pod that the scheduler had just bound.
+
+    Another pod was about to end there.
 
     Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
     """

@@ -87,7 +87,7 @@ def _unpacked(text: str) -> dict[str, Any]:
         raise ValueError("cut off, or larger than any run")
     content = json.loads(data)
     if not isinstance(content, dict):
-        raise ValueError("no object")  # noqa: TRY004  (of what was read, not of an argument)
+        raise ValueError("no object")  # noqa: TRY004  (about the input, not an argument)
     return content
 
 

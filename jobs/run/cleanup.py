@@ -3,7 +3,7 @@
 Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
 and is deleted with its own uid, so that nothing foreign of the same name is ever touched. All is deleted before any of
 it is waited for: what does not go holds up nothing else. What cannot be deleted is named with the reason. A sweep finds
-what crashed runs left, by label *and* name.
+leftovers of crashed runs, by label *and* name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..trial.spec import PREFIX
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
-STILL_GONE_S = 2.0  # what was waited for without success is only asked about again
+STILL_GONE_S = 2.0  # after a failed wait the object is only queried again
 UNWIND_S = 120.0
 # Possible leftovers of a run, launched objects first: their deletion removes the rest.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
@@ -256,7 +256,7 @@ def sweep(
     whys = {} if dry_run else {id(entry): why for entry, why in undone(entries, math.inf)}
     deleted = [entry.what for entry in entries if not whys.get(id(entry))]
     left = [f"{entry.what}: {why}" for entry in entries if (why := whys.get(id(entry)))]
-    # Pods go with what launched them. Without a right on the others no namespace is clean.
+    # Pods go with their launching object. Without a right on the others no namespace is clean.
     left += [f"unknown {denied[resource]}" for resource, *_ in KINDS if resource in denied and resource != "pods"]
     owners = _hidden_owners(leftovers, denied.keys() - ALWAYS)
     left += [f"{what}: {denied[resource]}" for what, resource in owners.items()]

@@ -85,7 +85,7 @@ def conclude(
     seconds = time.monotonic() - began
     warned += (outcome.lingering,) if outcome.lingering else ()
     warned += tuple(f.unkept for f in watcher.followers.values() if f.unkept)[:1]  # by our own disk
-    if outcome.state is JobState.ERROR:  # the log would say why: what keeps it from us is worth a word
+    if outcome.state is JobState.ERROR:  # the log would say why: the reason for its absence is reported
         unread = (f for f in watcher.followers.values() if f.problem and not f.heard)
         warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]
     said = [line for follower in watcher.followers.values() for line in follower.last]
@@ -150,7 +150,7 @@ def _of_one(
         if name_of(pod) == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
     evidence = reader.result()
-    # Without a single line, what kept them from us is the best that can be said.
+    # Without a single line, the reason for their absence is the best answer.
     return (
         evidence
         if evidence.stages or follower is None

@@ -44,7 +44,7 @@ def _checks() -> dict[str, Check]:
 def _unread(part: object, stage: str) -> str:
     """Explain why the log reader cannot read its own part back."""
     if part:
-        from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
+        from ..pod.nccl_reader.errors import NcclLogError  # noqa: PLC0415 -- collecting checks reads no log
         from ..pod.nccl_reader.state.partial import Partial  # noqa: PLC0415
 
         try:
@@ -55,7 +55,7 @@ def _unread(part: object, stage: str) -> str:
 
 
 StageData: TypeAlias = dict[str, Any]
-"""What a stage printed, as its type in jobs/run/stages says it."""
+"""A stage's output, by its type in jobs/run/stages."""
 MARK = '{"seatrial"'
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
@@ -63,7 +63,7 @@ _MOST_BYTES = 32 << 20
 _MOST_LINES = 50_000
 _MOST_PARTS = 4096
 _RANK = re.compile(r'"rank": ?(\d{1,6})[,}]')
-# What mpirun --tag-output puts before each piece of a rank's output, in the middle of a line too when it reads a long
+# mpirun --tag-output's prefix of each piece of a rank's output, in the middle of a line too when it reads a long
 # one in pieces (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
 _TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|stderr|stddiag)>: ?")
 

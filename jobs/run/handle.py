@@ -17,7 +17,7 @@ from .watcher import OUTAGE_S
 POLL_S = 2.0
 
 
-class Refused(JobError):  # noqa: N818  (named for what it says)
+class Refused(JobError):  # noqa: N818  (named for its meaning)
     """The job was not created: it does not fit, or the cluster refuses it. The message is one line."""
 
     def __init__(self, analysis: FailureAnalysis) -> None:
@@ -75,8 +75,8 @@ class JobHandle:
     ) -> JobState:
         """Wait for its end, or until waiting is useless; `tell` receives each state. Raises TimeoutError.
 
-        What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
-        and `cancel()` frees what it holds.
+        A job that cannot start (an image that does not exist, for example) is returned as Pending: `failure_analysis()`
+        says why, and `cancel()` frees its resources.
         """
         began = answered = time.monotonic()
         while True:

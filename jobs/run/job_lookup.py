@@ -108,7 +108,7 @@ def _mentions(event: Any, uid: str) -> bool:
     return about.get("kind") not in _KINDS or about.get("uid") == uid
 
 
-class NotOurs(JobError):  # noqa: N818  (named for what it says)
+class NotOurs(JobError):  # noqa: N818  (named for its meaning)
     """The job was not created by seatrial."""
 
 
@@ -196,7 +196,7 @@ class JobLookup:
         if uid and uid_of(job or {}) != uid:
             job, pods = None, []
             events = [event for event in events if _mentions(event, uid)]
-        if job is None:  # its kind is what its events are about
+        if job is None:  # its events are about its kind
             about = {event.kind for event in read_events(events) if event.name == name}
             kind = next((each for each in READ if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []

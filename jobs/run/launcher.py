@@ -1,10 +1,10 @@
 """The launcher: creates jobs; a user's own it leaves to the cluster, a trial it follows to its evidence.
 
-    JobError            what we were asked to do with a job cannot be done; one line
+    JobError            the request for a job cannot be carried out; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
 
-A refusal by the cluster is a result, not an exception: what refused, and what to do, is in the analysis. All is
-entered in the ledger before it is created; what was given up is deleted at once, so that it holds no GPUs.
+A refusal by the cluster is a result, not an exception: the refusing part and the remedy are in the analysis. All is
+entered in the ledger before it is created; an abandoned object is deleted at once, so that it holds no GPUs.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Launcher:
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None, *, begun: str = "") -> TrialResult:
         """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
 
-        `begun`: what this run leaves for who attaches to it (jobs/run/begun.py).
+        `begun`: the data of this run for `attach` (jobs/run/begun.py).
 
         What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
         the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
@@ -218,7 +218,8 @@ class Launcher:
                 result = not_again(result, f"{cause.observed}; it could not be tried again: {error}")
                 break
             if second.refused and second.analysis is not None and cause.disrupted:
-                # Minutes ago all of it was let in: what changed since is of the interruption, or as much from outside.
+                # Minutes ago all of it was admitted: later changes follow from the interruption, or are also from
+                # outside.
                 refusal = second.analysis.observed
                 result = not_again(result, f"{cause.observed}; it could not be tried again: {refusal}")
                 break

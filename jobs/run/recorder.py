@@ -107,7 +107,7 @@ def small(kind: str, item: Unstructured) -> Unstructured:
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20
 _LONGEST_TEXT = 16_384
-# What each line is recorded as, by the resource in its URL; a launcher's kinds next to those of the format.
+# The type of each line, by the resource in its URL; a launcher's kinds next to those of the format.
 _KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
 
@@ -304,7 +304,7 @@ def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of a transport error's text: what precedes names server, verb and path."""
+    """The last part of a transport error's text: the part before names server, verb and path."""
     return str(error).rsplit(": ", 1)[-1]
 
 

@@ -33,12 +33,12 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
-    interrupted: tuple[str, ...] = ()  # what interrupted each attempt before
+    interrupted: tuple[str, ...] = ()  # the interruption of each attempt before
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
     ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run
     refused: bool = False  # the cluster refused to create it
-    given_up: bool = False  # waiting for it could not help: it still holds what it has
+    given_up: bool = False  # waiting for it could not help: it still holds its resources
 
     @property
     def lost(self) -> frozenset[str]:

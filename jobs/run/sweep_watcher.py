@@ -181,7 +181,7 @@ class SweepWatcher(Watcher):
         if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
             return False
         stopped = self.evidence().stages.get("end", {}).get("stopped")
-        outcome.aborted = True  # nothing that is seen from now on matters, and what is left is deleted
+        outcome.aborted = True  # later events do not matter, and the rest is deleted
         outcome.state = JobState.COMPLETE
         outcome.analysis = _leaderless(self._leader, str(stopped)) if str(stopped).startswith("SIG") else None
         return True

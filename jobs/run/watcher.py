@@ -1,6 +1,6 @@
 """The watcher: follows a trial's objects and decides when to stop waiting, and why.
 
-Every wait has a deadline, and ends early when what it waits for can no longer come: the diagnosis says whether waiting
+Every wait has a deadline, and ends early when its condition can no longer come true: the diagnosis says whether waiting
 may help, and for how long. An outage of the API server is waited out within bounds. The last state is always reported.
 """
 

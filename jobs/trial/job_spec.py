@@ -2,7 +2,7 @@
 
 It is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line, raised
 before anything is created. How it becomes objects is manifests.py's business. A trial's spec (spec.py) is one of these
-with what the probe is to do.
+with the tasks of the probe.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JobSpec:
     namespace: str
     image: str
     name: str = ""
-    command: tuple[str, ...] = ()  # what each rank runs; nothing: the probe
+    command: tuple[str, ...] = ()  # the program of each rank; nothing: the probe
     nodes: int = 2
     gpus_per_node: int = 8
     gpu_resource: str = "nvidia.com/gpu"
@@ -92,7 +92,7 @@ class JobSpec:
     mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
-    avoided: tuple[str, ...] = ()  # nodes that must not take one; what is named above goes before
+    avoided: tuple[str, ...] = ()  # nodes that must not take one; the name above takes precedence
     anti_affinity: bool = True
     master_port: int = 29500
     time_limit_s: int = 0  # activeDeadlineSeconds; 0: as long as it takes

@@ -78,7 +78,7 @@ class Manifests:
     configmap: Unstructured | None = None
     service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # what is packed in the ConfigMap, to be read by people
+    files: Mapping[str, str] = field(default_factory=dict)  # the content of the ConfigMap, for people
 
     def all_owned(self) -> Iterator[Owned]:
         """The launched object's dependents, in the order of creation."""
@@ -109,7 +109,7 @@ class Manifests:
 def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
     """Turn a spec and the probe's files (path in the archive -> source) into objects; the launching one is suspended.
 
-    ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
+    ``begun``: the run's data for `attach` (jobs/run/begun.py); no pod sees it.
     """
     trial_text, packed = json.dumps(trial_json(spec), indent=1), archive(files)
     size = len(trial_text.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
@@ -255,7 +255,7 @@ def dry_pod(spec: TrialSpec) -> Unstructured:
     """One pod of the trial as a separate Pod, for a server-side dry run: a Job is accepted even if its pods are not."""
     template = pod.template(spec)
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
-    # What the Job controller gives a pod: NODE_RANK refers to the index, webhooks select by the labels.
+    # Variables of the Job controller's pods: NODE_RANK refers to the index, webhooks select by the labels.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
     owner = {"batch.kubernetes.io/job-name": spec.job_name, "job-name": spec.job_name} | index
     meta = meta | {

@@ -1,6 +1,6 @@
 """The needs of pods that train across nodes like the accepted trial: each rule once, as CEL and as a function.
 
-An admission policy asks the API server by CEL (admission_policy.py); who reads a manifest asks the function
+An admission policy asks the API server by CEL (admission_policy.py); a reader of a manifest asks the function
 (checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
 """
 

@@ -24,7 +24,7 @@ APP = "app.kubernetes.io/name"
 OF_TRIAL = "seatrial"
 """The value of that label; objects of a user's own job have another one."""
 COMPONENT = "app.kubernetes.io/component"
-# Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
+# Where the pod's own annotations are found, for Multus's entries once its networks are attached.
 POD_INFO = "/seatrial-pod"
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -165,7 +165,7 @@ def _name(operator: str, name: str) -> Unstructured:
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
     """Keep the ranks of this run on different nodes; another run next to it is not a reason to wait."""
-    # Not what only starts the ranks (an MPIJob's launcher): it may is next to one.
+    # Not what only starts the ranks (an MPIJob's launcher): it may be next to one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

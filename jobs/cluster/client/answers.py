@@ -80,7 +80,7 @@ def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) 
     """Read one page of a list of named objects; `read` receives them one by one.
 
     `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is invalid. Raises
-    ValueError for what is not JSON.
+    ValueError for anything but JSON.
     """
 
     def taken(head: Any, items: Iterator[Any]) -> list[tuple[str, T]]:
@@ -119,7 +119,7 @@ def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
     """Return whether to read an object of a list; raises if it is not a valid answer.
 
-    An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
+    An event only adds to the evidence: an unreadable one counts as dropped.
     """
     if not kind:
         return True

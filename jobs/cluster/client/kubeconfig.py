@@ -190,7 +190,7 @@ def _fingerprint(folder: Path, cluster: Unstructured) -> str:
             return ""
         certificates = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
         known = sorted({ssl.PEM_cert_to_DER_cert(certificate) for certificate in certificates})
-    except (OSError, ValueError, binascii.Error):  # the client says what is wrong with it when it connects
+    except (OSError, ValueError, binascii.Error):  # the client reports its error when it connects
         return ""
     return "sha256:" + hashlib.sha256(b"".join(known)).hexdigest() if known else ""
 

@@ -17,9 +17,9 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def decode_list(data: bytes, read: Callable[[Any, Iterator[Any]], T]) -> tuple[Any, T | None]:
-    """Decode a JSON text; return it without its items, and what `read` made of those.
+    """Decode a JSON text; return it without its items, and the results of `read`.
 
-    `read` is given what precedes the items, and the items one by one, and takes all of them. It is not called, and
+    `read` receives the fields before the items, and the items one by one, and takes all of them. It is not called, and
     the items are in the text, where no kind precedes them as Kubernetes writes it. Raises ValueError.
     """
     text = _Text(data.decode(json.detect_encoding(data), "surrogatepass"))

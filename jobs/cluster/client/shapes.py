@@ -177,7 +177,7 @@ _KINDS: Unstructured = {
     },
 }
 _ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
-"""Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
+"""Of any other kind, custom resources among them: the common fields; their own fields are read leniently."""
 
 
 def wrong(kind: str, item: Unstructured) -> str:

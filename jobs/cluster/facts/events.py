@@ -46,7 +46,7 @@ class Event:
 def read_events(items: Iterable[Any]) -> list[Event]:
     """Project raw events of either API to records, oldest first; invalid events are skipped.
 
-    What was read already stays as it is.
+    Values that were read before are unchanged.
     """
     events = [item if isinstance(item, Event) else read_event(item) for item in items if isinstance(item, dict | Event)]
     return sorted((event for event in events if event is not None), key=lambda event: (event.when, event.instant))

@@ -109,7 +109,7 @@ class PodUse:
     ready: bool = True
     trouble: str = ""  # why it is not ready, in the kubelet's words
     images: tuple[str, ...] = ()
-    app: str = ""  # what its labels call it
+    app: str = ""  # its name in its labels
     since: str = ""  # when its kubelet saw it first, as the API writes times
     leaving: bool = False  # its deletion was requested
     runner: str = ""  # for a trial's pod, the lease of its run

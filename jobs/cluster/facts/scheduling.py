@@ -35,7 +35,7 @@ _PASSING_TAINT = re.compile(
     r"node\.kubernetes\.io/(?:not-ready|unreachable|memory-pressure|disk-pressure|pid-pressure|network-unavailable"
     r"|unschedulable)|node\.cloudprovider\.kubernetes\.io/|node\.cilium\.io/|startup"
 )
-# What promises a node: the cluster autoscaler and Karpenter.
+# Controllers that promise a node: the cluster autoscaler and Karpenter.
 SCALING = ("TriggeredScaleUp", "Nominated")
 
 
@@ -60,7 +60,8 @@ def read_unschedulable(
     missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
     """
     match = _LINE.search(message)
-    # What no node counts and the scheduler does not miss is handed out by other means (DRAExtendedResource, 1.36).
+    # A resource that no node counts and the scheduler does not miss is provided by other means (DRAExtendedResource,
+    # 1.36).
     asked = {
         name: amount
         for name, amount in pod_requests(as_map(pod.get("spec"))).items()

@@ -56,9 +56,9 @@ class Workload:
     groups: tuple[Group, ...] = ()
     service: str = ""  # the headless Service that names its pods, which the submitter must create
     first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
-    names: tuple[str, ...] = ()  # with what the host names of its pods begin
+    names: tuple[str, ...] = ()  # the prefix of its pods' host names
     whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show
-    trains: bool = False  # its pods are of one training by what its kind is for
+    trains: bool = False  # its pods are of one training by the purpose of its kind
 
     def __str__(self) -> str:
         return f"{self.kind}/{safe(self.name, 100) or '(a name that the API server makes)'}"
@@ -154,7 +154,7 @@ def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
 
 
 def _number(value: object, default: int = 1) -> int:
-    """Return a count of pods, or the default where none is given. Raises ManifestError for what is not a count."""
+    """Return a count of pods, or the default where none is given. Raises ManifestError for any other value."""
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:

@@ -1,7 +1,7 @@
-"""A job's benchmark compared with its references: what its tables gain, and what verdict follows without a profile.
+"""A job's benchmark compared with its references: the fields of its tables, and the verdict without a profile.
 
-A low number alone is never no-go: no profile states what was bought. It is not go either (nccl.below-published).
-One case is no-go: eight data centre GPUs a host that are as slow as what was published for such hosts over TCP.
+A low number alone is never no-go: no profile states the order. It is not go either (nccl.below-published).
+One case is no-go: eight data centre GPUs a host that are as slow as published results of such hosts over TCP.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from .reference import FAR, LOW, Floors, points_of, refer_table
 _NEAR_TCP = 2.5
 """3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
 _FAR_BELOW = 0.05
-"""Of what is published for the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives more."""
+"""Share of the published bandwidth of the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives
+more."""
 _AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
-"""For the others wire_limit_gbps gives what a Ring carries; any algorithm sends as much of them as of an all_reduce."""
+"""For the others wire_limit_gbps returns the limit of a Ring; any algorithm sends as much of them as of an
+all_reduce."""
 _CHOOSES = (
     "NCCL_ALGO",
     "NCCL_PROTO",
@@ -33,13 +35,14 @@ _CHOOSES = (
     "NCCL_P2P_DISABLE",
     "NCCL_NET_GDR_LEVEL",
 )
-"""What takes NCCL's own choice away (NCCL user guide, environment variables: each says that its default is best)."""
+"""Settings that override NCCL's own choice (NCCL user guide, environment variables: each says that its default is
+best)."""
 
 
 def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None = None) -> None:
     """Add to each table its references and the traffic of the links; report impossible and low bandwidths.
 
-    ``floors`` returns what a profile has for a table: its rows decide then, and nothing else makes it too slow.
+    ``floors`` returns a profile's floors for a table: its rows decide then, and nothing else makes it too slow.
     """
     if job["verdict"] == "go" and (off := _peers_off(job)):
         names = tuple(job["gpus"])
@@ -111,7 +114,7 @@ _PARTS = (
 
 
 def _below(job: JobDocument, table: Table) -> str:
-    """Return a table's distance below its reference, as text if it is large, and what of the log may be why."""
+    """Return a table's distance below its reference, as text if it is large, and possible causes in the log."""
     nearest = table["nearest"]
     what = "this hardware gives" if nearest["kind"] == "published" else "such hardware is known to give"
     part = round(1 / _ratio(nearest)) if _ratio(nearest) > 0.05 else 20
@@ -238,7 +241,7 @@ def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> Wi
 
 
 def _least_per_gpu(job: JobDocument, hardware: Hardware, peak: float) -> float | None:
-    """Return what each GPU's share of the links must have carried at the peak, in Gb/s, whatever the algorithm was.
+    """Return the minimum rate of each GPU's share of the links at the peak, in Gb/s, whatever the algorithm was.
 
     No algorithm without in-network reduction sends less between hosts (``physics.tree_limit_gbps``).
     """

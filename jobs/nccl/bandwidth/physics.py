@@ -26,7 +26,7 @@ LINKS_GBPS = {
     "MI350X": 537.6,
     "MI355X": 537.6,
 }
-"""What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
+"""The maximum that one GPU sends to the others of its node, in GB/s one way, by a word of its product's name.
 
 NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and
 H800: 400); AMD's of MI300X and MI325X 7 links of 128, of MI350X and MI355X 7 of 153.6.
@@ -40,7 +40,9 @@ def links_gbps(products: tuple[str, ...]) -> float | None:
 
 
 def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
-    """Return the upper limit of a collective in one node: switches that add up (NVLS) halve what a GPU has to send.
+    """Return the upper limit of a collective in one node.
+
+    Switches that add up (NVLS) halve the data that a GPU has to send.
 
     Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.
     """

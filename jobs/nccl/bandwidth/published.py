@@ -96,7 +96,7 @@ class Published:
 
     @property
     def node_gbps(self) -> float | None:
-        """What the NICs of a host carry together, where that was published."""
+        """The bandwidth of a host's NICs together, if published."""
         return self.rails * self.rail_gbit_s / 8 if self.rails and self.rail_gbit_s else None
 
     @property

@@ -28,7 +28,7 @@ _OF_NICS = 0.81
 """Of what the NICs of a host carry: the least that is published (all_gather over RoCE 8 x 400 Gb/s, Google Cloud
 documentation of A3 Ultra); InfiniBand reaches 0.97 (coreweave/nccl-tests)."""
 _OF_LINKS = 0.69
-"""Of what the links of a GPU carry: 310 of 448 GB/s (MI300X, ROCm blogs); Ring on H200 reaches 0.82 (stas00)."""
+"""Share of the link bandwidth of a GPU: 310 of 448 GB/s (MI300X, ROCm blogs); Ring on H200 reaches 0.82 (stas00)."""
 _OTHER_COLLECTIVE = 0.68
 """all_gather is published with 325.7 GB/s where all_reduce has 481 (H200, 8 x 400 Gb/s): the least of such pairs."""
 _RING_INSIDE = 0.76
@@ -36,7 +36,7 @@ _RING_INSIDE = 0.76
 _MORE_HOSTS = 0.83
 """386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the links."""
 _RING = 0.9
-"""Of the links, what a ring over more than two hosts gives: 0.97 (InfiniBand) to 0.81 (RoCE)."""
+"""Share of the links that a ring over more than two hosts reaches: 0.97 (InfiniBand) to 0.81 (RoCE)."""
 _DOMAIN = 72
 """GPUs that NVLink joins (NVIDIA GB200 NVL72, GB300 NVL72)."""
 _ACROSS_DOMAINS = 0.46
@@ -69,7 +69,7 @@ class _Near:
 
 
 def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[FloorRow] = ()) -> Reference:
-    """Return what a benchmark's rows are compared with.
+    """Return the references of a benchmark's rows.
 
     ``points`` are bus bandwidths by size, ``floors`` those of a profile that met a row.
     """
@@ -123,7 +123,7 @@ def _decided(hardware: Hardware, large: Mapping[int, float], near: Sequence[_Nea
     size = max(large)
     wires = _by_wires(hardware, size, large[size])
     if wires and (hardware.wires_said or first is None or wires.expected > first.expected):
-        return wires  # what NCCL saw of the NICs lowers no expectation: some may be lost
+        return wires  # the NICs that NCCL saw lower no expectation: some may be lost
     if first:
         return _of_row("elsewhere", first)
     return _by_links(hardware, size, large[size]) or _by_older(hardware, large)
@@ -174,7 +174,7 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
 
 
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
-    """Return the least of what was published between hosts of any GPUs without faster links."""
+    """Return the lowest published value between hosts of any GPUs without faster links."""
     links = links_gbps((hardware.gpu,)) if hardware.gpu and not is_card(hardware.gpu) else None
     if not links or hardware.nodes is None or hardware.nodes < 2 or "MIG" in hardware.gpu.upper().split():
         return None

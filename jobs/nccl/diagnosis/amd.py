@@ -59,7 +59,7 @@ counterpart, and is left."""
 
 
 def report_amd(job: JobDocument) -> None:
-    """Put AMD's drivers and commands in the place of NVIDIA's in what is said of RCCL's log."""
+    """Replace NVIDIA's drivers and commands by AMD's in the texts about RCCL's log."""
     for fault in job["faults"]:
         fault["cause"], fault["confirm"] = of_amd(fault["cause"]), of_amd(fault["confirm"])
         fault["remedy"] = of_amd(fault["remedy"])

@@ -26,13 +26,13 @@ _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
-# What a system call says (errno(3)) of a connection that did not come about and was not refused.
+# Messages of a system call (errno(3)) about a failed connection that was not refused.
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
-_LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
+_LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # the peer that Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-# What Docker gives to its own bridge (docker0, those of compose: its default pools): many a host has the same.
+# Addresses of Docker's own bridge (docker0, those of compose: its default pools): many a host has the same.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
-_DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
+_DOCKER = ipaddress.ip_network("172.17.0.0/24")  # the first address of Docker's default bridge
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
@@ -49,7 +49,7 @@ _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
     "entry or NIC, or NICs of the two ends are in different subnets"
 )
-_BY_ANOTHER = {  # what another line, mostly of a library below, explains: its event, the fault and the cause
+_BY_ANOTHER = {  # explained by another line, mostly of a library below: its event, the fault and the cause
     "nccl.nvshmem": (
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
@@ -83,7 +83,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> Detail:
 
 
 def _by_words(judgement: Judgement, fault: str, note: Note) -> Detail:
-    """Return what a fault's line says by its addresses and words, and by what else the job's lines say."""
+    """Return the cause of a fault by the addresses and words of its line and of the job's other lines."""
     if (known := _of_job(judgement, fault, note)) is not None:
         return Detail(*known)
     if (said := worded(fault, note.text)) is not None:
@@ -136,7 +136,7 @@ _CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|
 
 
 def _below(judgement: Judgement, note: Note) -> Detail | None:
-    """Return what a runtime's hook or mount says, where a launcher's line shows only that a container did not start."""
+    """Return the message of a runtime's hook or mount, if a launcher reports only that a container did not start."""
     if _CONTAINER.search(note.text) is None:
         return None
     for hook in ("nccl.no-gpu", "nccl.driver-state"):
@@ -156,7 +156,7 @@ _LIBRARIES = {"CUBLAS": "cuBLAS", "CUDNN": "cuDNN", "CUFFT": "cuFFT", "CUSOLVER"
 
 
 def _of_library(library: str, status: str, call: str | None) -> str:
-    """Say which library refused which call, and what its status mostly means."""
+    """Name the library, the refused call, and the usual meaning of its status."""
     name = _LIBRARIES.get(library, library)
     what = f"{name} ({call}) says {status}" if call else f"{name} says {status}"
     if status.startswith(_NO_ROOM):

@@ -77,7 +77,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
 def call_slow(document: JobDocument, table: Table, cause: str) -> None:
     """Add to a finished document that a table's bandwidth is too low, as a comparison from outside found.
 
-    What the transport already explains keeps its diagnosis.
+    A fault that the transport explains keeps its diagnosis.
     """
     alone = all(fault["severity"] == "info" for fault in document["faults"])
     fault = _add(document, "nccl.low-bandwidth", table["collective"] or "the benchmark", cause)
@@ -219,7 +219,7 @@ def _cause_of(judgement: Judgement, name: str) -> str:
     return next((fault["cause"] for fault in judgement.faults if fault["fault"] == name), "")
 
 
-# What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
+# Obstacles between a process and its fabric, or GPUDirect, to report if the log does not show the result.
 _SIGNS = (
     "nccl.iommu",
     "nccl.plugin-broken",
@@ -263,7 +263,7 @@ def further_signs(judgement: Judgement) -> list[str]:
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
-    """Report that the log shows nothing that could be judged, and what it shows instead."""
+    """Report that the log has nothing to judge, and its remaining content."""
     alone = judgement.view.chosen_alone()
     if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
         said = "%s, and the size of the job is unknown: this log proves nothing about the network%s."

@@ -113,7 +113,7 @@ def slow_versions(job: JobDocument) -> list[FoundFault]:
 
 
 def slow_causes(faults: Iterable[FoundFault]) -> list[Cause]:
-    """Return what slow_versions found, as causes of a bandwidth that is too low."""
+    """Return the findings of slow_versions, as causes of a bandwidth that is too low."""
     return [
         {"fault": SLOW_VERSION, "cause": fault["cause"], "confirm": fault["confirm"]}
         for fault in faults

@@ -59,7 +59,7 @@ DIAGNOSES: tuple[str, ...] = (
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
     "single-rank",  # one rank: nothing was sent
-    "table-only",  # numbers without evidence of what carried them
+    "table-only",  # numbers without evidence of the transport
     "tcp-plugin",  # a TCP plugin on purpose (FastSocket): works, no RDMA
     "socket",  # plain TCP between hosts
     "mixed-transport",
@@ -73,7 +73,7 @@ DIAGNOSES: tuple[str, ...] = (
     "wrong-results",
     "version-mismatch",
     "hang",
-    "hang-late",  # a rank never entered what others wait in
+    "hang-late",  # a rank never entered the operation that others wait in
     "hang-stalled",  # a rank queued it, and its GPU does not reach it
     "hang-inside",  # all have entered
     "hang-dead",  # a process is gone or does not answer
@@ -88,9 +88,9 @@ DIAGNOSES: tuple[str, ...] = (
     "unexplained",  # a line mentions trouble that no rule knows, in a log that would be go without it
     "restarted",  # an earlier attempt ended badly, and the last one, which is judged, ended
     "odd-numbers",  # a benchmark's numbers cannot be true
-    "below-published",  # healthy but for numbers below what such hardware is published to give (nccl.below-published)
+    "below-published",  # healthy but for numbers below published ones of such hardware (nccl.below-published)
     "far-below-published",  # the same at a small fraction of it
-    "not-judged",  # healthy but for what the profile requests and the log does not show
+    "not-judged",  # healthy but for a profile's request that the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran its own job: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use

@@ -1,4 +1,4 @@
-"""Interfaces of a host that no other host reaches, and that NCCL took for what crosses hosts."""
+"""Interfaces of a host that no other host reaches, and that NCCL took for traffic between hosts."""
 
 from __future__ import annotations
 

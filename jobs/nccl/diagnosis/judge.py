@@ -53,7 +53,7 @@ class Judgement:
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
-        self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
+        self.shows: dict[str, object] = {  # by kind of evidence its lines in the log, nothing where false
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
@@ -273,7 +273,7 @@ class Judgement:
         return False
 
     def _all_shown(self) -> bool:
-        """Return whether every rank shows a channel: what two of sixteen ranks use does not describe the others.
+        """Return whether every rank shows a channel: the channels of two of sixteen ranks do not describe the others.
 
         Of a job whose size no line shows, some are always missing. Other processes in the log, such as a second job's
         hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
@@ -317,12 +317,12 @@ _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "de
 UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
 LATER = "; a later run in the same log came to its end"
 
-# What says that a process of the job died, or waited until it was ended.
+# Signs that a process of the job died, or waited until it was ended.
 _WAITED = ("watchdog", "time-limit", "test-timeout")
 _DIED = ("signal", "launch-failed", "test-failure", "oom-kill")
 _DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught")
 
-# What a rank says when another one is gone, or its queue pair is.
+# Messages of a rank when another one, or its queue pair, is gone.
 FOLLOWS = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == CONSEQUENCE and item.fault))
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
@@ -333,4 +333,4 @@ _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "re
 _PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and the next one accepted
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
-"""What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
+"""Failures that NCCL warns of and does not retry: a good end of the job does not show their result."""

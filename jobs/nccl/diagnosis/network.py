@@ -59,7 +59,7 @@ def _judge_evenness(judgement: Judgement) -> None:
     judgement.add("nccl.uneven-hosts", fewest, [], cause=text)
 
 
-# What keeps a process from its fabric, whatever it took instead: worth saying where the log does not show that.
+# Obstacles between a process and its fabric, whatever it took instead: reported if the log does not show that.
 _HINTS = (
     "nccl.plugin-broken",
     "nccl.ofi-no-provider",
@@ -71,7 +71,7 @@ _HINTS = (
 
 
 def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
-    """Return the first sign of trouble in a log that does not show what came of it."""
+    """Return the first sign of trouble in a log that does not show its result."""
     alone = judgement.view.chosen_alone()
     for name in () if alone else _HINTS:
         note = judgement.earliest(name)[0] or judgement.event("symptom " + name)
@@ -101,7 +101,7 @@ def _what_is_missing(judgement: Judgement) -> str:
 
 
 _WHOLE_VERSION = re.compile(r"(?:RCCL )?\d{1,2}\.\d{1,3}\.\d{1,3}(?![\w<>.:])")
-"""What torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
+"""The text that torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
 
 
 def judge_versions(judgement: Judgement) -> None:

@@ -1,4 +1,4 @@
-"""What a table's numbers say by themselves: that they cannot be true, contradict each other, or fall."""
+"""The consistency of a table's numbers: impossible, contradictory or falling values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _ends(table: ReadTable) -> Iterator[str]:
 
 
 def of_other_rows(table: ReadTable) -> list[str]:
-    """Say what shows that rows of a table are missing: sizes left out, and an average that is not theirs."""
+    """Describe signs of missing rows in a table: sizes left out, and an average that is not theirs."""
     average, values = table["avg_busbw"], [value for row in table["rows"] for value in bandwidths(row)]
     gaps = list(_gaps(table))
     if gaps or average is None or average < 0 or table["unreadable"] or not values:
@@ -150,7 +150,7 @@ _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
     """Describe numbers of one nccl-tests row that contradict each other: another unit, or a manual edit."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
-    # What algbw has to be, in GB/s. Of few digits nothing follows; nccl-tests 1.0 printed milliseconds.
+    # The expected algbw, in GB/s. Few digits prove nothing; nccl-tests 1.0 printed milliseconds.
     timed = [size / time / unit for unit in (1e3, 1e6)] if time and time >= 1 else []
     if algbw is None or max(algbw, busbw or 0.0, *(timed[:1] if (time or 0) >= _SOME else ())) < 1:
         return []

@@ -19,7 +19,7 @@ SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
 _CLOSED = "gloo-error"  # of a peer that ended, mostly
 _TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
-# What is in front of a message: tags, the process, the place in the source.
+# The prefix of a message: tags, the process, the place in the source.
 _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
@@ -54,7 +54,7 @@ def meant(text: str) -> str:
 
 
 def trouble_said(judgement: Judgement) -> Note | None:
-    """Return the errors of a log without evidence: how a program ended before what only may have failed."""
+    """Return the errors of a log without evidence: the end of a program before possible failures."""
     ends = (judgement.event(name) for name in ("uncaught", "exception"))
     note = next((note for note in ends if note is not None), None) or judgement.unexplained()
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
@@ -103,7 +103,7 @@ def crash_cause(judgement: Judgement) -> str | None:
         note = what  # the exception's own words
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
-        note = warning  # what the program says of an error, NCCL said with its cause
+        note = warning  # NCCL reported the program's error with its cause
     last = judgement.event("last-error")
     if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
         note = gone
@@ -166,7 +166,7 @@ def ended_in_cuda(judgement: Judgement) -> bool:
 
 
 def later_run(judgement: Judgement, note: Note) -> str:
-    """Say, to be put behind what failed at a line, that a later run in the same log did not; else nothing."""
+    """Return a note that a later run in the same log did not fail; else nothing."""
     ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
     if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
         return LATER

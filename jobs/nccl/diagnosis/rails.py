@@ -100,7 +100,7 @@ def judge_rails(judgement: Judgement) -> None:
         elif (
             full
             and used
-            and (  # what crosses hosts uses one: where none shows, its lines are not read
+            and (  # traffic between hosts uses one: where none shows, its lines are not read
                 (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
                 or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
             )

@@ -1,7 +1,7 @@
 """The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
 
 First the causes that the worst fault may have, those before others that the log's circumstances support, and without
-those that it rules out; then the further faults, and what else was seen.
+those that it rules out; then the further faults, and other observations.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
     "restarted": lambda judgement: judgement.event("symptom nccl.restarted") is not None,
     "iommu": lambda judgement: "nccl.iommu" in judgement.job.noted,
 }
-"""What the catalogue of faults may name with ``when``."""
+"""Conditions that the catalogue of faults may name with ``when``."""
 
 
 def rank(
@@ -155,7 +155,7 @@ def quoted_cause(words: str) -> Cause:
 
 
 def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
-    """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
+    """Return the finding, if it is more than the fault's meaning, and its possible causes."""
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
     specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in having(

@@ -1,4 +1,4 @@
-"""What degrades the nodes, and what the numbers say: faults inside hosts, wrong data, bandwidth that falls."""
+"""Degraded nodes and the benchmark's results: faults inside hosts, wrong data, falling bandwidth."""
 
 from __future__ import annotations
 

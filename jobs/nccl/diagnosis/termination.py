@@ -1,6 +1,6 @@
 """The end of a job: a hang, or a crash with its first cause.
 
-One broken thing is one fault: what follows from the first cause (a peer that went away) is not reported.
+One broken thing is one fault: consequences of the first cause (a peer that went away) are not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...pod.nccl_reader.state.process import Note
     from ..job_document import EvidenceLine
 
-_DIED = ("uncaught", "exception", "traceback")  # what a program says that goes no further
+_DIED = ("uncaught", "exception", "traceback")  # messages of a program that cannot continue
 _CAUSES = {item.fault for item in SYMPTOMS if item.role == "cause"}
 
 
@@ -38,7 +38,7 @@ def judge_ending(judgement: Judgement) -> None:
         name, note = cause
         detail = _explained(judgement, name, note)
         shown = judgement.line(note)
-        if _NAMES_NOTHING in note.text:  # what failed is in the last error behind it
+        if _NAMES_NOTHING in note.text:  # the failure is in the last error after it
             shown += judgement.line(judgement.event("last-error cuda"))
         judgement.add(name, _subject(judgement, name), shown, **detail._asdict())
         if judgement.hang:
@@ -75,7 +75,7 @@ def judge_ending(judgement: Judgement) -> None:
 
 
 def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
-    """Return what is said of the cause that ended the job, by its line and by the network that NCCL took."""
+    """Return the text of the cause that ended the job, by its line and by the network that NCCL took."""
     why, text, variant = refine(judgement, name, note)
     if name in having("stage", "connect") and why in (None, "nccl.bootstrap-unroutable"):
         if why is None and virtual_interfaces(judgement):
@@ -123,7 +123,9 @@ def _subject(judgement: Judgement, name: str) -> str:
 
 _LAUNCHER = "ssh: "  # tries once
 _WORKER_GONE = "connection error code 2"  # of Ray, which does not know why
-_NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before what failed
+_NAMES_NOTHING = (
+    "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
+)
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
@@ -141,7 +143,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
                 continue
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
-    said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
+    said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats NCCL's message
     bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may precede it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
@@ -158,7 +160,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
     if any(
         name in kernel | having("blame", "own") for *_, name, _ in causes
-    ):  # what a rank's or a NIC's end looks like from elsewhere
+    ):  # the end of a rank or a NIC as seen from elsewhere
         causes = [(late or name in above, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 

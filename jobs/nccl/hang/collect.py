@@ -24,12 +24,12 @@ MAX_LOG = 8 << 30
 MAX_NOTES = 50
 MAX_TAIL = 512 << 10
 _RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
-"""File names of what RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
+"""Names of files that RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """What is read of one folder, or of the files that were named, by directory, kind of name, and ranks of the job."""
+    """The files of one folder, or the files that were named, by directory, kind of name, and ranks of the job."""
 
     members: flight_recorder.Members
     parts: dict[tuple[str, str, tuple[int, ...]], Job] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _Place:
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
-    """Return what was found, a job each, and the paths that remain to be read as logs.
+    """Return the evidence of each job, and the paths that remain to be read as logs.
 
     A folder is one job, unless its content shows several; files that are named next to it belong to it, and to none
     where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
@@ -96,7 +96,7 @@ def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
 
 
 def _folder(place: _Place, path: str) -> list[str]:
-    """Read a folder; return what remains as logs: those of NCCL, and without dumps those with torch's reports, too."""
+    """Read a folder; return the remaining logs: those of NCCL, and without dumps those with torch's reports, too."""
     taken, reporting = set(), []
     for name in _files(path):
         before = place.reports()
@@ -112,7 +112,7 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 
 def structured(evidence: Evidence) -> bool:
-    """Return whether there is more than what a log says."""
+    """Return whether there is more evidence than logs."""
     recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.notes
     return bool(recorded)
 

@@ -1,4 +1,4 @@
-"""What NCCL Inspector recorded of operations that ended: who came last to them, and how far each rank got."""
+"""NCCL Inspector's records of completed operations: the ranks that came last, and the progress of each rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .model import Decision, Evidence
 
 _SHORT = 0.5
-"""Of an operation's median time: who is inside for less than half of it came last, and the others waited for it."""
+"""Of an operation's median time: a rank inside for less than half of it came last, and the others waited for it."""
 _LONG_US = 1000.0
 """Shorter operations are bound by latency, and by when each kernel is launched."""
 _OFTEN = 3  # as many as RAS is asked
@@ -41,7 +41,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
 
 
 def from_times(made: Decision, evidence: Evidence) -> None:
-    """Name the ranks that the others wait for while the job continues; a hang that is proven stays what it is."""
+    """Name the ranks that the others wait for while the job continues; a proven hang is unchanged."""
     last = _last_to_come(evidence)
     if last is None or evidence.timeouts:
         return

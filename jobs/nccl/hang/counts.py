@@ -1,4 +1,4 @@
-"""What samples of NCCL RAS prove: the counts of launched operations, compared within a sample and between them."""
+"""The proof by samples of NCCL RAS: the counts of launched operations, compared within a sample and between them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def advanced(evidence: Evidence) -> bool:
 
 
 def counted_equal(evidence: Evidence) -> bool:
-    """Return whether RAS counts the same on all ranks, and does not count on: they are in what they launched last."""
+    """Return whether RAS counts the same on all ranks, and does not count on.
+
+    They are in their last launched operation.
+    """
     return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
 
@@ -109,7 +112,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
             behind = set()
             made.unnamed = sum(number for number, count in unnamed_counts if count == low)
         whole = made.unnamed or len(behind)
-        # who is ahead in a part of the job waits there, and comes late to all others only for that
+        # a rank ahead in a part of the job waits there, and comes late to all others only for that
         behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
         root = subcommunicators.root_of(evidence.samples[-1], comm, behind)
         minority = 2 * len(behind) < size
@@ -154,7 +157,7 @@ def _everyone(sample: Sample) -> set[int]:
 def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     """Name the ranks that called as many operations as the others of the job's communicator, and not the same ones.
 
-    All ranks call in one order: who is behind in one operation and ahead in another called it in the first one's place.
+    All ranks call in one order: a rank behind in one operation and ahead in another called it in the first one's place.
     """
     last = evidence.samples[-1] if evidence.samples else None
     counts = {key[1]: each for key, each in last.counts.items() if key[0] == last.world} if last else {}
@@ -179,7 +182,8 @@ def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
 def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     """Name the ranks that are behind in a smaller communicator and ahead in no other.
 
-    Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
+    A rank that waits in one communicator comes late to the next, and is ahead in the first: it waits for the others
+    there.
     """
     last = evidence.samples[-1] if evidence.samples else None
     behind, ahead = _sides_of_parts(last) if last else ({}, set())
@@ -211,7 +215,7 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
 
 
 def _sides_of_parts(sample: Sample) -> tuple[dict[int, tuple[str, str, int]], set[int]]:
-    """Return who is behind in smaller communicators (communicator, operation, count), and who is ahead in one."""
+    """Return the ranks behind in smaller communicators (communicator, operation, count), and those ahead in one."""
     behind: dict[int, tuple[str, str, int]] = {}
     ahead: set[int] = set()
     for (comm, operation), counts in sorted(sample.counts.items()):

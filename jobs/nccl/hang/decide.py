@@ -276,7 +276,9 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined and worst[0].operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
-    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who is there, not for whom it waits
+    if (
+        worst[0].joined and worst[0].operation in _PAIRED
+    ):  # the report lists the present ranks, not those that it waits for
         made.waiting |= ranks
         return False
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):

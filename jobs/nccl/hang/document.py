@@ -1,4 +1,4 @@
-"""Write the decision about a hang into a job's document: next to what its log says, or into its own document."""
+"""Write the decision about a hang into a job's document: next to its log's result, or into its own document."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BY_GLOO = (
 def conclude(
     collected: list[Evidence], jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
 ) -> list[Document]:
-    """Return the jobs with what the evidence says of their hang; each evidence is of one job.
+    """Return the jobs with the evidence of their hang; each evidence is of one job.
 
     A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
     read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
@@ -98,7 +98,7 @@ def _larger(job: Document, evidence: Evidence) -> bool:
 
 
 def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
-    """Return whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
+    """Return whether a log holds nothing of NCCL's: torch's standard error is in the evidence.
 
     ``speaking``: the files in which torch's reports are; what else fails there follows from them.
     """
@@ -126,7 +126,7 @@ def _by_logs(
         made = decide(own)
         waits_in_creation(made, logged)
         silent_ranks(made, own, logged)
-        if job["diagnosis"] == "hang" and not made.proven:  # who waits is known, and no more than the log says
+        if job["diagnosis"] == "hang" and not made.proven:  # only the waiting ranks are known, as in the log
             _name(job, made)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
@@ -138,7 +138,7 @@ def _by_logs(
 
 
 def _explained(job: Document) -> bool:
-    """Return whether the log shows what ended the job: a blocked watchdog follows from it."""
+    """Return whether the log shows the end of the job: a blocked watchdog follows from it."""
     return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 

@@ -84,7 +84,7 @@ def beginning_lost(evidence: Evidence) -> set[int]:
     """Return the ranks with a pending operation that newer ones overwrote, where dumps hold completed ones, too."""
     lost = {rank for rank, made in evidence.ranks.items() if made.lost}
     if all(made.active or not made.recorded for made in evidence.ranks.values()):
-        return lost  # only what is active was dumped
+        return lost  # only active operations were dumped
     return lost | {rank for rank, made in evidence.ranks.items() if made.cut and made.lost is None}
 
 

@@ -1,6 +1,6 @@
 """Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.4 to 2.13).
 
-Of each dump only what decides is kept: the pending operations and how far each group came.
+Of each dump only the deciding part is kept: the pending operations and how far each group came.
 gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
 """
 
@@ -36,7 +36,7 @@ ALIKE_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
 """Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
 same."""
 MOST_QUEUED = 64
-"""Collectives for which a rank's times are compared with the others': what timed out is among the last."""
+"""Collectives for which a rank's times are compared with the others': the timed-out operation is among the last."""
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(?<!\d)(\d{1,7})(?:\.[A-Za-z]{1,8})?$")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def overdue(made: Decision, evidence: Evidence) -> bool:
     """Name the ranks that reached a collective after the others had timed out; False if none did.
 
-    What the ranks did since is a consequence. A rank is late only where all had queued together what it queued before:
-    a rank that waited elsewhere for another one is late because of it. gloo records no sends and receives: no rank is
-    named then.
+    Later actions of the ranks are a consequence. A rank is late only where all had queued together what it queued
+    before: a rank that waited elsewhere for another one is late because of it. gloo records no sends and receives: no
+    rank is named then.
     """
     queued = _queued(evidence) if evidence.broken else {}
     for by_rank in sorted(queued.values(), key=lambda each: min(operation.created for operation in each.values())):
@@ -52,7 +52,7 @@ def _queued(evidence: Evidence) -> dict[tuple[str, int], dict[int, Operation]]:
 
 
 def _before(made: Rank, operation: Operation) -> Operation | None:
-    """Return what a rank queued before an operation; None where that is not known."""
+    """Return the operations that a rank queued before one; None if unknown."""
     earlier = [each for each in made.queued_at.values() if each.created < operation.created]
     return max(earlier, key=lambda each: each.created) if earlier and not made.sends else None
 

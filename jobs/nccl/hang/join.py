@@ -1,6 +1,6 @@
-"""Join what is known of a rank: where the log and RAS have its process, its pod and node, its network, its last words.
+"""Join the facts about a rank: its process in the log and RAS, its pod and node, its network, its last lines.
 
-Pure: no file is opened here, `read_tail` is given. What cannot be joined stays out.
+Pure: no file is opened here, `read_tail` is given. Other facts are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASIDE = re.compile(
     r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
     r"|Flight recorder dump|to dump (?:the )?debug info"
 )
-"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank requested it."""
+"""Incidental messages: deprecations, and that torch writes a dump because another rank requested it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 
@@ -139,7 +139,7 @@ def _pod(pods: Iterable[Pod], address: str, spoke: Process | None) -> Pod | None
 
 
 def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
-    """Return what carried a host's data to and from other hosts, by the log; None where it shows nothing."""
+    """Return the transport of a host's data to and from other hosts, by the log; None if unknown."""
     pairs = [pair for pair in document["pairs"] if host in (pair["src"], pair["dst"])]
     if not pairs:
         return None
@@ -159,7 +159,7 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
 def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one.
 
-    What a library says aside counts only where the process said nothing else.
+    A library's incidental message counts only if the process wrote nothing else.
     """
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
     last = aside = ""
@@ -173,7 +173,7 @@ def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
 
 
 def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the joined evidence adds, as sentences without full stops."""
+    """Return the additions of the joined evidence, as sentences without full stops."""
     said = []
     for rank, place in list(places.items())[:4]:
         states = [
@@ -193,7 +193,7 @@ def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Ma
 
 
 def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say what carried the data of these ranks' hosts."""
+    """Name the transport of these ranks' hosts."""
     networks = [place["network"] for place in places.values() if place.get("network")]
     if not networks:
         return ""

@@ -37,7 +37,7 @@ class Rank:
 
     rank: int
     pending: list[Operation] = field(default_factory=list)
-    """What is queued and not complete, in the program's order."""
+    """The incomplete operations, in the program's order."""
     first_pending: dict[str, int] = field(default_factory=dict)
     """Group to the lowest collective that is pending there."""
     enqueued: dict[str, int] = field(default_factory=dict)
@@ -47,11 +47,11 @@ class Rank:
     finished: dict[str, Operation] = field(default_factory=dict)
     """Group to the collective that is complete there and has the highest number."""
     last: Operation | None = None
-    """What it queued last."""
+    """The last queued operation."""
     written: float | None = None
     """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
     taken: float | None = None
-    """When the dump was taken, by what its recorder stamped meanwhile, in seconds since 1970; None where unknown."""
+    """When the dump was taken, by its recorder's time stamps, in seconds since 1970; None where unknown."""
     latest: float = 0.0
     """The latest time in the dump, in seconds since 1970: it was not taken before."""
     active: bool = False
@@ -95,7 +95,7 @@ class Process:
 
 @dataclass(slots=True)
 class Sample:
-    """One answer of NCCL RAS: communicators, the operations that their ranks launched, and who is missing."""
+    """One answer of NCCL RAS: communicators, the operations that their ranks launched, and the missing ranks."""
 
     file: str
     stamp: str = ""
@@ -113,7 +113,7 @@ class Sample:
     states: dict[str, dict[int, str]] = field(default_factory=dict)
     """Communicator to the state of those ranks that RAS names, where states differ: NOCOMM, INIT, RUNNING and so on."""
     errors: list[str] = field(default_factory=list)
-    """What ranks reported of errors in their initialization or operations, in RAS's words."""
+    """Errors that ranks reported in their initialization or operations, in RAS's words."""
     members: dict[str, dict[int, Process]] = field(default_factory=dict)
     """Communicator to the processes of the ranks that RAS names; these ranks count within the communicator."""
     processes: list[Process] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """What a desync report says of ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
+    """A desync report's entry about ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
 
     ranks: tuple[int, ...]
     """As the report numbers them: within the process group that timed out."""
@@ -214,7 +214,7 @@ class Performed:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the job as the API shows it; what is wrong with it or its node in words, empty where nothing is."""
+    """A pod of the job as the API shows it; the fault of it or its node in words, empty without one."""
 
     name: str
     node: str = ""
@@ -242,7 +242,7 @@ class Evidence:
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
     called: list[Lagging] = field(default_factory=list)
-    """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
+    """The snapshots of desync reports: the operation that ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
     queued: dict[int, Queued] = field(default_factory=dict)
     blocked: list[Blocked] = field(default_factory=list)
@@ -261,7 +261,7 @@ class Evidence:
     standing: float | None = None
     """Seconds between two dumps of each rank that show it at the same operation."""
     moved: str = ""
-    """What a rank did between two dumps of it."""
+    """The actions of a rank between two dumps of it."""
     failed: set[int] = field(default_factory=set)
     """World ranks with a watchdog that saw an operation fail or time out."""
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Evidence:
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
     """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
     notes: list[str] = field(default_factory=list)
-    """What could not be read, in words."""
+    """The unread parts, in words."""
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
     """Facts that the cluster did not report, with the permission or the setting that they need."""
@@ -296,7 +296,7 @@ class Decision:
     moved: str = ""
     """How the dumps show that the job went on while they were written."""
     called: str = ""
-    """What ranks called in the same place, where that differs."""
+    """The operations that ranks called in the same place, if they differ."""
     because: list[tuple[str, int, str]] = field(default_factory=list)
     """Evidence: file, line (0 for none), text."""
     uneven: str = ""
@@ -314,11 +314,11 @@ class Decision:
     inside_of: str = ""
     """The smaller communicator in which suspects, or unknown ranks, may wait together inside an operation."""
     ahead: set[int] = field(default_factory=set)
-    """The fewer ones, who may be those that are wrong."""
+    """The minority, which may be wrong."""
     unnamed: int = 0
     """How many ranks are late where the evidence counts them and names none."""
     unrecorded: bool = False
-    """A late rank may are in a send or a receive, which its backend's recorder leaves out."""
+    """A late rank may be in a send or a receive, which its backend's recorder leaves out."""
     reported: list[str] = field(default_factory=list)
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
     seconds: float = 0

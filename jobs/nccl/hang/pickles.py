@@ -52,7 +52,7 @@ def _value(data: bytes) -> Any:
         if number:
             (argument,) = number.unpack_from(data, at)
             at += number.size
-        if decode:  # the number is the length of what follows
+        if decode:  # the number is the length of the next part
             end = at + argument
             if end > len(data):
                 raise IndexError

@@ -13,7 +13,7 @@ from .ras_text import BEGIN
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
 _BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
-"""What the protocol says before an answer, and between two of them: a copy of the connection holds it, too."""
+"""The protocol's text before an answer, and between two of them: a copy of the connection holds it, too."""
 _Identity = tuple[str, int, str]
 """Host, process and CUDA device of a rank."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
@@ -62,7 +62,7 @@ def _json_sample(file: str, content: Any) -> Sample:
 
 
 def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dict[_Identity, int]) -> None:
-    """Add what an answer says of a communicator; ``world``: the ranks of the communicator that has them all."""
+    """Add an answer's facts about a communicator; ``world``: the ranks of the communicator that has them all."""
     all_ranks = _all_ranks(comm)
     named = bool(world) and len(world) == made.size and all(_identity(entry) in world for entry in all_ranks)
     if named and name != made.world:

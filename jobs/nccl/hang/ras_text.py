@@ -42,7 +42,7 @@ def read_text(evidence: Evidence, file: str, text: str) -> None:
 
 @dataclass(slots=True)
 class _At:
-    """The place of a line in an answer: its section and communicator, and what the named ranks below share."""
+    """The place of a line in an answer: its section and communicator, and the common facts of the named ranks below."""
 
     section: str = ""
     comm: str = ""
@@ -103,7 +103,7 @@ def _is_world(rows: list[tuple[str, ...]], group: int, size: int) -> bool:
 
 
 def _line(made: Sample, at: _At, line: str) -> None:
-    """Take over what a line within a section says."""
+    """Take over a line within a section."""
     if match := _OPERATION.search(line):
         at.operation, at.state = match[1], ""
     elif match := _MANY.match(line):

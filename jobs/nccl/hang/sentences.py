@@ -52,7 +52,7 @@ def _where(made: Decision) -> str:
 
 
 def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the first sentence, without its full stop, and what follows from it."""
+    """Return the first sentence, without its full stop, and its consequence."""
     late, where = made.late, _where(made)
     many = len(late) + len(made.nameless) > 1
     waits = (
@@ -189,7 +189,7 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
 
 
 def _by_ras(made: Decision) -> str:
-    """Return what RAS says of ranks that all launched as much; empty where it says nothing."""
+    """Return RAS's result for ranks with equal counts; empty without one."""
     if any(text == ONE_SAMPLE for _, _, text in made.because):
         return (
             "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks inside one operation look"
@@ -221,7 +221,7 @@ def _still(ranks: set[int], seconds: float) -> str:
 def besides(evidence: Evidence) -> str:
     """Name the ranks with a blocked watchdog while others saw a time-out; empty without one.
 
-    It may be the rank that the others wait for, or one that cannot give up what they gave up.
+    It may be the rank that the others wait for, or one that cannot abort the operation that they aborted.
     """
     waited = {event.rank for event in evidence.timeouts}
     blocked = [item for item in evidence.blocked if item.rank not in waited]
@@ -241,7 +241,7 @@ def unnamed(made: Decision) -> str:
 
 
 def _slow(made: Decision) -> str:
-    """Say whom the others wait for while the job continues, by the times of kernels or by RAS."""
+    """Name the ranks that the others wait for while the job continues, by the times of kernels or by RAS."""
     subject, many = _placed(made, made.late), len(made.late) > 1
     load = "(data loader, clocks, a GPU or host under load)"
     if any(file == "Inspector" for file, _, _ in made.because):

@@ -1,6 +1,6 @@
 """Separate the jobs with evidence in one place: one job's ranks do not describe another's.
 
-A part is what lies in one directory under one kind of name. Parts are joined where nothing distinguishes them.
+A part is the files in one directory under one kind of name. Parts are joined where nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECOND_LOOK = 2.0
 
 @dataclass(slots=True)
 class Job:
-    """What is of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
+    """The parts of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
 
     evidence: Evidence = field(default_factory=Evidence)
     folders: set[str] = field(default_factory=set)
@@ -71,7 +71,7 @@ def absorb(job: Job, part: Job) -> None:
 
 
 def said_in(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return what some files' words say alone."""
+    """Return the evidence of some files' texts alone."""
     own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
     own.timeouts = [item for item in evidence.timeouts if item.file in files]
     own.lagging = [item for item in evidence.lagging if item.file in files]
@@ -148,7 +148,7 @@ def _again(job: Job, part: Job) -> bool:
 
 
 def _look_again(job: Job, part: Job) -> None:
-    """Keep the later one of two looks at a job, and what happened between them."""
+    """Keep the later one of two looks at a job, and the changes between them."""
     first, second = job.evidence.ranks, part.evidence.ranks
     both = sorted(first.keys() & second.keys())
     if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _between(first, second) < 0:
@@ -185,7 +185,7 @@ def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
 
 
 def _foreign(job: Job) -> list[Job]:
-    """Return the job, and as jobs of their own what mentions another number of ranks, or of other communicators."""
+    """Return the job, and as separate jobs the evidence of another number of ranks, or of other communicators."""
     evidence, made = job.evidence, [job]
     groups: list[list[Sample]] = []
     for sample in evidence.samples:

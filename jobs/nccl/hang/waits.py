@@ -24,7 +24,7 @@ class Waits:
 
     late: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)
-    """Late ranks that queued what the others wait for, and with a GPU that does not reach it."""
+    """Late ranks that queued the operation that the others wait for, with a GPU that does not reach it."""
     differing: set[int] = field(default_factory=set)
     """The strict minority that is at another operation or size under the same number."""
     inside: set[int] = field(default_factory=set)
@@ -39,11 +39,11 @@ class Waits:
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
     mismatch: str = ""
-    """What the most called, and what others called in its place."""
+    """The operation of the majority, and those that others called in its place."""
 
 
 def analyse(evidence: Evidence) -> Waits:
-    """Return who waits for whom in the end."""
+    """Return the ends of all chains of waits."""
     _members(evidence)
     _close(evidence)
     _reopen(evidence)
@@ -112,7 +112,7 @@ def _reopen(evidence: Evidence) -> None:
 
 
 def _unentered(evidence: Evidence, operation: Operation) -> float:
-    """Return when a member had not queued what ends on no rank before all have, by its dump; 0 where all had."""
+    """Return the time at which a member had not queued a collective that needs all, by its dump; 0 if all had."""
     if not needs_all(operation):
         return 0
     members = (evidence.ranks.get(member) for member in evidence.groups[operation.group].members)
@@ -121,7 +121,10 @@ def _unentered(evidence: Evidence, operation: Operation) -> float:
 
 
 def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
-    """Return whether what a rank has behind it may have ended in an error: gloo's recorder calls that retired, too."""
+    """Return whether a rank's completed operations may have ended in an error.
+
+    gloo's recorder calls that retired, too.
+    """
     last = made.last if made else None
     return last is None or (last.name.startswith("gloo:") and (last.group, last.sequence) == (group, sequence))
 
@@ -281,7 +284,7 @@ def _completed(made: Rank | None, group: str, sequence: int) -> bool:
 
 
 def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
-    """Return for whom a send or a receive waits; where no peer is named, for those who are elsewhere."""
+    """Return the peers that a send or a receive waits for; without a named peer, the ranks elsewhere."""
     if head.peers:
         return set(head.peers) - {rank}
     members = evidence.groups[head.group].members

@@ -1,4 +1,4 @@
-"""Read what torch prints of a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
+"""Read torch's output about a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
 
 ``[Rank 1]`` in them, and every rank of a desync report, is a rank within the process group that timed out;
 ``[rank2]:`` before the line is the process's rank in the world (torch 2.2 and later).
@@ -38,7 +38,7 @@ _STATUS = re.compile(
     r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
     r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
 )
-# torch 2.3 and 2.4 (ProcessGroupNCCL.cpp, watchdogHandler); what is not set yet is printed as a huge number
+# torch 2.3 and 2.4 (ProcessGroupNCCL.cpp, watchdogHandler); an unset value is printed as a huge number
 _EARLIER_STATUS = re.compile(
     r"\[PG (\d{1,9})(?: ?\(([^)]{1,60})\))? Rank (\d{1,7})\].{0,80}(?:NCCL work|watchdog at work): (\d{1,15}),"
     r" last enqueued NCCL work: (-?\d{1,20}), last completed NCCL work: (-?\d{1,20})"
@@ -207,7 +207,7 @@ def _group(evidence: Evidence, match: re.Match[str], file: str, world: int | Non
 
 
 def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
-    """Return what the desync reports say with ranks of the world; without ranks if they are unknown.
+    """Return the desync reports with ranks of the world; without ranks if they are unknown.
 
     A rank that itself reports a time-out or a failure waits for a rank, too: it is not among the missing.
     """

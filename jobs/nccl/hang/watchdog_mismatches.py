@@ -1,4 +1,6 @@
-"""Compare what ranks waited in, as their watchdogs print it: another operation or size under one number is a mismatch.
+"""Compare the operations that ranks waited in, as their watchdogs print them.
+
+Another operation or size under one number is a mismatch.
 
 Every process group numbers its own operations. Where a line names no group (torch before 2.2), ranks are compared only
 where nothing shows several groups: all have their own rank in it, and all wait under one number.

@@ -1,7 +1,7 @@
 """A job that was started again, as torchrun does with --max-restarts: which attempt was the last one.
 
 Its processes are others, of the same ranks on the same GPUs, and begin after the last line of those before them; or it
-is all of NCCL that the log shows, and what failed is in front of it. Communicators are distinguished by their ids.
+is all of NCCL that the log shows, and the failure is in front of it. Communicators are distinguished by their ids.
 """
 
 from __future__ import annotations

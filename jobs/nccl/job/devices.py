@@ -82,7 +82,8 @@ class Devices:
         """Return the transport behind a network's name, by the process's other lines.
 
         ``device`` is the one that is meant, as it is listed, "" where no list names it; None: any of the network's.
-        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric what its provider uses.
+        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric the transport of its
+        provider.
         """
         kind = family(net)
         if kind == "ofi":

@@ -183,7 +183,7 @@ def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
     return list(merged.values())
 
 
-# What a torn line leaves in front of a host: the end of a pointer, or of a thread's number.
+# The remains of a torn line in front of a host: the end of a pointer, or of a thread's number.
 _GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
 
 

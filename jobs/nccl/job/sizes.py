@@ -1,4 +1,4 @@
-"""Ranks and nodes of a job, from what NCCL prints, the table's header, rings.
+"""Ranks and nodes of a job, from NCCL's lines, the table's header, rings.
 
 Or at last the devices of one host.
 """
@@ -123,7 +123,7 @@ def silent(job: Job) -> bool:
 def ranks_of(job: Job) -> int | None:
     """Return the size of the job.
 
-    The largest communicator, the table's header, a ring, or what the program itself said.
+    The largest communicator, the table's header, a ring, or the program's own line.
     """
     listed = max(job.rank_lines) + 1 if job.rank_lines else 0
     listed = 0 if listed and listed < _at_least(job) else listed  # the list was cut at its end

@@ -143,7 +143,7 @@ def _of_nccl(partial: Partial) -> set[int]:
 
 
 def _join_related(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
-    """Join the streams without NCCL's lines that lie next to one job's dumps alone: what each of its ranks wrote."""
+    """Join the streams without NCCL's lines that lie next to one job's dumps alone: the output of each of its ranks."""
     speaking = _of_nccl(partial)
     beside = list(beside)
     for names in beside:

@@ -42,11 +42,11 @@ class View:
         self.local_net: list[Crossing] = []
         self.connectors: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
         self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
-        self.intra_node: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
+        self.intra_node: dict[str, set[str]] = {}  # node -> the transports of channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
-        self.switched: list[Crossing] = []  # what the switches reduce (SHARP): an edge has one end
+        self.switched: list[Crossing] = []  # reduced by the switches (SHARP): an edge has one end
         self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, where they name other networks
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
@@ -60,7 +60,7 @@ class View:
         self.table_nodes = table_nodes(job) if job.rank_lines else None
         self.list_cut = bool(job.rank_lines) and list_cut(job)
         self.devices = Devices(job)
-        # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
+        # Since 2.6.4 every process names its network; before, only a plugin that found its provider shows it.
         self.networks = job.facts["net"]
         self.verbs_used = not job.noted.keys().isdisjoint(_TRANSFERS)
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
@@ -68,7 +68,7 @@ class View:
         for proc in job.procs:
             for comm, connections in proc.edges.items():
                 self._connections(proc, comm, connections, nodes.get(comm) or {})
-        self.pairs = between(self._crossed)  # what crosses, by the hosts of sender and receiver
+        self.pairs = between(self._crossed)  # crossing channels, by the hosts of sender and receiver
         if (
             len(
                 {
@@ -360,7 +360,7 @@ class View:
 
 
 def _wire_format(net: str) -> str:
-    """Return by what an end reports: NCCL's own verbs and a plugin's do not understand each other."""
+    """Return the network that an end reports: NCCL's own verbs and a plugin's are not compatible."""
     return "IB" if net == "IB" else family(net)
 
 

@@ -12,7 +12,7 @@ from ...cluster.unstructured import Unstructured, as_list, as_map, labels_of, na
 from .kind import INDEX, MOST_REPLICAS, Kind, number, retold, whole
 
 _ENDLESS = 1 << 30
-"""The backoffLimit of what restarts its pods for ever."""
+"""The backoffLimit of a job that restarts its pods for ever."""
 
 
 class JobSet(Kind):
