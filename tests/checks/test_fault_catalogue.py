@@ -250,7 +250,7 @@ def test_an_unknown_fault_is_explained_as_unknown():
 )
 def test_commands_that_need_further_nodes_name_them(fault, subject, further, command):
     """Some of which nothing bad was found; without any the place stays."""
-    assert explain(fault, subject, others=further)["confirm"] == command
+    assert explain(fault, subject, other_nodes=further)["confirm"] == command
 
 
 def test_further_nodes_are_none_of_which_anything_bad_was_found():
