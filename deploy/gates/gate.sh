@@ -5,7 +5,7 @@
 #   gate.sh before after --profile PROFILE             (after it; all further options are those of seatrial accept)
 #
 # The second trial runs on the nodes of the first: other nodes say nothing about the change.
-# Exit codes: 0 go on, 1 take the change back, 10 nobody can tell: stop, and let somebody look. 10 is never a pass.
+# Exit codes: 0 go on, 1 take the change back, 10 undecided: stop, and have a person look. 10 is never a pass.
 set -u
 [ $# -ge 2 ] || { echo "gate: gate.sh BEFORE AFTER [options of seatrial accept]" >&2; exit 4; }
 before=$1 after=$2

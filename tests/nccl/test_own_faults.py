@@ -73,7 +73,7 @@ def test_a_file_that_is_right_is_said_to_be(seatrial):
         ("project llm-7 exceeded", "project exceeded", "its example 'our-io: quota of project exceeded (500 TB)'"),
         ("project llm-7 at 80 %", "project llm-7 exceeded", "its near miss"),
         ("exceeded'", "exceeded('", "is not a regular expression"),
-        ("our-io: quota of project \\S+ exceeded", "\\d+", "no word stands in every match"),
+        ("our-io: quota of project \\S+ exceeded", "\\d+", "no word is in every match"),
         ("near_miss", "nearmiss", "nearmiss"),
         ("faults:", "fault:", "no catalogue: KeyError: 'faults'"),
         (OURS, "faults: {}", "no fault is in it"),
