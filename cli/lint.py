@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from jobs.nccl.job_document import Lacking
 
 DESCRIPTION = """\
-Compare a job's pod templates with the requirements of training across nodes: RDMA devices, networks, IPC_LOCK,
-/dev/shm, the
+Compare a job's pod templates with the needs of training across nodes: RDMA devices, networks, IPC_LOCK, /dev/shm, the
 queue, the Service, the rendezvous, NCCL's variables, a durable path. A manifest is read without a cluster."""
 EXIT = "Exit codes: 0 nothing is missing, 1 findings, 10 no findings, but some unknown, 4 usage error or not readable."
 EXAMPLES = (

@@ -62,10 +62,7 @@ class FoundFault(TypedDict):
 
 
 class Cause(TypedDict):
-    """A cause that remains after all that the log shows.
-
-    ``confirm`` is the command that distinguishes it from the next one.
-    """
+    """A cause that remains after the whole log; ``confirm`` is the command that distinguishes it from the next one."""
 
     fault: str
     cause: str

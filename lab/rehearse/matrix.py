@@ -37,8 +37,7 @@ class ListedScenario(TypedDict):
 HEAD = """\
 # Rehearsals
 
-Every scenario of the embedded cluster: what is broken in it, the fault that the trial must find, the subjects at fault,
-and
+Every scenario of the embedded cluster: the broken part, the fault that the trial must find, the subjects at fault, and
 how it must end. `seatrial rehearse NAME` runs one, `seatrial rehearse` all; the tests run them all. This page is the
 output of `seatrial rehearse --matrix`.
 """
