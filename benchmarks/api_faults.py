@@ -31,7 +31,8 @@ BROKEN = (
     "quota-gpu",
     "image-missing",
 )
-"""Faults of NCCL, of pods while they run, and of what refuses them: each is told by other objects of the API."""
+"""Faults of NCCL, of pods while they run, and of components that refuse them: each shows in other objects of the
+API."""
 
 
 def scenario_of(seed: int) -> str:
@@ -57,7 +58,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="one JSON line for each run")
     options = parser.parse_args()
     plain = {each.name: each for each in rehearsals(parse(["healthy", *BROKEN]))}
-    # Seeds outside, kinds inside: whoever ends it early has as many of each kind.
+    # Seeds outside, kinds inside: an early end leaves as many of each kind.
     asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
     sums = {kind: Counter() for kind in options.kinds}
     end = time.monotonic() + 60 * options.minutes

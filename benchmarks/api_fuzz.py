@@ -4,7 +4,7 @@
 
 A hundred thousand mutated objects by default (tests/jobs/apifuzz.py): of the lab, through the client, inventory and the
 judgements of a preflight, and of recordings of a real cluster, past the client, through facts and diagnosis. Prints the
-seed, what they came to, seconds and the peak memory; exit code 1 with the seeds of what went wrong.
+seed, results, seconds and the peak memory; exit code 1 with the seeds of what went wrong.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Random pairs of faults on one fleet of eight nodes: the run is never go, and both are told where both can be known.
+"""Random pairs of faults on one fleet of eight nodes.
+
+The run is never go, and both are reported where both can be known.
 
     python benchmarks/fault_pairs.py --pairs 200 --seed 1 [--kind preflight|trial|mixed|all] [--jobs 2]
 
 Each fault is one that a shipped scenario puts on one node; its world is moved to a node of its own. Faults that
 preflight finds leave seven nodes for the trial. What only the trial shows may be hidden by a fault that ends its job
-early: those lines say "one" with what was not told, and are read by a person.
+early: those lines say "one" with the missing one, and are read by a person.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tuple[str, set[tuple[str, str]]]:
-    """Play the world; return the verdict and every (subject, fault) that was told."""
+    """Play the world; return the verdict and every (subject, fault) that was reported."""
     with tempfile.TemporaryDirectory(prefix="fault-pairs-") as place:
         folder = Path(place)
         scenario = {
@@ -98,12 +100,12 @@ def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tup
 
 
 def found(told: set[tuple[str, str]], node: str, faults: tuple[str, ...]) -> bool:
-    """Whether one of the faults was told of this node, or of the whole job by a fault that names no node."""
+    """Whether one of the faults was reported for this node, or of the whole job by a fault that names no node."""
     return any(fault in faults and (node in subject.split() or "gpu-node-" not in subject) for subject, fault in told)
 
 
 def main() -> int:
-    """Try the pairs; the exit code is 1 where a pair was go, or one of both was not told."""
+    """Try the pairs; the exit code is 1 where a pair was go, or one of both was not reported."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -132,7 +134,7 @@ def main() -> int:
             name for name, node, each in zip(pair, nodes, (one, two), strict=True) if not found(told, node, each[1])
         ]
         word = "GO" if verdict == "go" else "both" if not missing else "one" if len(missing) == 1 else "NONE"
-        lost = f"; not told: {', '.join(missing)}; told: {sorted(told)[:4]}" if missing else ""
+        lost = f"; not reported: {', '.join(missing)}; reported: {sorted(told)[:4]}" if missing else ""
         print(f"{word:5} {verdict:12} {pair[0]} on {nodes[0]} + {pair[1]} on {nodes[1]}{lost}", flush=True)
         return word
 

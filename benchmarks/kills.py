@@ -2,10 +2,10 @@
 
 Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SIGINT or SIGQUIT to its runner, or to the
 processes of one of its pods, at a random moment. Then: a runner that could clean up left nothing and says 2 in record
-and exit code alike, unless it had ended before; what SIGKILL left is gone after `cleanup` or after the next run, which
-is go; what others own in the namespace is as it was. In a share of the rounds a second trial, the neighbour, runs in
-the same namespace meanwhile: it is go at its first attempt, and nothing of it is deleted while it lives. Ends with exit
-code 1 if any round did not.
+and exit code equally, unless it had ended before; what SIGKILL left is gone after `cleanup` or after the next run,
+which is go; what others own in the namespace is as it was. In a share of the rounds a second trial, the neighbour, runs
+in the same namespace meanwhile: it is go at its first attempt, and nothing of it is deleted while it lives. Ends with
+exit code 1 if any round did not.
 
 Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M] [--neighbours SHARE]
 """
@@ -58,7 +58,7 @@ LIMIT_S = 600
 
 
 def foreign():
-    """Objects of somebody else: alike in name, in one label, or in nothing."""
+    """Objects of another user: similar in name, in one label, or in nothing."""
     meta = {"namespace": "default"}
     lookalike = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/instance": "r1"}
     labelled = {"app.kubernetes.io/managed-by": "seatrial"}
@@ -118,7 +118,7 @@ class Lab:
         self.strangers = self.touched()
 
     def touched(self):
-        """The uid and version of everything that is somebody else's."""
+        """The uid and version of everything that belongs to others."""
         found = {}
         for path in self.strangers:
             meta = self.kube.get(path)["metadata"]
@@ -140,7 +140,7 @@ class Lab:
         return left
 
     def accept(self, out, launcher, run_id=""):
-        """Start a trial; what it prints goes to a file beside `out`."""
+        """Start a trial; what it prints goes to a file next to `out`."""
         command = [
             sys.executable,
             "-m",
@@ -185,7 +185,7 @@ class Lab:
 
 
 class Neighbour:
-    """A trial beside the one that is struck, which nobody may touch."""
+    """A trial next to the one that is struck, which must not be touched."""
 
     def __init__(self, lab, launcher):
         self.lab, self.out, self.run = lab, lab.folder / "neighbour", new_run_id()
@@ -313,7 +313,7 @@ def one_round(lab, dice, lasts, counts, share):
     code = process.wait(LIMIT_S)
     record = record_of(out)
     left = lab.left(run)
-    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', beside a neighbour' if beside else ''}"
+    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', with a neighbour' if beside else ''}"
     counts[f"{number.name} to {target}"] += 1
     if target == "pod":
         counts[f"a pod was killed: {record['verdict'] if record else code}"] += 1
@@ -337,7 +337,7 @@ def one_round(lab, dice, lasts, counts, share):
         if still := lab.gone():
             yield f"{how}: the neighbour left {still}"
     if lab.touched() != lab.strangers:
-        yield f"{how}: something of somebody else was touched: {lab.touched()}"
+        yield f"{how}: an object of another user was touched: {lab.touched()}"
 
 
 def main():

@@ -4,7 +4,7 @@
     python benchmarks/log_answers.py --compare before.json after.json
 
 Of each log the exit code, the verdicts, the faults and the sentence are kept, and a hash of the whole answer. The
-comparison names every log of which the first four differ, and counts those whose answer differs elsewhere (advice).
+comparison names every log with a difference in the first four, and counts those with one elsewhere (advice).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def answer(log: Path) -> dict[str, Any]:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Print every log that is judged otherwise, and how many are told of otherwise."""
+    """Print every log that is judged otherwise, and how many are reported otherwise."""
     judged = [name for name in before.keys() & after.keys() if _judged(before[name]) != _judged(after[name])]
     for name in sorted(judged):
         print(name, f"  - {_judged(before[name])}", f"  + {_judged(after[name])}", sep="\n")
     for name in sorted(before.keys() ^ after.keys()):
         print(f"{name}\n  only {'before' if name in before else 'after'}")
     others = [name for name in before.keys() & after.keys() if before[name]["hash"] != after[name]["hash"]]
-    print(f"{len(judged)} judged otherwise, {len(others) - len(judged)} told of otherwise, of {len(before)}")
+    print(f"{len(judged)} judged otherwise, {len(others) - len(judged)} reported otherwise, of {len(before)}")
 
 
 def _judged(of: dict[str, Any]) -> tuple[Any, Any]:

@@ -9,10 +9,10 @@ negated or left without one of its parts, `and` for `or`, `<` for `<=`, another 
 and those that ran its line are run until one fails, files with the shortest of them first, then their other cases. No
 file is changed; what a test starts as a process of its own runs the code as it is.
 
-One pass with coverage over some cases of each test tells which test runs which line; `--lines` keeps it in a file for
-the next call. A survivor, or one whose line no test ran ("unseen"), is printed with its number, its place and the two
-forms of its statement; `--only` tries some numbers once more, of the same seed, count and sources. `--seconds` limits
-the tests of one mutant by the time that they took in that pass. Exit code 1 where one survived.
+One pass with coverage over some cases of each test shows which test runs which line; `--lines` keeps it in a file for
+the next call. A survivor, or one on a line that no test ran ("unseen"), is printed with its number, its place and the
+two forms of its statement; `--only` tries some numbers once more, of the same seed, count and sources. `--seconds`
+limits the tests of one mutant by the time that they took in that pass. Exit code 1 where one survived.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Run:
             say(f"{room:20} " + ", ".join(f"{ends[end]} {end}" for end in sorted(ends)))
 
     def _begins(self, one: Mutant) -> list[int]:
-        """Return the lines whose tests run a mutant: of a number at the top of a module, where its name is used."""
+        """Return the lines with tests that run a mutant: of a number at the top of a module, where its name is used."""
         if one.statement in one.tree.body:
             targets = getattr(one.statement, "targets", None) or [one.statement.target]
             names = {target.id for target in targets if isinstance(target, ast.Name)}

@@ -8,7 +8,7 @@ gigabyte each: a single line, zeros, blanks, carriage returns, heads without end
 bomb. Prints seconds, the peak memory of the process so far, and the answer; any exception but NcclLogError ends it.
 
 Seed 7, two shared cores under load, Python 3.11: every gigabyte but the last ("strangers") and six million damaged
-lines without an exception; 76 MB of memory after the former, 172 MB after the latter, of which 162 after the first.
+lines without an exception; 76 MB of memory after the former, 172 MB after the latter, 162 of it after the first.
 """
 
 from __future__ import annotations

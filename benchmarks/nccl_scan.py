@@ -1,4 +1,4 @@
-"""The speed and memory of the whole verdict of an NCCL log on one core, beside grep on the same file.
+"""The speed and memory of the whole verdict of an NCCL log on one core, compared with grep on the same file.
 
     python benchmarks/nccl_scan.py [MEGABYTES] [KIND...]
     AGAINST=../before python benchmarks/nccl_scan.py
@@ -23,11 +23,11 @@ line without a word in it costs 0.35 us (cut, its process and message looked up)
 process prints 0.6 us each time and 1 more the first time, a communicator's line 1.2 and 1.6 to be applied, a head that
 is new 2; each of those is several objects somewhere in memory that no cache holds. Tried, and no faster: lines gathered
 by process first (what is held costs more than is saved), the same of channels alone, which are then cut and counted
-process by process, the ranks of channels and their parts looked up in place of matched (as slow where a rank stands in
-three or four lines), processes that speak looked up apart, so that lines which say nothing touch none. Lines sorted by
+process by process, the ranks of channels and their parts looked up in place of matched (as slow where a rank is in
+three or four lines), writing processes looked up apart, so that lines without content touch none. Lines sorted by
 process take a tenth less.
 
-Then: blocks of 1 MB in place of 4, one object for a rank wherever it stands, set-ups counted once for a job, heads of
+Then: blocks of 1 MB in place of 4, one object for a rank wherever it is, set-ups counted once for a job, heads of
 torn lines read once. In turns with the version before, the best of seven under a load of 3 to 10 (ms): Slingshot 518 ->
 473, sockets 574 -> 547, InfiniBand and EFA no further apart than turns are. What costs is memory that no cache holds;
 so these were no faster: what a process says of its only communicator taken at once, by the steps that it went through
@@ -43,7 +43,7 @@ line by itself.
 
 Half of that is the search for words that matter: 15 ns a byte for 19 letters, one after the other.
 
-Words in which another one stands are looked for no more (405 of 1,272), and none that all tracebacks and addresses
+Words that contain another one are looked for no more (405 of 1,272), and none that all tracebacks and addresses
 hold (20 MB, alone on a core, seconds; before: with them): training 0.215 -> 0.194, programs 1.31 -> 1.02.
 """
 
@@ -96,7 +96,7 @@ def larger(name: str, size: int) -> list[bytes]:
     """Return the lines of a recording as one job of many copies of its hosts, so that each line is unlike all others.
 
     Hosts, processes, threads, ranks, pointers and addresses are those of the copy, sizes those of the whole; the lines
-    of the copies stand mixed as they are printed at a time. What is not NCCL's (tables) stands once, at the end.
+    of the copies are mixed as they are printed at a time. Other text than NCCL's (tables) is there once, at the end.
     """
     lines = (RECORDED / name).read_text().splitlines()
     heads = [HEAD.match(line) for line in lines]
@@ -148,7 +148,7 @@ def subsystems(size: int) -> bytes:
 
 
 def stuck(size: int) -> bytes:
-    """A recorded job of which a rank hangs."""
+    """A recorded job with a rank that hangs."""
     return b"\n".join(larger("rank-hangs.log", size)) + b"\n"
 
 
@@ -189,7 +189,7 @@ def rdma(size: int) -> bytes:
 
 
 def tests(size: int) -> bytes:
-    """nccl-tests in a loop: tables whose numbers never come again."""
+    """nccl-tests in a loop: tables with numbers that never repeat."""
     out, total, rng = [interleaved(BASE.processes(), 1)], 0, random.Random(5)
     lines = [line.encode() for line in table_of(BASE)]
     while total < size:

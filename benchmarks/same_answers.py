@@ -1,4 +1,4 @@
-"""Requests that a real API server and the embedded cluster must answer alike.
+"""Requests that a real API server and the embedded cluster must answer equally.
 
     python benchmarks/same_answers.py KUBECONFIG [KIND...]
 
@@ -10,7 +10,7 @@ Needs the right to create these kinds in the namespace `default`.
 Against kube-apiserver v1.20.2: 7,129 bodies in 40 s on two shared cores, 258 answered otherwise. 172 of them are about
 fields of a Job that it does not know yet (completionMode, suspend, podFailurePolicy); the others about names of
 environment variables and Services and the path of a label selector's cause, which Kubernetes has changed since, about
-a negative terminationGracePeriodSeconds, LimitRanges without a name, an empty word where a default stands, and
+a negative terminationGracePeriodSeconds, LimitRanges without a name, an empty word in place of a default, and
 quantities beyond 64 bits.
 """
 

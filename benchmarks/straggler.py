@@ -1,4 +1,4 @@
-"""How often a rank that computes 10 % slower is named, and how often anybody is among healthy ones.
+"""How often a rank that computes 10 % slower is named, and how often a healthy one is.
 
     python benchmarks/straggler.py --runs 1000 --slow-runs 100 --seed 1
     python benchmarks/straggler.py --recorded                           # with the noise of a real H100's steps
@@ -61,7 +61,7 @@ def healthy(draw, nodes, gpus, options):
 
 
 def judged(times, device="cuda"):
-    """The faults that the rules find: (fault, subject), and how many could not be told."""
+    """The faults that the rules find: (fault, subject), and how many could not be determined."""
     members = [
         Member(f"node-{node}", gpu, {"name": "GPU", "device": device, "compute_ms": steps}, None)
         for (node, gpu), steps in times.items()
@@ -74,12 +74,12 @@ def synthetic(options):
     """Count both errors in worlds of several sizes."""
     for nodes, gpus in ((2, 1), (2, 2), (2, 4), (2, 8), (4, 8), (8, 8)):
         draw = random.Random(f"{options.seed}/{nodes}/{gpus}")
-        loud = untold = named = nodes_named = waves = 0
+        loud = unreported = named = nodes_named = waves = 0
         for _ in range(options.runs):
             times = healthy(draw, nodes, gpus, options)
             found, unknown = judged(times)
             loud += bool(found)
-            untold += bool(unknown)
+            unreported += bool(unknown)
             waves += _waves(draw, options)
         for _ in range(options.slow_runs):
             times = healthy(draw, nodes, gpus, options)
@@ -93,7 +93,7 @@ def synthetic(options):
             whole = {("training.slow-node", "node-1")} if gpus > 1 else {("training.slow-gpu", "node-1 GPU 0")}
             nodes_named += found == whole
         print(
-            f"{nodes} x {gpus}: {loud} of {options.runs} healthy runs accuse somebody, {untold} tell nothing, {waves} "
+            f"{nodes} x {gpus}: {loud} of {options.runs} healthy runs name a rank, {unreported} are undecided, {waves} "
             f"have waves; a GPU 10 % slower is named in {named} of {options.slow_runs}, a node in {nodes_named}",
             flush=True,
         )
@@ -145,7 +145,7 @@ def real(options):
     """Run the program on CPUs, one rank slowed in every other run; print how often it was named, and the rest."""
     context, numbers, draw = multiprocessing.get_context("spawn"), range(options.ranks), random.Random(options.seed)
     orders, answers = [context.Queue() for _ in numbers], context.Queue()
-    counted = dict.fromkeys(("named", "others_accused", "untold", "healthy_accused", "healthy_untold"), 0)
+    counted = dict.fromkeys(("named", "others_accused", "unreported", "healthy_accused", "healthy_untold"), 0)
     spreads, steps = [], []
     with tempfile.TemporaryDirectory() as folder:
         options.meet = f"{folder}/meet"
@@ -170,7 +170,7 @@ def real(options):
                     right = {("training.slow-gpu", f"node-{slow % 2} process {slow // 2}")}
                     counted["named"] += accused == right
                     counted["others_accused"] += bool(accused - right)
-                    counted["untold"] += not accused and bool(unknown)
+                    counted["unreported"] += not accused and bool(unknown)
                     if accused != right:
                         stood = stragglers.standings(times)
                         said = ", ".join(f"{n}: {s.excess:+.1%} of {s.limit:.1%}" for n, s in stood.items())

@@ -1,6 +1,6 @@
-"""The sweep on a model fleet: what it finds, whom it blames, and what it costs.
+"""The sweep on a model fleet: its findings, the nodes at fault, and its cost.
 
-Of four kinds nobody is to be blamed, and none is to be go: hidden-uplink (of a leaf without a label), hidden-hashed
+In four kinds no node is at fault, and none is to be go: hidden-uplink (of a leaf without a label), hidden-hashed
 (half of its paths are bad), hidden-halves (that fail with each other) and slow-group (a quarter to a half is slow).
 Of four more at least half of the elements are bad, and none is to be go either: most-nodes, most-uplinks, most-rails
 (one rail of most nodes) and plane (one rail of all); at `--depth` of nominal, 0.4 to 0.87 without it.
@@ -9,12 +9,12 @@ Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; ever
 disturbed for no fault. `--congestion SHARE`: in that share of rounds tests fall to 0.6 when more than a quarter of the
 fleet's pairs run at once: all of them, or with `--part 0.5` those of the first half of the nodes. A round takes
 `--round-s`, and `--timeout-s` where a test does not end. Columns: green, sweeps that said go over a fault; innocents,
-findings without a part in the fault; paths, pairs named whose path is bad though something larger is at fault; go,
+findings without a part in the fault; paths, pairs named for a bad path though something larger is at fault; go,
 sweeps that said go; plan, seconds that the longest plan of a round took. Sweeps of a row have the seeds from SEED on:
 --sweeps 1 --seed S plays one again.
 
 Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N]
-Exit code 1: an innocent was blamed, or a sweep said go over a fault.
+Exit code 1: a sound node was found at fault, or a sweep said go over a fault.
 """
 
 import argparse
@@ -181,7 +181,7 @@ def broken(kind: str, size: int, rng: random.Random, most: float = 0.0, **option
 
 
 def _spoil_groups(model: Model, kind: str, depth: Callable[[], float], most: float) -> None:
-    """Put in a fault of which no single element is to be named."""
+    """Put in a fault without a single element to name."""
     if kind.startswith("hidden") or kind == "slow-group":
         _hide(model, kind, depth() if kind == "hidden-uplink" else model.rng.uniform(0.4, 0.8))
     elif kind in MOST and (model.leaf_size or kind != "most-uplinks"):
@@ -214,7 +214,7 @@ def _spoil_most(model: Model, kind: str, share: float) -> None:
 
 @dataclass
 class Row:
-    """One sweep: what was named and not, and whom it blamed for nothing."""
+    """One sweep: what was named and not, and the sound nodes that it named."""
 
     model: Model
     exact: bool
@@ -235,7 +235,7 @@ def _row(kind: str, size: int, seed: int, noise: dict, options: argparse.Namespa
     paths = {each for each in others if each[0] == "pair" and model.share(model.fleet(), each[1]) < RULES.clears}
     green = kind != "none" and blame.verdict == "go"
     for each in sorted(others - paths):
-        print(f"seed {seed}, N {size}, {kind}: innocent {each}: {got[each]}", file=sys.stderr)
+        print(f"seed {seed}, N {size}, {kind}: sound {each}: {got[each]}", file=sys.stderr)
     if green or not truth <= set(got):
         what = "green" if green else f"not named: {sorted(truth - set(got))}"
         print(f"seed {seed}, N {size}, {kind}: {what}", file=sys.stderr)

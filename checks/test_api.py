@@ -21,12 +21,12 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     answer = contact(kube)
     if answer.fault:
         evidence.unknown(answer.reason, fault=answer.fault)
-    evidence.note(f"identity: {answer.identity or 'not told'}")
+    evidence.note(f"identity: {answer.identity or 'not reported'}")
     evidence.add(
         kube.server,
         ok=bool(answer.version) or None,
         expected="a Kubernetes version",
-        observed=answer.version or "an answer that is not Kubernetes' own",
+        observed=answer.version or "an answer that is not from Kubernetes",
     )
     evidence.verdict()
 

@@ -169,7 +169,7 @@ def judge(
     job = nccl_jobs.get(name)
     table = table_of(job, op)
     if job is None or table is None:
-        evidence.unknown("there is no table to judge")
+        evidence.unknown("no table to judge")
     for text in notes(name, job, table, profile, facts(trial, 0, name)):
         evidence.note(text)
     if name == COMMAND and (size := (job["ranks"], job["nodes"])) != (spec.nodes * spec.gpus_per_node, spec.nodes):
@@ -207,7 +207,7 @@ def runs_command(spec: TrialSpec) -> bool:
 
 
 def asks_for_ring(job: JobDocument | None) -> bool:
-    """Return whether a log shows that NCCL was told to use rings."""
+    """Return whether a log shows that NCCL was configured to use rings."""
     return job is not None and str(job["env"].get("NCCL_ALGO", "")).lower() == RING
 
 

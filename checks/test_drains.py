@@ -47,7 +47,7 @@ def test_drains_respect_training_jobs(
     names = {node.name for node in pool.nodes}
     drains = read_drains(kube, {pod.namespace for pod in cluster.pods if pod.node in names})
     if drains.hidden:
-        seatrial.run.not_seen.append(f"budgets and DaemonSets, which drains.safe takes: {drains.hidden}")
+        seatrial.run.not_seen.append(f"budgets and DaemonSets, required by drains.safe: {drains.hidden}")
         evidence.skip(f"budgets and DaemonSets are not seen: {drains.hidden} (seatrial rbac --training)")
     evidence.note(*drain_notes(drains, listed("clusterpolicies")))
     evidence.expect(names)

@@ -105,7 +105,7 @@ def test_every_node_reaches_its_floor(
         node, job = place(trial, rank), node_jobs.get(rank)
         table = table_of(job)
         if job is None or table is None:
-            evidence.add(node, ok=None, observed="there is no table to judge")
+            evidence.add(node, ok=None, observed="no table to judge")
             continue
         evidence.note(*(f"{node}: {text}" for text in notes(NODE, job, table, profile, facts(trial, rank, NODE))))
         evidence.put(floor_findings(table, floors, node))

@@ -96,7 +96,7 @@ def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     """The namespace of the trial exists and is not terminating.
 
     In a terminating namespace every create is rejected, which later looks like a missing permission. A namespace stuck
-    in that state waits for a finalizer whose controller is gone.
+    in that state waits for a finalizer, and its controller is gone.
     """
     state = namespace_state(kube)
     evidence.add(kube.namespace, ok=state.ok, observed=state.observed, expected="Active", fault=state.fault)

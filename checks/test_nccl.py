@@ -140,7 +140,7 @@ def test_every_rail_carries_data(
     port is down, or its device is not in the pod.
     """
     if profile.fabric.kind == "mnnvl" and profile.fabric.rails is None:
-        evidence.skip(f"between the nodes of profile {profile.name} is NVLink, which has no rails")
+        evidence.skip(f"between the nodes of profile {profile.name} is NVLink and has no rails")
     if profile.fabric.rails is None:
         evidence.unknown(transport.NO_PROFILE)
     own = nccl_jobs.get(COMMAND)

@@ -47,8 +47,8 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
 def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Packets of the interfaces' MTU arrive unfragmented, or the network reports that they are too large.
 
-    If a path drops them silently, connections open and hang with the first large message: an overlay whose header was
-    not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
+    If a path drops them silently, connections open and hang with the first large message: an overlay with a header that
+    was not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
     """
     evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
     evidence.put(mtu_findings(trial, spec, profile))

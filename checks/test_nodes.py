@@ -197,7 +197,7 @@ def test_kubelets_admit_pods_with_devices(
     failed finally, holds nothing, and is not among running pods. Only the last day counts; a later running pod, or one
     of this trial with evidence, shows that the fault is fixed. No check waits for this one.
     """
-    require_seen(evidence, cluster, "pods", "which pods were refused is not seen")
+    require_seen(evidence, cluster, "pods", "refused pods are not visible")
     skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     evidence.expect(node.name for node in pool.nodes)
     tried = seatrial.run.coverage.tried

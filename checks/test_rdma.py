@@ -69,7 +69,7 @@ def test_the_networks_are_defined(
 ) -> None:
     """Every network that the pods' annotation names is defined, and its MTU is large enough.
 
-    For Multus it is a NetworkAttachmentDefinition, on Google's clusters a Network. A pod whose network is not found
+    For Multus it is a NetworkAttachmentDefinition, on Google's clusters a Network. A pod with a missing network
     never starts. An MTU in the definition overrides that of the virtual function.
     """
     definitions, hidden = networks

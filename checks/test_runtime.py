@@ -145,11 +145,11 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
     """Where the image has them, DCGM's diagnostics of the profile's level (runtime.dcgm) pass on every GPU.
 
     They are what vendors begin with, before the collectives and on idle GPUs. A test that is skipped shows nothing. A
-    setting that they dislike is no fault of the GPU; persistence mode is judged by runtime.persistence alone.
+    setting that they dislike is not a fault of the GPU; persistence mode is judged by runtime.persistence alone.
     """
     skip_amd(profile, "DCGM is NVIDIA's", evidence)
     if spec.dcgm is None:
-        evidence.skip("the profile asks for none (runtime.dcgm: 0)")
+        evidence.skip("the profile disables it (runtime.dcgm: 0)")
     if gone := dcgm.missing(trial):
         evidence.skip(
             f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (DCGM 3: "
@@ -265,12 +265,12 @@ def judge(
     trial: TrialResult,
     spec: TrialSpec,
     ailments: gpu_health.Ailments,
-    must_tell: tuple[str, ...],
+    required_values: tuple[str, ...],
     expected: str,
     evidence: Evidence,
 ) -> None:
     """Judge every GPU of every node by one kind of ailment."""
-    evidence.put(gpu_health.each_gpu(trial, spec, ailments, must_tell, expected))
+    evidence.put(gpu_health.each_gpu(trial, spec, ailments, required_values, expected))
 
 
 def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:

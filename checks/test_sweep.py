@@ -71,12 +71,12 @@ def test_every_node_holds(swept: Swept, cluster: Inventory, profile: Profile, ev
     faults=["sweep.uplink", "sweep.pair", "sweep.groups", "sweep.plane", "sweep.noise"],
 )
 def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
-    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass elsewhere.
+    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails if its nodes pass elsewhere.
 
     Neither is a node's fault: only jobs inside the leaf, or without that pair, are fast.
     """
     if len(swept.asked) < 2:
-        evidence.unknown("one node: there is no link to test")
+        evidence.unknown("one node: no link to test")
     evidence.judge(link_findings(swept), seen_again(swept))
 
 
@@ -94,7 +94,7 @@ def test_all_nodes_run_one_job(swept: Swept, profile: Profile, seatrial: Session
     if not seatrial.options.scale:
         evidence.skip("--no-scale: nodes that have passed were released before", waived=True)
     if len(swept.blame.proven) < 3:
-        evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is no larger job")
+        evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is not a larger job")
     if swept.end is None:
         evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
     evidence.judge(scale_findings(swept, profile))

@@ -103,7 +103,7 @@ def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile:
     NCCL pairs GPUs over different rails, and traffic crosses the spine unnecessarily.
     """
     if not profile.fabric.verbs:
-        evidence.skip("the profile names no fabric whose NICs a pod can see")
+        evidence.skip("the profile names no fabric with NICs visible in a pod")
     findings = list(likeness_findings(trial, spec))
     if all(f.ok is None for f in findings):
         evidence.skip("neither nvidia-smi topo -m nor sysfs shows the topology in these pods")

@@ -201,7 +201,7 @@ def amd(ranks: list[Member]) -> bool:
 
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:
-    """Return the job's pace; ends the check as unknown where no rank told of any step."""
+    """Return the job's pace; ends the check as unknown if no rank reported a step."""
     pace = training_pace.pace(ranks)
     if pace is None:
         evidence.unknown("no rank reported its steps")

@@ -306,7 +306,7 @@ def _run(command: str | Callable[[Sequence[str]], int], arguments: Sequence[str]
     except KeyboardInterrupt as interrupt:
         print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
         return signals.INTERRUPTED
-    except SystemExit as end:  # argparse's; the words of any other are no verdict
+    except SystemExit as end:  # argparse's; the words of any other are not a verdict
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         print(end.code, file=sys.stderr)

@@ -139,7 +139,7 @@ def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Se
     spec = spec_of(profile, run_id="canary", namespace=kube.namespace)
 
     for name in sweep_dead(kube, spec.launcher).deleted:
-        print(f"seatrial accept: deleted {name}, which a killed run left")
+        print(f"seatrial accept: deleted {name}, left by a killed run")
     new = _able(kube, spec, options.nodes)
     good = _able(kube, spec, options.partner)
     chosen = pair(new.idle or new.broken, good.idle, spec.nodes)

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in swept.kept:
         print(f"kept {name} (--all deletes it too, --run ID only that run's)")
     for name in swept.users:
-        print(f"kept job {name}, which is not a trial: seatrial job cancel {name} deletes it")
+        print(f"kept job {name}, not a trial: seatrial job cancel {name} deletes it")
     for name in swept.left:
         print(f"could not delete {name}", file=sys.stderr)
     if not swept.deleted and not (swept.left or swept.kept or swept.users):

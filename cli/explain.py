@@ -59,7 +59,7 @@ def parser() -> Parser:
     )
     made.add_argument("--nics", metavar="NUMBERxGBIT", default="", help="a host's NICs and their rate: 8x400")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
-    made.add_argument("--faults", metavar="FILE|DIR", help="faults of your own, by which logs are judged, too")
+    made.add_argument("--faults", metavar="FILE|DIR", help="your own faults for judging logs, added to the built-in")
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_cluster_options("for job/NAME and pod/NAME")
     return made
@@ -110,7 +110,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     partial = nccl.read(trials.other_sources(_sources(options.logs, workload)))
     if named:
         workload.look()
-    # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
+    # RAS or the dumps of a workload describe all of its pods, which may share no line to join logs by.
     logs = nccl.conclude(
         partial,
         expect,
@@ -135,15 +135,15 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
     if unread:
         nccl.withhold_unread(jobs, unread)
     if alone and jobs:
-        workload.tell_around(jobs[0])
-        workload.tell_manifest(jobs[0])
+        workload.print_events(jobs[0])
+        workload.print_manifest(jobs[0])
     for job in jobs:
         job["failure_class"] = _failure_class(job) if job["faults"] or "around" in job else None
     if alone and jobs and workload.seen is not None:
         tell(jobs[0], named[options.logs[0]][1], workload.namespace, workload.seen)
     for job in jobs:
         if (job["nccl_version"] or "").startswith("RCCL"):
-            nccl.tell_of_amd(job)
+            nccl.report_amd(job)
     return jobs
 
 
@@ -221,7 +221,7 @@ class _Workload:
         said = self.options
         look(self.kube, self.pods, self.evidence, execs=not said.no_exec, dumps=said.dumps)
 
-    def tell_around(self, job: JobDocument) -> None:
+    def print_events(self, job: JobDocument) -> None:
         """Add the events around the one workload to its first document."""
         from cli.running_job import look_around  # noqa: PLC0415 -- most logs are files
 
@@ -232,7 +232,7 @@ class _Workload:
             if not_seen:
                 job["not_seen"] = [*job.get("not_seen", ()), *not_seen]
 
-    def tell_manifest(self, job: JobDocument) -> None:
+    def print_manifest(self, job: JobDocument) -> None:
         """Add missing parts of the workload's pod template, unless its log is of a healthy job."""
         from cli.lint import lacking  # noqa: PLC0415 -- most logs are files
 

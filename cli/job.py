@@ -1,4 +1,4 @@
-"""``seatrial job``: runs a job, tells what it does now and what its pods say; judges or ends a trial left alone."""
+"""``seatrial job``: runs a job, shows its state and its pods' output; judges or ends a detached trial."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def parser() -> Parser:
     """The options of ``seatrial job``."""
     made = Parser(
         prog="seatrial job",
-        description="Run a job of your own, look at any (Job, MPIJob, PyTorchJob, TrainJob); judge or cancel a trial.",
-        epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look; of attach those of accept; of run 0 Complete, "
-        "of run and status 1 Error by the infrastructure, 11 by the program itself, 10 by neither.",
+        description="Run your own job, inspect any (Job, MPIJob, PyTorchJob, TrainJob); judge or cancel a trial.",
+        epilog="Exit codes: 0 done, 4 usage error, 10 not readable; of attach those of accept; of run 0 Complete, "
+        "of run and status 1 Error by the infrastructure, 11 by the program, 10 unknown.",
         examples=(
             "seatrial job run --image IMAGE --gpus 8 --nodes 2 -- torchrun train.py",
             "seatrial job status -n team-a train",
@@ -48,16 +48,16 @@ def parser() -> Parser:
         ),
     )
     kinds = made.add_subparsers(dest="action", required=True, metavar="run|status|explain|logs|attach|cancel")
-    text = "create a job, follow it to its end, say what became of it; Ctrl-C cancels it"
+    text = "create a job, follow it to its end, report its result; Ctrl-C cancels it"
     usage = "seatrial job run --image IMAGE [options] -- PROGRAM ARGUMENT..."
     one = kinds.add_parser("run", help=text, description=text, usage=usage)
     one.add_cluster_options()
     add_options(one)
     for action, text in (
-        ("status", "its state, its pods, and what is wrong with it, if anything"),
-        ("explain", "what its logs say besides, as seatrial explain job/NAME, whose options it takes"),
+        ("status", "its state, its pods, and the cause of a failure"),
+        ("explain", "explain its logs, with the options of seatrial explain job/NAME"),
         ("logs", "the last lines of every pod, redacted"),
-        ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
+        ("attach", "wait for a detached trial, or one with a dead runner, and judge it as accept would"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
     ):
         one = kinds.add_parser(action, help=text, description=text, examples=OF_ACTION[action])
@@ -68,11 +68,9 @@ def parser() -> Parser:
         if action == "logs":
             one.add_argument("--lines", metavar="N", type=int, default=50, help="of each pod (default: 50)")
         if action == "attach":
-            one.add_argument("--profile", metavar="FILE", help="the one that it was begun with, where that is your own")
+            one.add_argument("--profile", metavar="FILE", help="the profile of the trial, if it is your own")
             one.add_argument("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
-            one.add_argument(
-                "checks", metavar="FILE", nargs="*", help="with checks of your own, where the run had some"
-            )
+            one.add_argument("checks", metavar="FILE", nargs="*", help="your own checks, if the run had some")
             one.add_argument("-v", "--verbose", action="store_true", help="a line for each check")
     return made
 
@@ -90,7 +88,7 @@ def _main(arguments: Sequence[str]) -> int:
     words, command = split(arguments)
     options = parser().parse_args(words if words[:1] == ["run"] else list(arguments))
     if options.action != "run" and not NAME.fullmatch(options.name):
-        return refuse(f"job {options.action}", f"{plain(options.name)!r} is no name of a job")
+        return refuse(f"job {options.action}", f"{plain(options.name)!r} is not the name of a job")
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
@@ -117,7 +115,7 @@ def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(document(options.name, jobs.namespace, seen) | {"last_words": words}))
     elif there or seen.state is not JobState.UNKNOWN:
-        show(options.name, seen, "" if there else ", as its events tell")
+        show(options.name, seen, "" if there else ", as its events show")
         show_words(words)
     return status_code(seen) if there else refuse("job status", jobs.absent(options.name))
 
@@ -165,7 +163,7 @@ def _attach(kube: Kube, options: argparse.Namespace) -> int:
             code = run_checks(command)
     except Watched as error:
         return refuse("job attach", f"{options.name}: {error}", INCONCLUSIVE)
-    except NotFound:  # while its lease was watched somebody judged or canceled it
+    except NotFound:  # while its lease was watched another user judged or canceled it
         return refuse("job attach", JobLookup(kube).absent(options.name))
     if code == INTERRUPTED:
         print(

@@ -1,7 +1,7 @@
 """One answer for one job of the cluster: what its logs say, behind what the cluster says of it.
 
-A rank that does not run, or a job that waits, is no matter of logs; and what a program has printed as it died tells
-more than its exit code. So the cluster's cause comes first, but for an exit code that the logs explain.
+A rank that does not run, or a job that waits, does not show in logs; and the last output of a program shows more than
+its exit code. So the cluster's cause comes first, but for an exit code that the logs explain.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ _DRAIN_S = 15.0  # for the last lines of a log, as of a trial's (jobs/run/watche
 
 
 def add_options(one: Parser) -> None:
-    """Add the options of ``seatrial job run``; its command stands behind ``--``."""
+    """Add the options of ``seatrial job run``; its command follows ``--``."""
     one.add_argument("--image", metavar="IMAGE", default="", help="with a tag or a digest")
-    one.add_argument("--profile", metavar="NAME|FILE", help="what is not said here: image, NICs, networks, queue, ...")
+    one.add_argument("--profile", metavar="NAME|FILE", help="defaults of options: image, NICs, networks, queue, ...")
     one.add_argument("--gpus", metavar="N", type=int, help="of each node (default: the profile's, or 1; 0: CPUs only)")
-    one.add_argument("--nodes", metavar="N", type=int, default=1, help="pods, each a rank of its own (default: 1)")
+    one.add_argument("--nodes", metavar="N", type=int, default=1, help="pods, each a separate rank (default: 1)")
     one.add_argument("--name", metavar="NAME", default="", help="of the job (default: job- and ten characters)")
-    one.add_argument("--launcher", choices=LAUNCHERS, default="", help="what starts the pods (default: indexed)")
+    one.add_argument("--launcher", choices=LAUNCHERS, default="", help="the kind of job (default: indexed)")
     one.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
     for option, form, what in (
         ("--env", "NAME=VALUE", "a variable of the container"),
@@ -46,17 +46,17 @@ def add_options(one: Parser) -> None:
     ):
         one.add_argument(option, metavar=form, action="append", default=[], help=f"{what}; may be repeated")
     one.add_argument("--pull-secret", metavar="NAME", default="", help="of the registry")
-    one.add_argument("--cpu", metavar="N", help="what each pod asks for, as Kubernetes writes it")
+    one.add_argument("--cpu", metavar="N", help="resource requests of each pod, in Kubernetes' notation")
     one.add_argument("--memory", metavar="SIZE", help="the same of memory: 64Gi")
     one.add_argument("--time-limit", metavar="SECONDS", type=int, default=0, help="when Kubernetes ends it")
     one.add_argument("--no-guard", action="store_true", help="create it also where it does not fit the nodes")
-    one.add_argument("--print-manifests", action="store_true", help="print what would be created, and create nothing")
+    one.add_argument("--print-manifests", action="store_true", help="print the objects, and create nothing")
     one.add_argument("--detach", action="store_true", help="create it and leave it to the cluster")
     one.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options, and what stands behind the first ``--``."""
+    """Return the options, and the text after the first ``--``."""
     words = list(arguments)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]
@@ -67,9 +67,9 @@ def asked(options: argparse.Namespace, command: Sequence[str]) -> dict[str, Any]
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as below
 
     if not command:
-        raise SpecError("the command is missing: -- PROGRAM ARGUMENT... stands behind all options")
+        raise SpecError("the command is missing: put -- PROGRAM ARGUMENT... after all options")
     if not options.image and not options.profile:
-        raise SpecError("--image is missing, or --profile, which names one")
+        raise SpecError("--image is missing, or a --profile with an image")
     more: dict[str, Any] = {key: value for key, value in (("cpu", options.cpu), ("memory", options.memory)) if value}
     if options.profile:
         from checks.profiles.loader import load_profile  # noqa: PLC0415 -- most jobs have none
@@ -195,12 +195,12 @@ def _code(analysis: FailureAnalysis | None) -> int:
 
 
 def status_code(seen: Seen) -> int:
-    """Return the exit code of who asks for a state: that of a job in Error says whose it is."""
+    """Return the exit code for a state: for a job in Error it distinguishes infrastructure and program."""
     return _code(seen.analysis) if seen.state is JobState.ERROR else 0
 
 
 def _teller(name: str, seen: list[Seen]) -> Callable[[Seen], None]:
-    """Return what keeps each look in ``seen``, and tells what differs from the one before."""
+    """Return a callback that keeps each look in ``seen``, and prints the differences from the one before."""
     told = [""]
 
     def tell(now: Seen) -> None:
@@ -264,7 +264,7 @@ def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
 
 
 def show(name: str, seen: Seen, note: str = "") -> None:
-    """Print the state, a line for each pod, how the ranks stand, and the cause where something is wrong."""
+    """Print the state, a line for each pod, the state of the ranks, and the cause of a failure."""
     print(f"{name}: {seen.state}{note}")
     rows = [(r.index, plain(r.pod), plain(r.node), r.phase, plain(r.readiness_issue or "")) for r in seen.replicas]
     if rows := [row for row in rows if row[1] or row[4]]:
@@ -274,7 +274,7 @@ def show(name: str, seen: Seen, note: str = "") -> None:
 
 
 def told(seen: Seen) -> Iterator[str]:
-    """Yield how the ranks stand, the one cause with what confirms and repairs it, and what could not be read."""
+    """Yield the state of the ranks, the one cause with its confirmation and remedy, and unreadable parts."""
     if seen.standing:
         yield ""
         yield from seen.standing
@@ -282,7 +282,7 @@ def told(seen: Seen) -> Iterator[str]:
         blame = f" ({analysis.err_class})" if analysis.err_class else ""
         yield ""
         yield f"{analysis.fault}: {analysis.title}{blame}"
-        yield f"  {analysis.subject}: {analysis.observed}, expected {analysis.expected}"
+        yield f"  {analysis.subject}: {analysis.observed} (expected {analysis.expected})"
         if analysis.suggestion and analysis.suggestion != analysis.remedy:
             yield f"  {analysis.suggestion}"
         yield from (f"  {key}: {text}" for key in ("confirm", "remedy") if (text := getattr(analysis, key)))
@@ -308,7 +308,7 @@ def _number(name: str, text: str) -> int:
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
 
     if not text.isascii() or not text.isdigit():
-        raise SpecError(f"--rdma {plain(name, 100)}={plain(text, 40)!r} is no whole number")
+        raise SpecError(f"--rdma {plain(name, 100)}={plain(text, 40)!r} is not a whole number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""``seatrial lint``: a job's manifest, or a job of the cluster, beside what training across nodes needs here."""
+"""``seatrial lint``: a job's manifest, or a job of the cluster, compared with the needs of training across nodes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from seatrial.logs.job_document import Lacking
 
 DESCRIPTION = """\
-Compare a job's pod templates with what training across nodes needs: RDMA devices, networks, IPC_LOCK, /dev/shm, the
+Compare a job's pod templates with the needs of training across nodes: RDMA devices, networks, IPC_LOCK, /dev/shm, the
 queue, the Service, the rendezvous, NCCL's variables, a durable path. A manifest is read without a cluster."""
-EXIT = "Exit codes: 0 nothing is missing, 1 findings, 10 none, but not all is known, 4 usage error or not readable."
+EXIT = "Exit codes: 0 nothing is missing, 1 findings, 10 no findings, but some unknown, 4 usage error or not readable."
 EXAMPLES = (
     "seatrial lint --profile h100-ib train.yaml",
     "helm template chart | seatrial lint --profile h100-ib -",
@@ -71,7 +71,7 @@ def parser() -> Parser:
     made.add_argument(
         "manifests", nargs="+", metavar="FILE", help=f"YAML or JSON, '-' for stdin, {'/NAME, '.join(KINDS)}/NAME"
     )
-    made.add_argument("--profile", metavar="NAME|FILE", help="what training needs on this platform")
+    made.add_argument("--profile", metavar="NAME|FILE", help="the requirements of this platform")
     made.add_argument("--format", choices=("text", "json", "github"), default="text")
     made.add_cluster_options("for job/NAME")
     return made
@@ -250,7 +250,7 @@ def _gpu_nodes(kube: Kube, around: Around) -> list[tuple[str, set[str]]]:
 
 
 def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
-    """Return the NUMA zones of these nodes; none unless all are told."""
+    """Return the NUMA zones of these nodes; none unless all are known."""
     from checks.rules.topology import read_zones  # noqa: PLC0415 -- as above
     from jobs.cluster.facts.stack import KINDS as STACK  # noqa: PLC0415 -- as above
     from jobs.cluster.facts.stack import listing  # noqa: PLC0415 -- as above

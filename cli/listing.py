@@ -180,9 +180,9 @@ def _asked(arguments: Sequence[str], kind: str, *examples: str) -> argparse.Name
             metavar="LIST",
             help=f"the requirements of a list with their checks: {', '.join(list_names())}, or a file",
         )
-        parser.add_argument("--format", choices=FORMATS, default="text", help="of what a run shows of them")
+        parser.add_argument("--format", choices=FORMATS, default="text", help="of their results in a run")
     if kind == "fault":
-        parser.add_argument("--lint", metavar="FILE|DIR", help="check a file of your own faults, and exit")
+        parser.add_argument("--lint", metavar="FILE|DIR", help="check a file with your own faults, and exit")
     return parser.parse_args(list(arguments))
 
 
@@ -235,12 +235,12 @@ def _nothing(word: str, kind: str, known: Iterable[str]) -> str:
     family, _, rest = word.casefold().partition(".")
     near = _nearest(rest, [name.partition(".")[2] for name in known if name.partition(".")[0] == family])
     nearest = " or ".join(f"{family}.{name}" for name in near)
-    said = f"did you mean {nearest}?" if near else f"none is about it: seatrial {kind}s lists them all"
+    said = f"did you mean {nearest}?" if near else f"none found: seatrial {kind}s lists them all"
     return f"unknown {kind} {safe(word, 80)!r}; {said}"
 
 
 def _nearest(word: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are nearly the word, or of which each part of it is nearly one: at most three."""
+    """Return the names that are nearly the word, or match each of its parts: at most three."""
 
     def alike(one: str, other: str) -> float:
         return difflib.SequenceMatcher(None, one, other).ratio()
@@ -279,7 +279,7 @@ def _entry(name: str, entry: Mapping[str, str], fault: Fault) -> str:
             parts += [f"  {key}", _wrapped(entry[key], 4)]
     parts += _actions(fault)
     told = [each for each in fault.variants if each.cause and each.remedy]
-    parts += ["  causes with their own message"] if told else []
+    parts += ["  causes with a separate message"] if told else []
     for each in told:
         parts.append(_wrapped(f"- {_unnamed(each.cause or '')}", 4))
         parts += [_wrapped(f"{key}: {_unnamed(getattr(each, key))}", 6) for key in ("confirm", "remedy")]

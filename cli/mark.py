@@ -31,7 +31,7 @@ def parser() -> Parser:
     made = Parser(
         prog="seatrial mark",
         description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
-        epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 where one was not marked.",
+        epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 if a node was not marked.",
         examples=(
             "seatrial mark before --forget --node-condition --label-nodes",
             "seatrial mark report --node-condition",
@@ -146,7 +146,7 @@ def _ended(record: Record) -> datetime.datetime:
 def was_tried(node: Unstructured, record: Record) -> bool:
     """Return whether a node can be the unchanged machine of the run.
 
-    A node that joined later under its name is a different one; a node whose Ready has changed since was lost, or has
+    A node that joined later under its name is a different one; a node with a newer change of Ready was lost, or has
     rebooted.
     """
     ready = next((c for c in as_list(as_map(node.get("status")).get("conditions")) if c.get("type") == "Ready"), {})
@@ -162,7 +162,7 @@ def judged(record: Record) -> dict[str, bool | None]:
 
     A node passes where the whole run did, or where a sweep has proven it and what failed is of other nodes or links; it
     failed where a finding of a failed check is about it. A partner of a bad node has not passed, nor have
-    the two of a bad pair: nobody can tell.
+    the two of a bad pair: the faulty one is unknown.
     """
     tried = coverage_of(record).tried
     go = record.get("verdict") == Verdict.GO

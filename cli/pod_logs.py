@@ -95,7 +95,7 @@ def _shown(pod: Unstructured, container: str, *, previous: bool) -> str:
 
 
 def telling(jobs: Iterable[JobDocument], *, or_all: bool) -> list[JobDocument]:
-    """Return the jobs whose logs mention NCCL; if none does, all of them or none."""
+    """Return the jobs with NCCL in their logs; if none has, all of them or none."""
     documents = list(jobs)
     with_nccl = [job for job in documents if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
     return with_nccl or (documents if or_all else [])

@@ -124,7 +124,7 @@ def detect(options: argparse.Namespace) -> int:
     for what, why in [("secondary networks", unseen), *((kind, each.hidden) for kind, each in listed.items())]:
         if why:
             proposal.open.append(f"{what} could not be read: {why}")
-    head = f"Proposed from what {kube.server} says. Compare every line with the order."
+    head = f"Proposed from the answers of {kube.server}. Compare every line with the order."
     print(_written(proposal, head), end="")
     return 0
 
@@ -148,12 +148,12 @@ def capture(options: argparse.Namespace) -> int:
         raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
     record = read_json(options.record)
     if record["simulated"] and not options.simulated:
-        raise NotABaselineError("the run was simulated: its numbers are no cluster's (--simulated takes them)")
+        raise NotABaselineError("the run was simulated: its numbers are not from a cluster (--simulated accepts them)")
     parent = options.extends or record["profile"]
     if not parent and record["verdict"] == "go":
         raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
     if not options.extends and parent and parent not in profile_names():
-        raise NotABaselineError(f"the run's profile {parent!r} is no shipped one: name its file with --extends")
+        raise NotABaselineError(f"the run's profile {parent!r} is not a shipped one: name its file with --extends")
     floors = load_profile(str(parent)).floors if parent else ()
     document = baseline(record, slack=options.slack / 100, floors=floors)
     print(yaml.safe_dump({"extends": str(parent), **document}, sort_keys=False, allow_unicode=True, width=110), end="")

@@ -18,8 +18,8 @@ from reports.schema import RecordError
 
 SHIPPED = Path(requirements.__file__).resolve().parent
 REQUIREMENTS = (
-    "With --requirements and the record of a run, its directory or report.json: what that shows of each, as exit code "
-    "0 all met, 1 something not met, 10 something not tested."
+    "With --requirements and the record of a run, its directory or report.json: the result of each; exit code 0 all"
+    " met, 1 something not met, 10 something not tested."
 )
 
 
@@ -58,7 +58,7 @@ def show_requirements(ref: str, words: Sequence[str], style: str, checks: Collec
         return refuse("checks", safe(str(error)))
     if record is None:
         if style != "text":
-            return refuse("checks", f"--format {style} is of what a run shows: name its record")
+            return refuse("checks", f"--format {style} needs the record of a run: name it")
         print(mapped(wanted), end="")
         return 0
     judged = judge(record, wanted.requirements)

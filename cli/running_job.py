@@ -1,7 +1,7 @@
 """Evidence of a running job beyond its logs: pods and nodes, cluster events, NCCL RAS, Flight Recorder dumps.
 
-Events of its pods and nodes, the nodes' conditions and words in its logs tell what happened in its time. One exec into
-one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said with the right
+Events of its pods and nodes, the nodes' conditions and lines in its logs show what happened during it. One exec into
+one pod asks RAS, which describes the whole job; dumps are in every pod. Unreadable facts are listed with the permission
 that is missing, and the rest continues.
 """
 

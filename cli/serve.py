@@ -66,7 +66,7 @@ class Newest:
         newest = max((k for k in records if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
         scheduled = None if (self.folder / "report.json").exists() else _left_by_a_scheduled_run(self.folder)
         stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], KnownRecord(self.folder, 0.0)) if k)
-        for known in records:  # what is older must not speak for a newer record that cannot be read
+        for known in records:  # an older record must not replace an unreadable newer one
             if known.error is not None and known.stamp >= stamp:
                 raise known.error
         if scheduled and (newest is None or scheduled[0].ended >= newest.ended):

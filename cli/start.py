@@ -38,7 +38,7 @@ def main() -> int:
             ("seatrial accept --profile my.yaml --out report", "plus a two-node trial job, minutes"),
         ]
     else:
-        here = "There is no kubeconfig here. Next:"
+        here = "No kubeconfig was found. Next:"
         rows = [
             ("seatrial accept --cluster sim:healthy --out report", "see it on an embedded cluster"),
             ("seatrial explain LOG", "judge an NCCL log from anywhere"),

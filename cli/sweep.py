@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     leaves = {n: f"leaf-{i // options.leaf_size:05}" for i, n in enumerate(names)} if options.leaf_size else {}
     fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, bus=options.gpus_per_node > 1)
     if options.nodes == 1:
-        print("1 node: there is no pair to test, and its sweep is never a go")
+        print("1 node: no pair to test, so the sweep is never a go")
     train_s = TRAIN_S if options.training else 0
     _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale, train_s=train_s)
     return 0
@@ -126,7 +126,7 @@ def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scal
     if fit >= len(plan.rounds):
         print(f"budget: enough for {fit} rounds")
     else:
-        print(f"budget: ends after {fit} of {len(plan.rounds)} rounds: {missing} nodes in no pair; that is no go")
+        print(f"budget: ends after {fit} of {len(plan.rounds)} rounds: {missing} nodes in no pair; that is not a go")
 
 
 def _slots(rounds: Sequence[Done]) -> int:

@@ -43,7 +43,7 @@ class TrialLogs:
     logs: dict[Pod, dict[str, None]] = field(default_factory=dict)
     """The names of a pod's logs."""
     _attempts: dict[tuple[str, str, int], str] = field(default_factory=dict)
-    """Log, run and rank -> the attempt whose lines are being read."""
+    """Log, run and rank -> the attempt of the lines being read."""
 
     def other_sources(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Yield the sources that are not a trial's logs; these are read here."""
@@ -93,7 +93,7 @@ class TrialLogs:
             order = sorted(attempts, key=lambda attempt: max(map(_started, attempts[attempt].values())))
             *before, last = order
             for attempt in before:
-                if not attempt:  # whose start is cut off belongs to the others
+                if not attempt:  # without its start belongs to the others
                     attempts[last] = attempts[attempt] | attempts[last]
                 elif not any(map(_stopped, attempts[attempt].values())):
                     yield attempts[attempt]
@@ -104,7 +104,7 @@ class TrialLogs:
 
         Each node's run alone is a separate job.
         """
-        from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are no trial's
+        from checks.profiles.trial import NODE, OPERATIONS  # noqa: PLC0415 -- most logs are not a trial's
 
         documents = []
         for ranks in self._runs():

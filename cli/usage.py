@@ -22,7 +22,7 @@ INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 class _Screen(argparse.HelpFormatter):
-    """A help text whose examples stay as they are written."""
+    """A help text with examples exactly as written."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         intro, *examples = text.split("\n\n  ")
@@ -30,7 +30,7 @@ class _Screen(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here.
+    """An argument parser with errors of one line; argparse's own exit code, 2, means 'interrupted' here.
 
     No option may be abbreviated: a new one must not change what an existing command line means. ``examples``, whole
     command lines, end its help.

@@ -1,4 +1,4 @@
-"""Everything that speaks to a cluster or runs in one; what other programs use is named here (docs/launcher.md)."""
+"""All code that accesses a cluster or runs in one; what other programs use is named here (docs/launcher.md)."""
 
 from functools import cache
 from importlib import import_module

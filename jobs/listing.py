@@ -15,7 +15,7 @@ MOST_CHOICES = 40
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
-    """Return '; did you mean X?' for the nearest of the choices, else '; there are: ...'; '' where there are none."""
+    """Return '; did you mean X?' for the nearest of the choices, else '; there are: ...'; '' without any."""
     known = sorted(filter(None, choices))
     if near := difflib.get_close_matches(str(word), known, n=1, cutoff=0.5):
         return f"; did you mean {safe(near[0], 80)}?"

@@ -1,6 +1,6 @@
 """A Kubernetes cluster with GPUs, in a box: a real API server, real processes as pods, and faults to rehearse.
 
-Nothing here knows what anybody wants to find in it. From a program:
+Nothing here knows the expected findings. From a program:
 
     from lab import running
 

@@ -1,7 +1,7 @@
-"""`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until somebody stops it.
+"""`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until it is stopped.
 
-Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when whoever started it is gone. Exit codes: 0 stopped as asked,
-4 wrong usage (one line on standard error), 1 the cluster could not be started.
+Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when the starting process is gone. Exit codes: 0 stopped as
+asked, 4 wrong usage (one line on standard error), 1 the cluster could not be started.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def listing(word: str | None = None, *, as_json: bool) -> str:
     """Return the shipped scenarios by family, those in which a word occurs, or the one of that name.
 
-    Raises ScenarioError where there is none.
+    Raises ScenarioError without one.
     """
     known = [load(name) for name in names()] if word is None or not _is_one(word) else [load(word)]
     if word is not None and not _is_one(word):
@@ -116,7 +116,7 @@ def listing(word: str | None = None, *, as_json: bool) -> str:
     if word is None:
         lines += ["replay=FILE: healthy, but the collective prints that recorded log", ""]
     if any(each.run for each in known):
-        lines += ["* shows with a profile or options of its own: seatrial rehearse gives it these"]
+        lines += ["* needs its own profile or options, which seatrial rehearse supplies"]
     return "\n".join(lines).rstrip()
 
 
@@ -199,7 +199,7 @@ def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
         )
     lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
     under = f" under API faults {scenario.api_faults}" if scenario.api_faults else ""
-    own = ["a profile of its own"] * ("profile" in scenario.run) + list(scenario.run.get("options", []))
+    own = ["its own profile"] * ("profile" in scenario.run) + list(scenario.run.get("options", []))
     if own:
         lost += f"\n  is meant to run with {' '.join(own)}: seatrial rehearse {scenario.name}"
     return (

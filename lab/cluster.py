@@ -145,7 +145,7 @@ async def _services(
 
 
 def _around(scenario: Scenario, injected: FaultInjection | None) -> Callable[[Handler], Handler] | None:
-    """What stands between clients and the API server: API faults, and a clock or a wire that is not right."""
+    """The layer between clients and the API server: API faults, and a wrong clock or network."""
     api = scenario.world.get("api", {})
     skew, latency = api.get("clock_skew_s"), api.get("latency_s")
     if not skew and not latency:
@@ -187,7 +187,7 @@ def _user(store: Store, scenario: Scenario, url: str) -> str | None:
         store.create(key, {"metadata": {"name": name}, "rules": rules}, namespace)
         binding = {"metadata": {"name": name}, "subjects": subject, "roleRef": reference}
         store.create(f"{kind.lower()}bindings.rbac.authorization.k8s.io", binding, namespace)
-    token = user.get("token") or store.authority.static_token(name)  # another one is nobody's
+    token = user.get("token") or store.authority.static_token(name)  # other ones are unknown
     return kubeconfig(store.authority, url, name, token, NAMESPACE)
 
 

@@ -1,4 +1,4 @@
-"""The format of scenario and platform files: what may stand in one, and the words for what may not.
+"""The format of scenario and platform files: the allowed keys, and the messages for others.
 
 A word that is not known is refused with the nearest right one: a world in which nothing is broken because of a typing
 mistake would rehearse nothing.
@@ -27,7 +27,7 @@ WORLD: dict[str, Any] = {
     "pools": dict,  # name -> further nodes with GPUs that are not like the first, see POOL
     "node": dict,  # node name or "*" -> merge patch of the Node object
     "operators": list,  # names, or {name: options}: see operators/registry.py
-    "objects": list,  # further API objects; one that is there already is changed, or taken away with `absent: true`
+    "objects": list,  # further API objects; an existing one is changed, or removed with `absent: true`
     "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
     "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
     "registry": dict,  # which images there are, and what is in them, see NESTED
@@ -56,10 +56,10 @@ NESTED: dict[str, dict[str, Any]] = {
         "wrong": int,  # wrong elements per row
         "bandwidth_scale": (int, float),  # share of the nominal rate between nodes
         "log_limit_bytes": int,  # the file system of the debug files is full then
-        "socket_ranks": list,  # ranks whose process cannot open an RDMA device
+        "socket_ranks": list,  # ranks with a process that cannot open an RDMA device
         "replay": str,  # a recorded log that rank 0 prints instead
         "says": list,  # further lines of NCCL's log, see SAYS
-        "processes": int,  # on each node, whatever torchrun is told
+        "processes": int,  # on each node, whatever torchrun's arguments are
         "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
         "paths": list,  # between nodes, see PATH
         "checkpoint": dict,  # wrong: how many values a loaded state has wrong
@@ -73,11 +73,11 @@ NESTED: dict[str, dict[str, Any]] = {
     "fabric": {
         "link_layer": str,  # InfiniBand | Ethernet | Unknown (EFA), as sysfs spells it
         "rate_gbps": (int, float),  # of one NIC
-        "devices": list,  # names of a node's RDMA devices, in the order of the GPUs they sit beside
+        "devices": list,  # names of a node's RDMA devices, in the order of the GPUs next to them
         "resource": str,  # the extended resource that brings them into a pod
         "shares": int,  # how many of it a node offers
         "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
-        "verbs": bool,  # false: the NICs are no RDMA devices, and only the plugin knows how to use them
+        "verbs": bool,  # false: the NICs are not RDMA devices, and only the plugin knows how to use them
         "networks": dict,  # what Multus attaches, see NETWORKS
         "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
         "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
@@ -102,13 +102,13 @@ PLUGIN = {
     "cards_per_device": int,  # how many NICs the plugin shows as one device
     "says": list,  # what it prints when it starts; {count} NICs. "WARN PLACE|TEXT" is a warning.
     "refuses": list,  # what it prints when the pod has no NIC, or no daemon
-    "daemon": str,  # pattern of an image: the plugin works only beside a container of it
+    "daemon": str,  # pattern of an image: the plugin works only with a container of it
     "cannot_load": str,  # what NCCL prints because it cannot load this library
     "host_path": str,  # the plugin is not in the image: it lies on the node, in a folder that the pod must mount
 }
 #: NVLink between nodes: pods need a channel of the IMEX service, which a claim of this device class brings.
 MNNVL = {"device_class": str, "clique": str}
-#: Lines that NCCL prints besides. `when`: begin (after the version) | network (after its choice) | end.
+#: Lines that NCCL prints in addition. `when`: begin (after the version) | network (after its choice) | end.
 SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
 #: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult
 #: `span`: only over so many nodes.
@@ -142,7 +142,7 @@ HARDWARE: dict[str, dict[str, Any]] = {
     },
     "pci": {"readable": bool, "acs": bool},  # pods may read the whole configuration; ACS is on
 }
-#: What may be said of the GPUs of a node, and of one of them besides.
+#: Keys of the GPUs of a node, and further keys of one of them.
 GPU = frozenset(
     {
         "name",
@@ -206,7 +206,7 @@ DEVICE = frozenset(
         "pkeys",  # the P_Key table
         "fw",  # the firmware's version
         "mtu",  # of the interface that is attached with it
-        "slot",  # where the NIC is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
+        "slot",  # where the NIC is plugged in: gpu3 (next to that GPU), numa1 (anywhere on that socket)
         "errors",  # counter -> how much it grows in each collective
         "writes",  # gbit_s of ib_write_bw, gpu_gbit_s with GPU memory; or what it says when it fails
     }
@@ -267,14 +267,14 @@ def merge(base: Any, patch: Any) -> Any:
 
 
 def compose(below: Any, above: Any) -> Any:
-    """Return two merge patches as one: maps are merged, else the upper one says; its nulls still take away."""
+    """Return two merge patches as one: maps are merged, else the upper one says; its nulls still remove."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return copy.deepcopy(above)
     return {**below, **{key: compose(below.get(key), value) for key, value in above.items()}}
 
 
 def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> None:
-    """Check the keys and types of a world, down to the parts whose keys are fixed."""
+    """Check the keys and types of a world, down to the parts with fixed keys."""
     check(world, allowed, where)
     for key, keys in NESTED.items():
         check(world.get(key, {}), keys, f"{where}: {key}")
@@ -309,7 +309,7 @@ def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
         raise ScenarioError(f"{where}: a map is needed, not {type(data).__name__}")
     for key, value in data.items():
         if value is None and key in allowed:
-            continue  # null takes away what a platform brings
+            continue  # null removes a platform's value
         if key not in allowed:
             raise ScenarioError(f"{where}: unknown key {key!r}{nearest(str(key), allowed)}")
         types = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)

@@ -1,4 +1,4 @@
-"""What a scenario says to whoever rehearses it: the faults, whom they accuse, and how to start the trial.
+"""The part of a scenario for rehearsals: the faults, their subjects, and the trial's options.
 
 None of it changes the world, and nothing in the cluster can be asked for it: only `--list --json` shows it.
 """
@@ -12,17 +12,17 @@ from .format import ScenarioError, check
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: A fault that must be found, and whom it must accuse: a name, a pattern with *, or a list of them.
-#: `tells`: what its findings must say besides: a node's name, the id of the cause, ... or a list.
+#: A fault that must be found, and its subjects: a name, a pattern with *, or a list of them.
+#: `tells`: what its findings must also say: a node's name, the id of the cause, ... or a list.
 FAULT = {"fault": str, "subject": (str, list), "tells": (str, list)}
 RUN: dict[str, Any] = {
-    "profile": (str, dict),  # the name of one, a file beside the scenario, or the profile itself
+    "profile": (str, dict),  # the name of one, a file next to the scenario, or the profile itself
     "options": list,  # of the trial's command line
 }
 
 
 def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
-    """Return the faults in their order, each with the subjects that it must accuse; none where they are not said."""
+    """Return the faults in their order, each with its subjects; none where they are not said."""
     faults: dict[str, tuple[str, ...]] = {}
     for entry in given:
         if isinstance(entry, str):
@@ -57,7 +57,7 @@ def read_run(given: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
     if isinstance(profile, str) and profile.endswith((".yaml", ".yml")):
         path = (folder / profile).resolve()
         if not path.is_file():
-            raise ScenarioError(f"{where}: run: no profile file {profile!r} beside the scenario")
+            raise ScenarioError(f"{where}: run: no profile file {profile!r} next to the scenario")
         run["profile"] = str(path)
     for option in run.get("options") or []:
         if not isinstance(option, str) or not option:

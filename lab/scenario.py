@@ -1,16 +1,16 @@
 """Scenarios: YAML files with a world (changes to a platform), at most one broken thing in it, and what must be found.
 
-Shipped ones are known by name; a path works as well, so that anybody can write their own:
+Shipped ones are known by name; a path works as well, so that users can write their own:
 
     name: one-port-down              # lower case, digits, dashes
     title: One InfiniBand port is down
     breaks: the cable of mlx5_3 on gpu-node-1 was pulled
     faults:                          # what must be found, and nothing else; [] for a healthy world
-      - {fault: nccl.rail-missing, subject: gpu-node-1}   # whom it must accuse: a name, a pattern (*), or a list;
+      - {fault: nccl.rail-missing, subject: gpu-node-1}   # its subjects: a name, a pattern (*), or a list;
                                                           # tells: TEXT, what its findings must say
     outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
-    extends: healthy-storage        # optional: the scenario, or the file beside this one, whose world, run and
-                                    # API faults this one changes; null takes away, objects are changed by kind and name
+    extends: healthy-storage        # optional: the scenario, or the file next to this one, whose world, run and
+                                    # API faults this one changes; null removes, objects are changed by kind and name
     run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
     world:                           # optional; see WORLD below for the keys
       hardware: {gpu-node-1: {rdma: {devices: {mlx5_3: {state: DOWN}}}}}
@@ -65,9 +65,9 @@ class Scenario:
     platform: str
     world: Mapping[str, Any] = field(repr=False)
     api_faults: ApiFaults | None = None
-    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> whom it accuses; none: not said
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> its subjects; none: not said
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> what its findings must say
-    run: Mapping[str, Any] = field(default_factory=dict)  # how whoever rehearses it starts the trial; see rehearsal.py
+    run: Mapping[str, Any] = field(default_factory=dict)  # how a rehearsal starts the trial; see rehearsal.py
 
     def summary(self) -> dict[str, Any]:
         """Return what `--list --json` shows."""
@@ -170,7 +170,7 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _overridden(below: Any, above: Any) -> Any:
-    """Merge two maps: null takes away what is there; one that takes nothing away is left for the profile itself."""
+    """Merge two maps: null removes a value; one that removes nothing is left for the profile itself."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     gone = {key for key, value in above.items() if value is None and key in below}
@@ -213,7 +213,7 @@ def _read(path: Path) -> Scenario:
 
 
 def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
-    """Add objects to those of a platform; one that is there already is changed by a merge patch, or taken away."""
+    """Add objects to those of a platform; an existing one is changed by a merge patch, or removed."""
     merged = {_identity(obj): obj for obj in objects}
     for number, change in enumerate(changes):
         known = _identity(change)
@@ -254,7 +254,7 @@ _shipped_platform = functools.cache(read_yaml)
 
 
 def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a platform: a shipped one or a file beside the scenario, put over the one that it extends."""
+    """Read a platform: a shipped one or a file next to the scenario, put over the one that it extends."""
     if ref in platform_names():
         path = PLATFORMS / f"{ref}.yaml"
     elif ref.endswith((".yaml", ".yml")) and (folder / ref).is_file():

@@ -1,6 +1,6 @@
 """What is in the cluster when it starts: nodes, what the operators run on them, and what a scenario adds.
 
-Everything is an object: no process stands behind the pods of operators. Labels, capacity, conditions and addresses are
+Everything is an object: no process is behind the pods of operators. Labels, capacity, conditions and addresses are
 those that a kubelet with GPU and RDMA device plugins, GPU feature discovery and node feature discovery report
 (api-contract recordings of node objects; published `kubectl get node -o yaml` of HGX H100 nodes).
 """

@@ -166,7 +166,7 @@ RENDERERS: dict[str, Callable[..., str]] = {"text": to_text, "json": to_json, "m
 
 
 def summary(jobs: Sequence[Job], width: int = WIDTH) -> str:
-    """Return at most a screen (24 lines) on many jobs: each kind of result, the worst first, and whose it is."""
+    """Return at most a screen (24 lines) on many jobs: each kind of result with its jobs, the worst first."""
     kinds: dict[tuple[int, str, str, str], list[Job]] = defaultdict(list)
     order = [Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO]
     for job in jobs:
@@ -215,7 +215,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def workflow_commands(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yield GitHub's workflow commands: an error for each no-go, a warning for what could not tell, a notice for go."""
+    """Yield GitHub's workflow commands: an error for each no-go, a warning for an inconclusive one, a notice for go."""
     levels = {"no-go": "error", "go": "notice"}
     left: dict[str, int] = defaultdict(lambda: MAX_ANNOTATIONS)
     for job in jobs:

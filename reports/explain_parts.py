@@ -1,7 +1,9 @@
-"""What `explain` tells of a job, in parts: its text, its Markdown and its page write the same ones in their own form.
+"""The content of `explain` for a job, in parts.
+
+Its text, its Markdown and its page write the same ones in their own form.
 
 What is to be done comes first, then the evidence: what happened around it, who talked to whom, what is wrong, the
-numbers. The average bus bandwidth is only ever told together with the sweep that it is an average of.
+numbers. The average bus bandwidth is only shown together with the sweep that it is an average of.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ MAX_NOT_SEEN = 12
 
 
 class Below(NamedTuple):
-    """What stands below an item: ``code`` is quoted as it is, a command or last words."""
+    """The text below an item: ``code`` is quoted unchanged, a command or last lines."""
 
     label: str
     text: str
@@ -32,7 +34,7 @@ class Below(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One of several: its text, and what stands below it."""
+    """One of several: its text, and the text below it."""
 
     text: str
     below: tuple[Below, ...] = ()
@@ -40,7 +42,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of what is told: title, first sentence, lines of logs, items, a table, and what is said of all of it."""
+    """A part of the content: title, first sentence, lines of logs, items, a table, and a note on all of it."""
 
     title: str = ""
     severity: str = ""  # of a fault: fatal, degraded, info
@@ -64,14 +66,14 @@ def names_of(job: Job, room: int) -> str:
 
 
 def where(item: EvidenceLine, file: str) -> str:
-    """Return where evidence stands; what is no line of a log has no number."""
+    """Return the place of evidence; other evidence than a log's line has no number."""
     if not file:
         return f"line {item['line']}"
     return f"{file}:{item['line']}" if item["line"] else file
 
 
 def parts(job: Job) -> Iterator[Part]:
-    """Yield what is told of a job below its verdict."""
+    """Yield the parts of a job below its verdict."""
     yield from what_happened(job)
     yield from between_hosts(job)
     yield from what_is_wrong(job)
@@ -100,7 +102,7 @@ def what_is_wrong(job: Job) -> Iterator[Part]:
     """Yield the faults with their evidence, the benchmark's numbers, and what the log does not show."""
     for fault in job["faults"]:
         asked = fault["fault"] == "nccl.no-evidence" and _asks_for_more(job)
-        yield _fault(fault, told_above=asked or fault is _main(job))
+        yield _fault(fault, shown_above=asked or fault is _main(job))
     for table in job["tables"]:
         yield _benchmark(table)
     if not_judged := job.get("not_judged"):
@@ -120,13 +122,13 @@ def _asks_for_more(job: Job) -> bool:
 
 
 def _main(job: Job) -> FoundFault | None:
-    """Return the fault of which the first of the causes is."""
+    """Return the fault of the first cause."""
     first = job["causes"][0]["fault"] if job["causes"] else ""
     return next((fault for fault in job["faults"] if first and first in (fault["fault"], fault["why"])), None)
 
 
 def _causes(job: Job) -> Part:
-    """Return the causes that remain, each with what tells it from the next, and what helps."""
+    """Return the causes that remain, each with its confirmation and its remedy."""
     several = len(job["causes"]) > 1
     fault = _main(job)
     return Part(
@@ -232,10 +234,10 @@ def between_hosts(job: Job) -> Iterator[Part]:
     yield Part(title="Between hosts (channels by transport)", items=items, notes=[left] if more > 0 else [])
 
 
-def _fault(fault: FoundFault, *, told_above: bool) -> Part:
-    """Return what is said of a fault; where its causes were ``told_above``, without how to confirm and mend it."""
+def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
+    """Return the text of a fault; if its causes were ``shown_above``, without confirmation and remedy."""
     advice = [Below("cause", fault["cause"])]
-    if not told_above:
+    if not shown_above:
         advice += [Below("confirm", fault["confirm"], code=True), Below("remedy", fault["remedy"])]
     return Part(
         severity=fault["severity"],

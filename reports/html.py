@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
 
 class UserTest(NamedTuple):
-    """A test of the session that is no check: its id, outcome and what it printed."""
+    """A test of the session that is not a check: its id, outcome and what it printed."""
 
     id: str
     outcome: str
@@ -90,7 +90,7 @@ def _head(run: Run) -> list[str]:
 
 
 def _date(started: str) -> str:
-    """Return a date with its time zone; a text that is none as it is."""
+    """Return a date with its time zone; any other text unchanged."""
     try:
         return datetime.datetime.fromisoformat(started).strftime("%d %b %Y, %H:%M %Z").strip().lstrip("0")
     except ValueError:

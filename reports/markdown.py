@@ -86,7 +86,7 @@ def _proven(summary: Summary) -> Iterable[str]:
             )
             for each in summary.measured
         ]
-        yield table(("bus bandwidth", "measured", "floor", "source of the floor; what others measured"), rows)
+        yield table(("bus bandwidth", "measured", "floor", "source of the floor; published measurements"), rows)
     if others := summary.in_words:
         yield table(("what", "in words"), [(escaped(what), escaped(sentence(text))) for what, text in others])
 

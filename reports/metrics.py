@@ -29,7 +29,7 @@ SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000
 """Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
 LEAST_SIZE = 1 << 30
-"""Bytes: smaller rows tell of latency, and are in the report."""
+"""Bytes: smaller rows show latency, and are in the report."""
 
 
 def exposition(

@@ -1,6 +1,6 @@
 """Bandwidth over message size as inline SVG: no script, no library, a picture next to the table.
 
-Curves of one scale share a panel, so that the small ones are no flat lines; a panel is as wide as a telephone.
+Curves of one scale share a panel, so that the small ones are not flat lines; a panel is as wide as a telephone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 470, 270, 44, 44, 28, 158
 LINE = 30
 """Pixels between the labels at the ends of two curves."""
 SCALE = 0.5
-"""A curve whose highest point is below this share of a panel's has its own panel."""
+"""A curve with its highest point below this share of a panel's has its own panel."""
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
 BEFORE = ", before"

@@ -59,7 +59,7 @@ class Renderers:
         self._header_shown = False
         self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
         self._planned: Counter[str] = Counter()  # checks by family
-        self._layers: list[str] = []  # the families whose line is still to come, in the order of their layers
+        self._layers: list[str] = []  # the families without their line so far, in the order of their layers
         self._others: list[html.UserTest] = []  # what else was tested
         self.verbosity = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES)
         config.option.self_contained_html = True

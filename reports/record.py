@@ -136,7 +136,7 @@ class Coverage:
         return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
 
     def not_tried(self, most: int = 8) -> str:
-        """Name the nodes that a trial left out, in one line; '' where there are none, or there was no trial."""
+        """Name the nodes that a trial left out, in one line; '' without any, or there was no trial."""
         if not self.started:
             return ""
         more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""
@@ -178,7 +178,7 @@ class Run:
     selection: str = ""
     seatrial: str = ""  # the version that judged
     profile: str | None = None
-    profile_digest: str = ""  # of all that the profile asks: its name may stand for something else tomorrow
+    profile_digest: str = ""  # of all that the profile asks: its name may mean something else tomorrow
     cluster: Cluster = field(default_factory=Cluster)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)
@@ -414,9 +414,9 @@ def read_json(path: Path) -> Record:
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{place} is damaged or no record of a run: it is not JSON") from error
     if len(raw) > LARGEST:
-        raise RecordError(f"{place} is no record of a run: it is larger than {LARGEST:,} bytes")
+        raise RecordError(f"{place} is not a record of a run: it is larger than {LARGEST:,} bytes")
     if not isinstance(content, dict) or type(content.get("schema")) is not int or content["schema"] < 1:
-        raise RecordError(f"{place} is no record of a run (report.json): it has no schema")
+        raise RecordError(f"{place} is not a record of a run (report.json): it has no schema")
     if content["schema"] > SCHEMA:
         newer = f"{place} has schema {content['schema']}; this version reads up to {SCHEMA}"
         raise RecordError(f"{newer}: use a newer seatrial")
@@ -427,7 +427,7 @@ def read_json(path: Path) -> Record:
     except RecordError as error:
         raise RecordError(f"{place} is damaged: {error}") from None
     if why := _contradiction(record, content):
-        raise RecordError(f"{place} is no record of a run, it contradicts itself: {why}")
+        raise RecordError(f"{place} is not a record of a run, it contradicts itself: {why}")
     return record
 
 
@@ -462,7 +462,7 @@ NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
+    raise ValueError(f"{word} is not a number")  # NaN and Infinity are Python's, and not JSON
 
 
 def run_of(record: Record) -> Run:

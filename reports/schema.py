@@ -16,7 +16,7 @@ from .missing_keys import filled
 
 
 class RecordError(ValueError):
-    """A file is no record that can be read; one line."""
+    """A file is not a record that can be read; one line."""
 
 
 class Outcome(StrEnum):
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     PASSED = "passed"
     SKIPPED = "skipped"  # does not apply here, and says why
     BLOCKED = "blocked"  # a check it requires did not pass
-    ERROR = "error"  # could not tell
+    ERROR = "error"  # inconclusive
     FAILED = "failed"  # the cluster is at fault
 
 
@@ -235,7 +235,7 @@ class RecordedRules(TypedDict, total=False):
 
 
 class ResumedSweep(TypedDict, total=False):
-    """The run whose rounds a sweep continued with; times as in RFC 3339."""
+    """The run with the rounds that a sweep continued; times as in RFC 3339."""
 
     run_id: str
     started: str

@@ -24,7 +24,7 @@ OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 400, 300
 NODES_NAMED = 4
 PATHS, LOCKS = "storage.paths", "storage.locks"
 EPHEMERAL = (
-    "No storage path was named (profile, storage.paths), so none was tried: results that stay in a pod are ephemeral."
+    "No storage path was named (profile, storage.paths), so none was tried: results that remain in a pod are ephemeral."
 )
 CPU_ONLY = "CPU ONLY: no GPU and no fabric was tested"
 BANDWIDTH = {
@@ -36,7 +36,7 @@ BANDWIDTH = {
 }
 """The checks that hold a bus bandwidth against a floor, in the order in which they are reported."""
 NOTED = ("nodes.gpu", "stack.upgrade")
-"""Checks whose notes belong with the number of nodes: which were left out, and which will change."""
+"""Checks with notes that belong to the number of nodes: which were left out, and which will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)
 """The order in which checks are counted."""
 LAYERS = (
@@ -153,7 +153,7 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield what a go does not cover: storage that was not named, locks that fail, bandwidths without a floor."""
+    """Yield what a go does not mention: unnamed storage, locks that fail, bandwidths without a floor in the profile."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL
@@ -175,7 +175,7 @@ def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) 
         return f"ended early: {record['interrupted']}"
     if decisive_checks:
         more = (
-            f" (and {len(decisive_checks) - 1} more {'check' if len(decisive_checks) == 2 else 'checks'})"
+            f", and {len(decisive_checks) - 1} more {'check' if len(decisive_checks) == 2 else 'checks'}"
             if len(decisive_checks) > 1
             else ""
         )
@@ -209,9 +209,9 @@ def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     unit = f" {first['unit']}" if first["unit"] else ""
     said = f"{first['subject']}{more}: {plain(first['observed'], OBSERVED)}{unit}"
     if first["expected"]:
-        said += f", expected {plain(first['expected'], EXPECTED)}{unit}"
+        said += f" (expected {plain(first['expected'], EXPECTED)}{unit})"
     nodes = _took_part(check, covered, said)
-    return f"{said} ({nodes})" if nodes else said
+    return f"{said}, on {nodes}" if nodes else said
 
 
 def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
@@ -226,7 +226,7 @@ def _first(check: RecordedCheck) -> tuple[RecordedFinding | None, list[str]]:
 
 
 def _took_part(check: RecordedCheck, covered: Coverage, said: str) -> str:
-    """Name the nodes of a collective, of which a finding names none; '' of anything else."""
+    """Name the nodes of a collective without any in its findings; '' of anything else."""
     known = {*(covered.pool or ()), *covered.tried}
     together = check["id"].startswith("nccl.")
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
@@ -323,7 +323,7 @@ def _cpus(passed: Mapping[str, Sequence[RecordedFinding]]) -> Iterable[tuple[str
 
 
 def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
-    """Return how many GPUs took part, of which model, with which driver and NCCL."""
+    """Return the number of GPUs that took part, their model, driver and NCCL."""
     if ranks := passed.get("nccl.ranks"):
         bom = record["bom"].get("trial")
         parts = bom if isinstance(bom, dict) else {}
@@ -361,7 +361,7 @@ def _measured(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[Measu
     for check_id, label in BANDWIDTH.items():
         alone = check_id.endswith("-node")
         if outcomes.get("nccl.correctness-node" if alone else "nccl.correctness") == Outcome.FAILED:
-            continue  # how fast wrong sums are is no proof of anything
+            continue  # how fast wrong sums are is not proof of anything
         findings = [f for f in passed.get(check_id, ()) if f["unit"]]
         if not findings:
             continue

@@ -40,7 +40,7 @@ NO_PROFILE = (
 NOBODY = "Failure class: unknown. Nothing shows the infrastructure or a program at fault."
 """Of a cluster that is busy, say, or of a trial that was interrupted."""
 EXPLAINED_BY: Mapping[str, str] = {"nccl.transport": "rdma", "nccl.fabric": "rdma"}
-"""The family whose checks explain the failure of one above it: the ports that NCCL found, or did not find."""
+"""The family with checks that explain the failure of one above it: the ports that NCCL found, or did not find."""
 UNEVENTFUL = (Outcome.PASSED, Outcome.SKIPPED)
 SUBJECTS = 6
 """Subjects that one row names, where they are not numbered."""
@@ -65,7 +65,7 @@ def header(terminal: Any, run: Run) -> None:
         terminal.write_line("a trial on CPUs: GPUs, their fabric and NCCL are not tested")
     if run.tenant:
         terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
-    terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")
+    terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: checks that need one are not judged'}")
     terminal.write_line("")
 
 
@@ -96,7 +96,7 @@ def line(terminal: Any, result: CheckResult, *, why: bool = True) -> None:
 
 
 def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
-    """Write the line of a family whose checks have all ended, such as ``nccl``; of nothing but skipped ones none."""
+    """Write the line of a family after its last check, such as ``nccl``; none if all were skipped."""
     ended = [r.outcome for r in results]
     if set(ended) == {Outcome.SKIPPED}:
         return
@@ -193,7 +193,7 @@ def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detail
 
 
 def _families(families: Mapping[str, int]) -> str:
-    """Write how many checks of which families: ``7 checks (nccl 4, rdma 2, job)``."""
+    """Write the number of checks by family: ``7 checks (nccl 4, rdma 2, job)``."""
     total = sum(families.values())
     named = ", ".join(f"{name} {number}" if number > 1 else name for name, number in families.items())
     return f"{total} {'check' if total == 1 else 'checks'} ({named})"
@@ -309,7 +309,7 @@ def _findings(terminal: Any, run: Run, rows: Sequence[Finding], width: int) -> N
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's, within what reads well; 100 where the output is no terminal."""
+    """Columns to fill: the terminal's, within what reads well; 100 where the output is not a terminal."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
 
 
@@ -364,7 +364,7 @@ def _culprit(terminal: Any, run: Run, decided: Deciding, width: int) -> None:
         _paragraph(terminal, "", text, width)
     if decided.further:
         more = f" and {len(decided.further) - NAMED} more" if len(decided.further) > NAMED else ""
-        said = "failed" if run.verdict is Verdict.NO_GO else "could not tell"
+        said = "failed" if run.verdict is Verdict.NO_GO else "inconclusive"
         _paragraph(terminal, "", f"also {said}: {', '.join(decided.further[:NAMED])}{more}", width)
 
 

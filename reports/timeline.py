@@ -16,7 +16,7 @@ PROBES = "probes", 2
 
 
 def timeline(spans: Sequence[RecordedSpan]) -> str:
-    """Return the picture and the table of ``trial.timeline`` (docs/record.md); '' where there is none."""
+    """Return the picture and the table of ``trial.timeline`` (docs/record.md); '' without one."""
     known = [span for span in spans[:MOST_SPANS] if span["seconds"] > 0 and span["start_s"] >= 0]
     nodes = list(dict.fromkeys(span["node"] for span in known))[:MOST_NODES]
     if not nodes:

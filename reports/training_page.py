@@ -1,4 +1,7 @@
-"""Training steps and checkpoints of a run on its page: figures, each GPU beside the floor, each state with its time."""
+"""Training steps and checkpoints of a run on its page.
+
+Figures, each GPU against the floor, each state with its time.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
     """Yield the measurements as (number, label); none if not every rank saved."""
     if "mb_s" in recorded:
         yield f"{recorded['bytes'] / 2**30:.2f} GiB", f"saved by {recorded['ranks']} ranks at once"
-        yield f"{recorded['pause_s']:.2f} s", "training stood still"
+        yield f"{recorded['pause_s']:.2f} s", "training was stopped"
         yield (
             f"{recorded['mb_s']:.0f} MB/s",
             f"all ranks together; the slowest alone {recorded['slowest_mb_s']:.0f} MB/s",

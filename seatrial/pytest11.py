@@ -1,4 +1,4 @@
-"""`pytest --pyargs seatrial.checks`: brings the suite's options; any other run of pytest is none of its business.
+"""`pytest --pyargs seatrial.checks`: brings the suite's options; it does not change any other run of pytest.
 
 Its name is the same in a clone and in a wheel: pytest imports it wherever this is installed, an editable one included.
 """

@@ -1,6 +1,6 @@
 """The pods' program, compiled once: each of the tests' many pods would spend a third of its start on it.
 
-Python takes what is compiled only where it is of the very text that lies beside it (PEP 552, checked hash).
+Python takes what is compiled only where it is of the very text next to it (PEP 552, checked hash).
 """
 
 from __future__ import annotations

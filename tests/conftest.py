@@ -168,7 +168,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The recorded material beside the checkout; without it the test is skipped and says so."""
+    """The recorded material next to the checkout; without it the test is skipped and says so."""
     folder = ROOT.parent / "shared"
     if not (folder / "nccl-corpus").is_dir():
         pytest.skip("needs recorded material that is not in the repository")

@@ -37,7 +37,7 @@ def install() -> None:
 
 
 class _Launcher:
-    """The launcher of a cluster's agent, which waits to be told: of subprocess.Popen, what the cluster uses."""
+    """The launcher of a cluster's agent, which waits for orders: of subprocess.Popen, what the cluster uses."""
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair()
@@ -84,7 +84,7 @@ def _lead(line: socket.socket) -> None:
 
 
 def only_the_library() -> None:
-    """Forget what this process has besides the standard library."""
+    """Forget all modules of this process but the standard library."""
     faulthandler.disable()  # pytest enables it
     interpreter.restore_signals()
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__

@@ -1,4 +1,4 @@
-"""The stand-ins that a forked pod is or starts, of `torchrun`, `nvidia-smi` and the like, are forked, too.
+"""The fakes that a forked pod is or starts, of `torchrun`, `nvidia-smi` and the like, are forked, too.
 
 Each is a script of a few lines for the very interpreter that the pod is, and spends two thirds of its time on starting
 one and on its imports; a trial has dozens. `start` takes the place of what `subprocess.Popen` forks and executes with.
@@ -56,7 +56,7 @@ def start(
     """Start a program, as _posixsubprocess.fork_exec; return its process id.
 
     `rest`: both ends of the pipes of the three streams and of the one that says when an exec has failed, whether
-    signals are restored, whether it begins a session, then what is asked for by nobody here.
+    signals are restored, whether it begins a session, then options that no caller here uses.
     """
     session, credentials = rest[9], rest[10:16]  # of the latter: a process group, other users, a umask, a function
     given = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)
@@ -111,7 +111,7 @@ def _is_program(path: Path, argv: Sequence[str], env: dict[str, str]) -> bool:
 
 
 def _leave(cwd: str | None, session: bool, streams: tuple[int | None, ...]) -> None:
-    """Be no part of the parent any more, with these files as standard streams where they are none of this process."""
+    """Separate from the parent, with these files as standard streams where they are none of this process."""
     if session:
         os.setsid()
     for number, stream in enumerate(streams):

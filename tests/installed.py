@@ -31,7 +31,8 @@ with socket.socket(socket.AF_UNIX) as line:
     (code,) = struct.unpack("i", line.recv(4, socket.MSG_WAITALL))
 os._exit(code if code >= 0 else 128 - code)
 """
-"""Hands its streams, words, environment and folder over, and ends as the run does: by a signal as a shell tells it."""
+"""Hands its streams, words, environment and folder over, and ends as the run does: by a signal as a shell reports
+it."""
 
 
 @contextlib.contextmanager
@@ -66,5 +67,5 @@ def _run(line: socket.socket) -> None:
         run = Program(arguments, env=asked["env"], cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr)
         for stream in streams:
             os.close(stream)
-        with contextlib.suppress(OSError):  # whoever asked is gone
+        with contextlib.suppress(OSError):  # the caller is gone
             line.sendall(struct.pack("i", run.wait()))

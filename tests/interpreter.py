@@ -33,7 +33,7 @@ _SYSTEM = dict(vars(os))
 
 
 def memory_is_limited() -> bool:
-    """Whether a fork, which has the memory of its parent beside its own, might not have room."""
+    """Whether a fork, which has the memory of its parent and its own, might not have room."""
     return LIMIT.is_file() and LIMIT.read_text() != "max\n"
 
 
@@ -48,7 +48,7 @@ def runs_file(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> b
 
 
 def keep(*things: object) -> None:
-    """Keep what is of no use any more: streams would close what they stand for, taking modules apart takes long."""
+    """Keep unused objects: streams would close their files, taking modules apart takes long."""
     _KEPT.extend(things)
 
 

@@ -1,4 +1,4 @@
-"""The modules of the pods' program, imported once: a forked pod whose files hold the same text takes them as they are.
+"""The modules of the pods' program, imported once: a forked pod with the same text in its files takes them unchanged.
 
 Each of the tests' many pods would spend a quarter of its time on importing them.
 """
@@ -25,13 +25,13 @@ PACKAGES = ("reader", "stages", "sweep")
 
 
 class _Text(SourceFileLoader):
-    """Loads a module as it lies in a pod, whose path it bears, from the text that the pod will get."""
+    """Loads a module as in a pod, with the path there, from the text that the pod will get."""
 
     def get_data(self, path: str) -> bytes:
         return payload.files()[path.removeprefix(f"{MOUNT}/{payload.ARCHIVE}/")].encode()
 
     def path_stats(self, path: str) -> dict[str, float]:
-        raise OSError(path)  # nothing compiled lies beside it
+        raise OSError(path)  # nothing compiled is next to it
 
 
 class _Finder:
@@ -65,7 +65,7 @@ ARCHIVE = payload.archive(payload.files())
 
 
 def _make_ready() -> None:
-    """Make what the reader of logs makes once it has read many lines, which each of the pods would come to do."""
+    """Make what the reader of logs makes once it has read many lines, which each of the pods would do."""
     patterns: Any = MODULES[f"{payload.PACKAGE}.reader.lines.patterns"]
     things = {id(thing): thing for module in MODULES.values() for thing in vars(module).values()}
     for thing in things.values():

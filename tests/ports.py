@@ -1,4 +1,4 @@
-"""Ports for tests that run beside each other."""
+"""Ports for tests that run at the same time."""
 
 import secrets
 import socket
@@ -9,7 +9,7 @@ LOCAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """A port on which nobody listens, on any address; no other program gets it by chance before it is used."""
+    """A port without a listener, on any address; no other program gets it by chance before it is used."""
     first = int(LOCAL.read_text().split()[0]) if LOCAL.exists() else 0
     while True:
         port = secrets.choice(range(10_000, first if first > 20_000 else 32_768))

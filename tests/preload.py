@@ -34,7 +34,7 @@ for package in map(import_module, PACKAGES):
             import_module(module.name)
 handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 with contextlib.redirect_stdout(io.StringIO()):
-    main(["checks"])  # has pytest import the checks, whose assertions it rewrites
+    main(["checks"])  # has pytest import the checks, to rewrite their assertions
 for number, handler in handlers.items():
     if signal.getsignal(number) is not handler:
         signal.signal(number, handler)

@@ -37,7 +37,7 @@ class Recording:
 
 
 def read(path: Path) -> Recording:
-    """Read a recording; RecordingError names the line that is none."""
+    """Read a recording; RecordingError names the invalid line."""
     try:
         with gzip.open(path, "rb") as file:
             data = file.read(LARGEST_BYTES + 1)

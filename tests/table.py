@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def table(names: str, rows: Iterable[Any], ids: Callable[[Any], str] = str) -> Callable[[Callable[..., None]], Any]:
-    """Decorate a test whose parameters are `names` ("fault, variant"): it is called once for each row."""
+    """Decorate a test with the parameters `names` ("fault, variant"): it is called once for each row."""
     parameters, every = names.split(", "), list(rows)
     assert every, "a table without rows tests nothing"
 

@@ -14,7 +14,7 @@ NOT_YET = (LookupError, TypeError, AttributeError, StopIteration)
 
 
 def until(condition, what="the condition", told=lambda: ""):
-    """Return what the condition answers once it is true; fail where it stays false, with what `told` says then."""
+    """Return what the condition answers once it is true; fail where it stays false, with the text of `told`."""
     end = time.monotonic() + HANG_S
     while True:
         value, lacks = _look(condition)

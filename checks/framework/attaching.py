@@ -92,7 +92,7 @@ def _document(begun: Begun) -> LeftDocument:
 def arguments(begun: Begun, profile: str | None) -> list[str]:
     """Return the options of the run that began a trial, as words of a command line. Raises JobError.
 
-    They are foreign: only those known here, each with its value in one word, none of which names a file.
+    They are foreign: only those known here, each with its value in one word that does not name a file.
     """
     return list(_arguments(_document(begun).get("options", {}), profile))
 

@@ -43,7 +43,7 @@ class Blocks:
 
 def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
-    return _parts(subject) & frozenset(nodes)  # of a frozenset that is no copy
+    return _parts(subject) & frozenset(nodes)  # of a frozenset that is not a copy
 
 
 class Places:
@@ -78,7 +78,7 @@ class _Branch:
     after: dict[str, _Branch] = field(default_factory=dict)
 
     def within(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the places whose further nodes are among the words, which are in order."""
+        """Yield the places with further nodes among the words, which are in order."""
         yield from self.places
         if not self.after:
             return

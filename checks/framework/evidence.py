@@ -38,7 +38,7 @@ class Evidence:
 
     A check ends with ``judge`` where a rule makes its findings. Else it declares its subjects (``expect``), adds a
     finding for each (``compare`` or ``add``), and ends with ``verdict``. It leaves early with ``skip`` (does not apply
-    here) or ``unknown`` (cannot tell).
+    here) or ``unknown`` (inconclusive).
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ def _sentence(findings: list[Finding], total: int) -> str:
     parts = []
     for f in findings[:3]:
         unit = f" {f.unit}" if f.unit else ""
-        expected = f", expected {f.expected}{unit}" if f.expected else ""
+        expected = f" (expected {f.expected}{unit})" if f.expected else ""
         parts.append(f"{f.subject}: {f.observed}{unit}{expected}")
     more = f" (and {len(findings) - 3} more of {total})" if len(findings) > 3 else ""
     return "; ".join(parts) + more

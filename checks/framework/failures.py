@@ -18,7 +18,7 @@ def failure_of(analysis: FailureAnalysis) -> str:
 def failure_class_of(run: Run) -> str | None:
     """Return the failure class of the decisive fault; None for a go, and if no fault has one.
 
-    Where a check failed, only failed checks count; else those that could not tell.
+    Where a check failed, only failed checks count; else the inconclusive ones.
     """
     if run.verdict is Verdict.GO:
         return None

@@ -226,7 +226,7 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
 def _launcher(seatrial: Session, room: Callable[[TrialSpec, TrialResult], str] | None = None) -> Launcher:
     """Return a launcher that keeps the logs of what it runs, and records it where that is requested.
 
-    ``room`` tells after an interruption whether there is room for another attempt.
+    ``room`` returns after an interruption whether there is room for another attempt.
     """
     from checks.framework.outfolder import LOGS  # noqa: PLC0415
     from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
@@ -378,7 +378,7 @@ def swept(
     result = run_sweep(
         run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit, earlier, remember
     )
-    # One whose tests were cut short is not proven, whatever became of it: sweep.ran names it.
+    # A node with interrupted tests is not proven, whatever became of it: sweep.ran names it.
     after = kept(set(result.tested) - result.blame.not_tested.keys())
     wrong = {finding.subject: [finding] for finding in after if finding.ok is not True}
     result = with_findings(replace(result, kept=after), wrong)

@@ -93,7 +93,7 @@ def _record(place: Path) -> Path | None:
 
 
 def _nearest_run(text: str, cwd: Path) -> str:
-    """Return '; did you mean FOLDER?' for the folder of a run whose name is nearest to a text, '' where none is."""
+    """Return '; did you mean FOLDER?' for the folder of a run with the name nearest to a text, '' without one."""
     above, slash, name = text.rstrip("/").rpartition("/")
     place = cwd / (above + slash)
     with contextlib.suppress(OSError):

@@ -97,7 +97,7 @@ def add_options(option: Callable[..., object]) -> None:
     option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="of the trial's pods: a tag or a digest")
-    option("--command", metavar="TEXT", help="your own program on each node, by /bin/bash -c, in the benchmark's place")
+    option("--command", metavar="TEXT", help="your own program on each node, by /bin/bash -c, instead of the benchmark")
     option("--launcher", metavar="KIND", default="", help="indexed (default), mpijob, pytorchjob, trainjob")
     option("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE], none")
     option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")

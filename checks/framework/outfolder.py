@@ -40,7 +40,7 @@ def clear(folder: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    """Create the folder and write to it: a trial whose report cannot be written is wasted."""
+    """Create the folder and write to it: a trial without a writable report is wasted."""
     proof = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -45,9 +45,9 @@ MARKERS = (
     "proven_by=(), last=False): declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
-    "sweep: judges a sweep over a fleet, which takes the trial's place in it",
-    "training: judges the training steps of a trial, which --training asks for",
-    "cpu: judges what takes the place of GPUs in a trial on CPUs alone (gpu.per_node: 0)",
+    "sweep: judges a sweep over a fleet, which replaces the trial",
+    "training: judges the training steps of a trial (--training)",
+    "cpu: judges a trial on CPUs alone (gpu.per_node: 0)",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 ENDED_EARLY = {
@@ -259,7 +259,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
 def _narrow(run: Run, config: pytest.Config) -> None:
     """Record the selection; reject a profile that requires an unknown check.
 
-    A check that --check names is required as well: others that passed are no answer to what was asked.
+    A check that --check names is required as well: others that passed are not an answer to what was asked.
     """
     run.selection = _selection(config)
     run.scope = "partial" if run.selection else "full"
@@ -281,7 +281,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Block a check whose prerequisite did not pass, and name it."""
+    """Block a check after a prerequisite that did not pass, and name that."""
     declared = selection.declaration(item)
     if declared is None:
         return
@@ -410,7 +410,7 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
 
     ``advice``: by fault the more specific text than the entry's own. Where a command needs further nodes, they are some
-    of which nothing bad was found.
+    without a bad finding.
     """
     if not result.faults:
         return
@@ -490,7 +490,7 @@ def _decide(run: Run, interrupted: str, exitstatus: int) -> None:
     if exitstatus in ENDED_EARLY and not run.interrupted:
         run.interrupted = ENDED_EARLY[exitstatus]
     if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
-        run.interrupted = "a test that is no check failed"
+        run.interrupted = "a test that is not a check failed"
     if not interrupted and exitstatus not in (*OK, run.exit_code):
         run.pytest_exit = int(exitstatus)
     run.failure_class = failure_class_of(run)

@@ -34,7 +34,7 @@ class Declaration:
     faults: tuple[str, ...]
     doc: str
     needs: tuple[str, ...] = ()  # keys of rules.rights.NEEDS: the API resources that it reads
-    tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
+    tenant: bool = False  # runs for a tenant, too: it then shows the view of a tenant
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial

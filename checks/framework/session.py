@@ -43,7 +43,7 @@ from seatrial.faults.catalogue import OwnFaultsError
 RUN_ID = "SEATRIAL_RUN_ID"
 """A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
 SIMULATED_SERVER = "seatrial-sim"
-"""The Server header by which the embedded cluster says what it is, however one came to it."""
+"""The Server header by which the embedded cluster identifies itself, on any connection."""
 GANG_S = 15.0
 """Seconds for which a job that cannot fit is left in its queue: some rounds of any scheduler."""
 SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
@@ -121,7 +121,7 @@ class Session:
         except (ProfileError, OwnFaultsError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
         gc.freeze()  # what was imported stays: no collection, of which pytest makes two at its end, looks at it again
-        if self.options.on and not self.options.attach:  # whoever attaches named them before
+        if self.options.on and not self.options.attach:  # the attaching user named them before
             asked = not (self.options.print_manifests or self.tenant)
             refuse_unknown(self.options.on, self.kube if asked else None, cwd)
         try:
@@ -231,7 +231,7 @@ class Session:
                 recorder.write(folder, server=str(self.kube.version().get("gitVersion") or ""))
                 if recorder.problem:
                     problems.append(f"The recording of {recorder.job} is not complete: {recorder.problem}")
-            except Exception as error:  # noqa: BLE001  (a full disk, an odd object: the verdict stands)
+            except Exception as error:  # noqa: BLE001  (a full disk, an odd object: the verdict is valid)
                 problems.append(f"The recording of {recorder.job} could not be written: {redact(str(error))}")
         return problems
 

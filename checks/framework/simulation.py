@@ -99,7 +99,7 @@ class Simulation:
     def lacks(self, arguments: Sequence[str]) -> str:
         """Name the scenario's options that these arguments lack; '' if there are none."""
         run = self.asked
-        lacking = ["a profile of its own"] * (run["profile"] and not any(a.startswith("--profile") for a in arguments))
+        lacking = ["its own profile"] * (run["profile"] and not any(a.startswith("--profile") for a in arguments))
         lacking += [option for option in run["options"] if option not in arguments]
         scenario = self.facts["scenario"]
         return f"{scenario} is meant to run with {' '.join(lacking)}: seatrial rehearse {scenario}" if lacking else ""
@@ -121,7 +121,7 @@ class Simulation:
 
 @contextlib.contextmanager
 def simulated(scenario: str) -> Iterator[Simulation]:
-    """Serve a scenario while the block lasts, for commands that are no pytest run.
+    """Serve a scenario while the block lasts, for commands that are not pytest run.
 
     Raises ConfigError in one line for a scenario that cannot be played.
     """

@@ -1,7 +1,7 @@
-"""Standard output and standard error of a command: any encoding, closed, on a full disk, a pipe nobody reads any more.
+"""Standard output and standard error of a command: any encoding, closed, on a full disk, a pipe without a reader.
 
-What cannot be written never ends a run, whose clean-up and report come after it. An exit code of 0 is not given for
-output that was lost: it would be a pass that nobody could read.
+Failed writes never end a run before its clean-up and report. An exit code of 0 is not given for
+output that was lost: it would be a pass without a readable report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INTERNAL = 3
 """pytest's exit code for an error of the program itself."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE: what a shell reports of a program whose reader left, as `seatrial checks | head -1`."""
+"""128 + SIGPIPE: a shell's exit code of a program without a reader, as `seatrial checks | head -1`."""
 PLAIN = {"·": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "±": "+-", "\u00d7": "x", "µ": "u"}
 """What our own texts use, for terminals that know ASCII only."""
 ERRORS = "seatrial-plain"

@@ -40,7 +40,8 @@ from reports.record import Run, read_json
 from reports.schema import Record, RecordedSweep, RecordError
 
 OLDEST = datetime.timedelta(hours=24)
-"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
+"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is not proof of
+today."""
 CLOCKS = datetime.timedelta(minutes=10)
 """By how much the clock of the machine that wrote a record may be ahead of this one's."""
 
@@ -153,7 +154,7 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
     """Return a sweep without the tests of rebooted machines: they may be different ones.
 
-    Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
+    Raises Blocked where it was of other GPUs, or of another image. If nodes are not visible, that is unknown.
     """
     differs = []
     if earlier.gpus_per_node != spec.gpus_per_node:
@@ -174,9 +175,10 @@ def _in_pairs(done: Done) -> Done:
 
 
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
-    """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none.
+    """Return the sweep with its record in a folder, or that was begun there. Raises pytest.UsageError for none.
 
-    One whose nodes trained alone continues with `training` only: what it found of their steps would be forgotten.
+    A sweep with nodes that trained alone continues with `training` only: what it found of their steps would be
+    forgotten.
     """
     try:
         earlier = _earlier_in(folder)
@@ -190,14 +192,14 @@ def resumed(folder: Path, *, training: bool = False) -> Earlier:
 def _earlier_in(folder: Path) -> Earlier:
     there = (folder / "report.json").exists()
     if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
-        run, history = killed  # nobody was left to write a record, or it knows of no round
+        run, history = killed  # no runner was left to write a record, or it knows of no round
         before = run["sweep"].get("resumed")
         # Its end is unknown: its age counts from its start.
         return _earlier(run, run["sweep"], history, _time(run["started"]), before)
     record = read_json(folder)
     sweep = record["sweep"]
     if not sweep:
-        raise ValueError("that run was no sweep")
+        raise ValueError("that run was not a sweep")
     before = sweep["resumed"].get("ended", "") if "resumed" in sweep else None
     ended = _ended(_time(record["started"]), record["seconds"])
     return _earlier(record, sweep, saved(sweep)[2], ended, before)

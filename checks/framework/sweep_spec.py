@@ -1,6 +1,6 @@
 """The job of a sweep, from the trial's own spec: a pod for each free node, fault rules, floors, leaves, budget.
 
-Of a sweep whose runner was killed, what it began with is in its folder, and its rounds in the coordinator's log.
+After a killed runner, the sweep's settings are in its folder, and its rounds in the coordinator's log.
 Where a run ends by itself, its record has all of it and this file goes. The log is foreign text: what does not read as
 rounds, one after the other, is left out, and is tested again.
 """
@@ -93,7 +93,7 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
     """
     try:
         with (folder / BEGUN).open("rb") as file:
-            content = json.loads(file.read(LARGEST))  # a ValueError, where it is none
+            content = json.loads(file.read(LARGEST))  # a ValueError, if it is not one
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -152,7 +152,7 @@ LEAF_LABELS = (
     "cloud.provider.com/topology-rack",
     "nvidia.com/gpu.clique",
 )
-"""Labels that tell a node's leaf switch or NVLink domain, most exact first: of NVIDIA Topograph, CoreWeave, EKS (the
+"""Labels that name a node's leaf switch or NVLink domain, most exact first: of NVIDIA Topograph, CoreWeave, EKS (the
 highest layer is the nearest to the node), GKE, OCI, of Kueue's documentation, and of the GPU operator."""
 SPARE_ROUNDS = 8
 """Rounds beyond those of a healthy fleet for which the pods live where no budget ends them before."""
@@ -183,7 +183,7 @@ def floors_of(profile: Profile) -> Floors:
 def leaves_of(nodes: Sequence[Node], label: str | None = None) -> dict[str, str]:
     """Return the leaf of each node by the first label that all of them have; {} without one.
 
-    A label by which each node, or all of them, would be one leaf tells nothing.
+    A label by which each node, or all of them, would be one leaf is not used.
     """
     for name in (label,) if label else LEAF_LABELS:
         leaves = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}

@@ -52,7 +52,7 @@ def build_spec(
         gpus_per_node=defaults.pop("gpus_per_node"),
         node_names=named,
         image=mirrored(options.image or profile.pod.image, options.registry),
-        # Nodes that are named need no selector besides: --nodes says whom to judge, in any form that the API takes.
+        # Named nodes need no selector: --nodes selects them, in any form that the API accepts.
         node_selector={**profile.pool, **profile.pod.node_selector, **equalities("" if named else options.nodes)},
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
@@ -97,6 +97,6 @@ def equalities(selector: str) -> dict[str, str]:
     for part in filter(None, (p.strip() for p in selector.split(","))):
         match = re.fullmatch(r"([\w./-]+)\s*==?\s*([\w.-]*)", part)
         if match is None:
-            raise SpecError(f"--nodes {selector!r}: {part!r} is not key=value, which is all that a pod can select by")
+            raise SpecError(f"--nodes {selector!r}: {part!r} is not key=value; a pod can select by nothing else")
         labels[match[1]] = match[2]
     return labels

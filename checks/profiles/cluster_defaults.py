@@ -1,7 +1,7 @@
 """The settings of the trial's pod from the cluster itself, without a profile.
 
 How many GPUs a node has, whether they are counted or claimed, and how much CPU and memory fit on its smallest node. It
-makes a trial that runs; whether that is what was ordered only a profile can tell.
+makes a trial that runs; only a profile can show whether it matches the order.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def objections(profile: Profile) -> Iterator[Objection]:
         if floor.nodes > 1 and floor.collective == "all_reduce" and not _in_sweep(floor.size, profile.bench):
             yield _error(
                 f"{path}.size",
-                f"{format_size(floor.size)} is no row of the sweep from {format_size(profile.bench.min)} to "
+                f"{format_size(floor.size)} is not a row of the sweep from {format_size(profile.bench.min)} to "
                 f"{format_size(profile.bench.max)} by {profile.bench.factor}: it would never be measured",
             )
         yield from _of_wires(profile, floor, f"{path}.busbw_gbps")

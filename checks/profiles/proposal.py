@@ -87,7 +87,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPoo
             product, label = _product(node, resource)
             counted = node.capacity.get(resource, 0)
             per_node = counted or counts.get(node.name, 0)
-            plain = counted or mapped or not per_node  # requested as a resource, whoever hands it out
+            plain = counted or mapped or not per_node  # requested as a resource, from any provider
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
             by_kind.setdefault(key, []).append(node)
     by_kind = {key: nodes for key, nodes in by_kind.items() if key[3]} or by_kind

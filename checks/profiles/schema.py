@@ -123,7 +123,7 @@ def parameters(text: str) -> int:
 
 
 VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
-"""Fabrics whose NICs are RDMA devices, and the link layer that sysfs shows of them; EFA has none."""
+"""Fabrics with RDMA devices as NICs, and the link layer that sysfs shows of them; EFA has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +351,7 @@ class PodSection:
     limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota requests them
     env: dict[str, str] = field(default_factory=dict)
     claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, next to or instead of resources
-    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; named here, never read
+    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; named here, never read
     seccomp: str = "RuntimeDefault"  # or Unconfined, as most training pods run; nothing: the node's default
     master_port: int = 29500  # torchrun's default, and TAO's
 
@@ -411,7 +411,7 @@ class StorageSection:
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     burst: Size = Size(0)  # noqa: RUF009 -- a number; what every rank writes at once, as a checkpoint does
     burst_mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks of a node together
-    env_secrets: tuple[str, ...] = field(default=())  # Secrets whose keys become variables; never read
+    env_secrets: tuple[str, ...] = field(default=())  # Secrets with keys that become variables; never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; their presence is judged
     source: str = ""  # the source of these numbers
 

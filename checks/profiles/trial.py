@@ -30,7 +30,7 @@ OPERATIONS = {
 }
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
-wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
+links of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
 Without GPUs there is one, by gloo."""
 SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20
@@ -179,7 +179,7 @@ def checkpoint_of(profile: Profile) -> CheckpointSpec | None:
         return None
     for key, name in (("path", target), ("local", asked.local)):
         if name and name not in paths and not (key == "local" and name == SCRATCH and profile.storage.scratch):
-            raise SpecError(f"checkpoint.{key} {name!r} is no path of storage.paths with write: true")
+            raise SpecError(f"checkpoint.{key} {name!r} is not a path of storage.paths with write: true")
     durable = paths[target]
     kinds = {"path": "claim" if durable.claim else SCRATCH if _in_empty_dir(profile, durable.path) else "path"}
     local = ""

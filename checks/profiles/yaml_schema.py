@@ -27,7 +27,7 @@ Size = NewType("Size", int)
 """Bytes. Written as in nccl-tests (8, 64K, 1M, 8G, powers of 1024), as 16Gi, or 'unlimited' (-1)."""
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are bits to everybody else
+_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are usually bits
 _EXPECTED = {
     str: "a text",
     int: "a whole number",
@@ -45,7 +45,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 def require(ok: bool, name: str, text: str) -> None:
-    """Refuse a record whose field ``name`` cannot be true; the loader puts the path in front, and requests all."""
+    """Refuse a record with an impossible field ``name``; the loader puts the path in front, and requests all."""
     if ok:
         return
     refused = _REFUSED.get()
@@ -55,7 +55,7 @@ def require(ok: bool, name: str, text: str) -> None:
 
 
 def require_positive(record: object, *names: str) -> None:
-    """Refuse a record in which one of these fields is a number that is not above 0; None is no number."""
+    """Refuse a record in which one of these fields is a number that is not above 0; None is not a number."""
     for name in names:
         value = getattr(record, name)
         require(value is None or value > 0, name, "must be above 0")
@@ -106,7 +106,7 @@ def read_yaml(path: Path) -> Document:
     except OSError as error:
         raise ProfileError(f"{error.strerror}", file=str(path)) from error
     if len(raw) > MAX_BYTES:
-        raise ProfileError(f"more than {MAX_BYTES} bytes; this is no profile", file=path.name)
+        raise ProfileError(f"more than {MAX_BYTES} bytes; this is not a profile", file=path.name)
     try:
         loader = _OwnLoader if path.is_relative_to(HERE) else _Loader
         document = yaml.load(raw.decode("utf-8"), Loader=loader)  # noqa: S506 -- it is the safe loader, made stricter
@@ -267,7 +267,7 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
 
 
 def parse_size(value: Any, path: str = "size") -> Size:
-    """Return the bytes that '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) stand for."""
+    """Return the bytes that '8G', '16Gi', '1048576', 1048576 or 'unlimited' (-1) mean."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return Size(value)
     if isinstance(value, str):

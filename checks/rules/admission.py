@@ -52,7 +52,7 @@ class Admission:
     remedy: str = ""
     shortages: tuple[Shortage, ...] = ()
     changes: tuple[Finding, ...] = ()  # items of the requested pod that the admitted one lacks
-    granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
+    granted: frozenset[str] = frozenset()  # the resources, as a pod names them, that quotas grant
     pod: Unstructured | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
@@ -160,7 +160,7 @@ SHARED = ("cpu", "memory", "ephemeral-storage")
 PLAIN = ("hostname", "subdomain", "hostNetwork", "runtimeClassName")
 """Fields of a pod without which it is another one: who finds it, which network and runtime it has."""
 NOTED = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy")
-"""Fields that clusters set for good reasons (a gang scheduler, a queue): told, since training gets the same."""
+"""Fields that clusters set for good reasons (a gang scheduler, a queue): reported, since training gets the same."""
 
 LOG = "NCCL_DEBUG"
 """How the variables of NCCL's log begin: training may want it quiet; the trial's collectives set them."""
@@ -258,7 +258,7 @@ def _members(
 
 
 def _less(before: Unstructured, after: Unstructured) -> Iterator[tuple[str, str, str]]:
-    """Yield each resource of which there is less than was requested, and no limit where none is there any more."""
+    """Yield each resource that is scarcer than requested, and no limit if it is no longer set."""
     for resource, amount in before.items():
         asked, there = quantity(amount), quantity(after.get(resource, 0))
         if resource in SHARED and resource not in after:

@@ -61,17 +61,17 @@ def client_skew(server: str, client: str) -> str:
         return ""
     apart = int(own[0]) - theirs[1]
     said = f"{apart:+d} minor versions from" if apart else "of the same minor version as"
-    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is no matter"
+    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is harmless"
 
 
 def at_least(version: str, minimum: str) -> bool | None:
-    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
+    """Return whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is not a version."""
     have, need = major_minor(version), major_minor(minimum)
     return None if have is None or need is None else have >= need
 
 
 def major_minor(version: str) -> tuple[int, int] | None:
-    """Return (1, 36) of 'v1.36.2-eks-1'; None where the text is no version."""
+    """Return (1, 36) of 'v1.36.2-eks-1'; None where the text is not a version."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else None
 

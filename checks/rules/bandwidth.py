@@ -94,9 +94,9 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
 
 
 def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nodes: int) -> tuple[float, str]:
-    """Return the median of the largest row, and why it may not stand without a floor; '' where it may.
+    """Return the median of the largest row, and why it is not valid without a floor; '' if it is.
 
-    Half of the wires may be lost, or the profile does not say what they carry.
+    Half of the links may be lost, or the profile does not state their rate.
     """
     size = max(row["size_bytes"] for row in table["rows"])
     measured = [side["busbw_gbps"] for row in rows_of(table["rows"], size) for key, _ in SIDES if (side := row[key])]
@@ -109,8 +109,8 @@ def unjudged(table: Table, operation: str, algorithm: str, profile: Profile, nod
     least = least_seeing(profile, row)
     busbw = median(numbers)
     if not least:
-        return busbw, "neither a floor nor what the wires carry is known: say fabric.rails and fabric.rail_gbit_s"
-    short = f"{busbw:.1f} GB/s are less than half of what the wires carry (at least {least:g}), and there is no floor"
+        return busbw, "neither a floor nor the link rate is known: set fabric.rails and fabric.rail_gbit_s"
+    short = f"{busbw:.1f} GB/s are less than half of the link rate (at least {least:g}), and there is no floor"
     return busbw, short if busbw < least else ""
 
 
@@ -199,7 +199,7 @@ def notes(
     if algorithm == RING and busbw and rails:
         share = f" of {profile.fabric.rail_gbit_s / 8:g}" if profile.fabric.rail_gbit_s else ""
         yield (
-            f"on the wire at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
+            f"on the links at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
             f"{busbw / rails:.1f}{share} GB/s on each of {rails} rails{_for_each_gpu(busbw, profile)}"
         )
     chosen = job["env"].get("NCCL_ALGO")
@@ -214,7 +214,7 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
 
 
 def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
-    """Name the large sizes whose first repetition took much longer than the rest: the cost of a job's start."""
+    """Name the large sizes with a first repetition that took much longer than the rest: the cost of a job's start."""
     for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time

@@ -20,10 +20,10 @@ from .nodes import FACTS
 from .ranks import stages
 
 MOST = 40
-"""Different values of one kind that are kept: more is no bill of materials, it is noise."""
+"""Different values of one kind that are kept: more is not a bill of materials, it is noise."""
 
 CSI = re.compile(r"(?:^|[-_.])csi(?:$|[-_.])|^cephcsi$")
-BESIDE = re.compile(
+SIDECARS = re.compile(
     r"csi-(?:provisioner|attacher|resizer|snapshotter|node-driver-registrar)|external-|livenessprobe|"
     r"snapshot-controller|node-driver-registrar"
 )
@@ -61,7 +61,7 @@ def _csi_drivers(cluster: Inventory) -> list[str]:
     names = {
         image: image.partition("@")[0].rpartition("/")[2].partition(":")[0] for p in cluster.pods for image in p.images
     }
-    return sorted(image for image, name in names.items() if CSI.search(name) and not BESIDE.search(name))
+    return sorted(image for image, name in names.items() if CSI.search(name) and not SIDECARS.search(name))
 
 
 def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
@@ -81,9 +81,7 @@ def _is_of_hardware(key: str) -> bool:
 
 def from_profile(profile: Profile) -> dict[str, object]:
     """List the profile's unverifiable components, and images of models with whether they are pinned."""
-    models = {
-        image: "by digest" if "@sha256:" in image else "by a tag, which can be moved" for image in profile.images.models
-    }
+    models = {image: "by digest" if "@sha256:" in image else "by a mutable tag" for image in profile.images.models}
     entries = {"not verified": dict(profile.stack.baseline), "model images": models}
     return {key: value for key, value in entries.items() if value}
 

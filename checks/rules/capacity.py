@@ -30,7 +30,7 @@ def rooms(
 ) -> list[Room]:
     """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out.
 
-    ``parts``: node -> why its GPUs are no whole ones; such a node has no room for a trial.
+    ``parts``: node -> why its GPUs are not whole ones; such a node has no room for a trial.
     """
     known = parts or {}
     named = [n for n in nodes if not spec.node_names or n.name in spec.node_names]
@@ -203,7 +203,7 @@ def shape_findings(rooms: Sequence[Room], zones: Mapping[str, Zones], resource: 
         valid = [r for r in opened if r.node not in zones or not refused(zones[r.node], {resource: size})]
         times = sum(room.free // size for room in valid)
         largest = (size, what, times) if valid else largest
-        # Which GPUs of which NUMA node are free is not reported: where pods are aligned, fewer may fit.
+        # The NUMA nodes of free GPUs are not reported: where pods are aligned, fewer may fit.
         most = "at most " if strict and 1 < size < full and times else ""
         observed = f"valid on {len(valid)} of {len(rooms)} nodes, fits {most}{times} times now"
         yield passed(f"{size} {resource}, {what}", observed, "on record")

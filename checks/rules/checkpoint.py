@@ -32,7 +32,7 @@ REFUSED = re.compile(
     rf"{FULL.pattern}|\(E[A-Z]+\)|\[Errno \d+\]|Read-only file system|Permission denied|Input/output error"
 )
 """Words of a file system that refused; anything else that ends the program may be the image's or a lost peer's."""
-OTHERS, REPLACE = 0o007, 0o002
+ANY_USER, REPLACE = 0o007, 0o002
 ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
 """What a rank's state is less than asked at most: it has whole rows."""
 
@@ -176,7 +176,7 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
     fs, mode = str(target.get("fs") or "file system unknown"), int(target.get("mode") or 0)
     required = {key: target.get(key) for key in ("fs", "mounted", *(["mode"] if asked.private else []))}
-    not_told = [key for key, value in required.items() if value is None or value == ""]
+    unknown_keys = [key for key, value in required.items() if value is None or value == ""]
     as_seen = f"{fs}, {opened(target)}"
     in_memory = fs in MEMORY and target.get("kind") != "claim"  # what follows a claim is its provisioner's
     in_pod = target.get("kind") == "scratch"
@@ -187,8 +187,8 @@ def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer
         "outlives the job and its nodes" + (", not accessible to other users" if asked.private else ""),
         (gone, False, f"{fs}: it lies {where}, and is gone with the pod", "checkpoint.not-durable"),
         (unseen, False, f"{fs}: {peer} wrote under the same path, and nothing of it is here", "checkpoint.node-local"),
-        (asked.private and mode & OTHERS, False, as_seen, "checkpoint.exposed"),
-        (True, None if not_told else True, as_seen),
+        (asked.private and mode & ANY_USER, False, as_seen, "checkpoint.exposed"),
+        (True, None if unknown_keys else True, as_seen),
     )
 
 
@@ -287,7 +287,7 @@ def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     for rank in range(spec.nodes):
         data = stages(trial, rank).get("checkpoint") or {}
         for each in data.get("places") or []:
-            if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
+            if int(each.get("mode") or 0) & ANY_USER and each.get("kind") != "scratch":
                 texts.add(f"WARNING: {each.get('path')} has {opened(each)}")
         texts |= {f"removed leftovers of a killed run: {name}" for name in data.get("cleaned") or []}
         for bucket in (stages(trial, rank).get("storage") or {}).get("s3") or []:

@@ -191,13 +191,13 @@ def unshown(trial: TrialResult, job: JobDocument | None) -> str:
     """
     if job is None or not job["nccl_lines"]:
         table = "a table" if job and job["tables"] else "no table"
-        return f"it printed {table} and no line of NCCL: which network it used is not shown"
+        return f"it printed {table} and no line of NCCL: the network it used is not shown"
     own = {
         str((stages(trial, rank).get("start") or {}).get("hostname") or "").partition(".")[0] for rank in trial.evidence
     }
-    others = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])} - own
-    if others and "" not in own:
-        named = ", ".join(sorted(others)[:4]) + (", ..." if len(others) > 4 else "")
+    other_hosts = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])} - own
+    if other_hosts and "" not in own:
+        named = ", ".join(sorted(other_hosts)[:4]) + (", ..." if len(other_hosts) > 4 else "")
         return f"it printed a log of other hosts than the trial's pods ({named}): it is of another run"
     if job["inter_node_transport"] == "none":
         return "its log is of one node: nothing crossed nodes"
@@ -246,8 +246,8 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
             return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
     if stopped := [rank for rank, d in ran.items() if d.get("stopped")]:
         return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})"
-    untold = [rank for rank, d in ran.items() if d.get("exit") is None]
-    return f"{place(trial, untold[0])}: its exit code is unknown" if untold else ""
+    unreported = [rank for rank, d in ran.items() if d.get("exit") is None]
+    return f"{place(trial, unreported[0])}: its exit code is unknown" if unreported else ""
 
 
 def _root(job: JobDocument | None) -> FoundFault | None:

@@ -1,7 +1,7 @@
 """Contract rules: a workload's pod templates compared with training's requirements here. From a manifest alone.
 
 Rule: a missing item is a fault only if no other mechanism can add it. What an image, a runtime or a webhook may
-bring is not known, and neither is what only a profile or the nodes could tell. The needs themselves are those of the
+bring is not known, and neither are facts that only a profile or the nodes have. The needs themselves are those of the
 admission policy (jobs/trial/needs.py).
 """
 
@@ -140,15 +140,15 @@ def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Fi
         resources = as_map(container.get("resources"))
         limits, requests = as_map(resources.get("limits")), as_map(resources.get("requests"))
         amounts = [*limits.items(), *requests.items()]
-        wrong = [f"{name}: {amount!r} is no quantity" for name, amount in amounts if quantity(amount) is None]
+        wrong = [f"{name}: {amount!r} is not a quantity" for name, amount in amounts if quantity(amount) is None]
         wrong += [f"{name} has a request and no limit" for name in around.gpu_names if name in {*requests} - {*limits}]
         for key in ("command", "args"):
             words = container.get(key)
             if words is not None and not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
-                wrong.append(f"{key} is no list of texts (quote numbers and truth values)")
+                wrong.append(f"{key} is not a list of strings (quote numbers and booleans)")
         for each in as_list(container.get("env")):
             if not isinstance(each.get("value"), str | None):
-                wrong.append(f"{each.get('name')}: {each['value']!r} is no text (quote it)")
+                wrong.append(f"{each.get('name')}: {each['value']!r} is not a string (quote it)")
         subject = _named(workload, group, container)
         yield from (unknown(subject, safe(text, 200), "what the API server takes") for text in dict.fromkeys(wrong))
 
@@ -256,7 +256,7 @@ def _otherwise(workload: Workload, group: Group, fault: str) -> str:
         return f"the runtime of a {workload.kind} may bring it: its pods are not written here"
     paths = [str(as_map(each.get("hostPath")).get("path") or "") for each in as_list(spec.get("volumes"))]
     if fault == "manifest.no-rdma" and any(_of_rdma(path) for path in paths if path):
-        return "the pod mounts the host's devices: which it reaches is not known"
+        return "the pod mounts the host's devices: those that it reaches are not known"
     open_pods = [as_map(c.get("securityContext")).get("privileged") is True for c in working(group.template)]
     if fault == "manifest.no-rdma" and any(open_pods):
         return "a privileged container sees the host's devices: whether RDMA is among them is not known"
@@ -293,8 +293,8 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
         subject = _named(workload, group, container)
         known = _said(container)[1]
         if workload.kind == "MPIJob":  # mpirun hands over the launcher's
-            others = [c for g in workload.groups if g is not group for c in working(g.template)]
-            known = {name: value for c in others for name, value in _said(c)[1].items()} | known
+            other_containers = [c for g in workload.groups if g is not group for c in working(g.template)]
+            known = {name: value for c in other_containers for name, value in _said(c)[1].items()} | known
         usual = dict(around.spec.env) if around.spec else {}
         yield from _switched_off(subject, group, known, usual, around)
         for name, value in usual.items():
@@ -309,7 +309,7 @@ def _nccl(workload: Workload, group: Group, around: Around) -> Iterator[Finding]
                 observed = f"{name}={safe(known[name], 60)}: another partition than the fabric's"
                 yield failed(subject, observed, f"{name}={safe(value, 60)} ({_source(around)})", "manifest.nccl-env")
             else:
-                given = "stands elsewhere (valueFrom)" if known[name] is None else f"is {safe(known[name], 100)}"
+                given = "is set elsewhere (valueFrom)" if known[name] is None else f"is {safe(known[name], 100)}"
                 why = f"{name} {given}: whether that means the same is not known"
                 yield unknown(subject, why, f"{name}={safe(value, 100)} ({_source(around)})", fault="manifest.nccl-env")
 
@@ -359,7 +359,7 @@ def _queue(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _shm(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Judge /dev/shm of containers with several GPUs, whose ranks communicate through it."""
+    """Judge /dev/shm of containers with several GPUs: their ranks communicate through it."""
     spec = as_map(group.template.get("spec"))
     notes = as_map(as_map(group.template.get("metadata")).get("annotations"))
     volumes = {str(each.get("name")): each for each in as_list(spec.get("volumes"))}
@@ -413,7 +413,7 @@ def _service(workload: Workload, around: Around) -> Iterator[Finding]:
     yield first_match(
         subject,
         f"a headless Service {name} (clusterIP None) that selects the job's pods",
-        (not found and around.complete, False, f"there is no Service {name}", fault),
+        (not found and around.complete, False, f"Service {name} does not exist", fault),
         (not found, None, f"Service {name} is not in this manifest", fault),
         (spec.get("clusterIP") != "None", False, f"Service {name} is not headless: its pods have no names", fault),
         (not taken[0], False, f"{selector} does not take the job's pods", fault),
@@ -438,20 +438,20 @@ def _rendezvous(workload: Workload, around: Around) -> Iterator[Finding]:
     """Judge the address of the ranks' rendezvous."""
     if sum(group.pods for group in workload.groups) < 2:
         return
-    told: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
     for group in workload.groups if workload.kind != "MPIJob" else ():
         for container in working(group.template):
             line, known = _said(container)
             given = [known[name] for name in _ADDRESS if known.get(name)]
             given += [match[2] for match in _ENDPOINT.finditer(line)]
             for text in given[:8]:
-                told.setdefault(_filled(text or "", known), _named(workload, group, container))
-    for text, subject in list(told.items())[:8]:
+                endpoints.setdefault(_filled(text or "", known), _named(workload, group, container))
+    for text, subject in list(endpoints.items())[:8]:
         yield _meeting(workload, around, subject, text)
 
 
 def _filled(text: str, known: Mapping[str, str | None]) -> str:
-    """Fill in variables whose values are in the manifest, once."""
+    """Fill in variables with values in the manifest, once."""
     return _VARIABLE.sub(lambda m: known.get(m[1] or m[2] or m[3]) or m[0], text)[:512]
 
 
@@ -492,7 +492,7 @@ def _of_service(workload: Workload, around: Around, name: str) -> tuple[bool | N
 
 
 def _of_name(workload: Workload, host: str) -> tuple[bool | None, str]:
-    """Judge a name that is no Service's: that of a pod of the workload must be one that its pods have."""
+    """Judge a name that is not a Service's: that of a pod of the workload must be one that its pods have."""
     label = host.partition(".")[0]
     mine = any(re.fullmatch(rf"{re.escape(each)}\d+", label) for each in workload.names)
     if not mine or workload.kind == "JobSet":

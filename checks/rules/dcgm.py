@@ -1,7 +1,7 @@
-"""DCGM's diagnostics: what its tests say of each GPU, and whether the GPU is to blame or the node's settings.
+"""DCGM's diagnostics: the results of its tests for each GPU, and whether the GPU is at fault or the node's settings.
 
-A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. Whom a
-failure accuses is told by DCGM's own category and severity of it (dcgm_errors.h), and where a release prints none by
+A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. The
+part at fault follows from DCGM's own category and severity (dcgm_errors.h), and where a release prints none from
 what the test looks at: tests of the deployment look at libraries, permissions and settings, the others at the GPU.
 """
 
@@ -36,10 +36,10 @@ MOST_NAMED = 4
 
 def missing(trial: TrialResult) -> list[str]:
     """Return which of DCGM's programs no pod has; nothing where some pod has all, or none says so."""
-    told = [data for rank in trial.evidence if (data := stages(trial, rank).get("dcgm"))]
-    if not told or any(data.get("found") is not False for data in told):
+    reported = [data for rank in trial.evidence if (data := stages(trial, rank).get("dcgm"))]
+    if not reported or any(data.get("found") is not False for data in reported):
         return []
-    return sorted({str(name) for data in told for name in data.get("missing") or []}) or ["dcgmi"]
+    return sorted({str(name) for data in reported for name in data.get("missing") or []}) or ["dcgmi"]
 
 
 @each_rank(DcgmStage)
@@ -56,15 +56,15 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
     asked = f"dcgmi diag -r {data.get('level')}"
     expected = f"{asked} passes"
     if data.get("error"):
-        yield unknown(node, f"{asked} did not tell all: {data['error']}", expected)
+        yield unknown(node, f"{asked} did not report everything: {data['error']}", expected)
     results = data.get("results") or []
-    accused = set()
+    at_fault = set()
     for result in results:
         if result.get("status") == "pass" or _is_skipped(result) or _is_persistence(result):
             continue
         who = result.get("who") or []
-        accused |= set(who)
-        observed, fault = _told(result), _fault(result)
+        at_fault |= set(who)
+        observed, fault = _text_of(result), _fault(result)
         subject = f"{node} {who[0]}" if len(who) == 1 else node
         if fault:
             codes = [said.get("id") for said in result.get("said") or [] if fault == GPU_FAULT]
@@ -74,12 +74,12 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
     for index in range(len(gpus)):
         name = f"GPU {index}"
         own = [result for result in results if name in (result.get("who") or [])]
-        if name in accused:
+        if name in at_fault:
             continue
         passed = [each for each in own if each.get("status") == "pass"]
-        rest = [_told(each) for each in own if each.get("status") != "pass"]
-        says = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
-        shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {says}", *rest])
+        rest = [_text_of(each) for each in own if each.get("status") != "pass"]
+        summary = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
+        shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {summary}", *rest])
         yield proven(f"{node} {name}", bool(passed), shown, expected)
     if not gpus:
         yield unknown(node, "no GPU was read", expected)
@@ -108,7 +108,7 @@ def _says_persistence(said: DcgmSaid) -> bool:
     return said.get("id") == PERSISTENCE_ID or bool(PERSISTENCE.search(said.get("text") or ""))
 
 
-def _told(result: DcgmResult) -> str:
+def _text_of(result: DcgmResult) -> str:
     words = {"fail": "failed", "skip": "skipped", "warn": "warns"}
     status = result.get("status") or "no status"
     parts = [f"{result.get('test') or 'a test'} {words.get(status, status)}"]
@@ -119,7 +119,7 @@ def _told(result: DcgmResult) -> str:
 
 
 def _fault(result: DcgmResult) -> str:
-    """Return whom a result accuses, '' where it accuses nobody: it only warns, or nothing was measured."""
+    """Return the part at fault by a result, '' without a fault: it only warns, or nothing was measured."""
     if result.get("status") != "fail":
         return ""
     said = [each for each in result.get("said") or [] if not _says_persistence(each)]

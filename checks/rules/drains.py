@@ -18,7 +18,7 @@ from reports.record import Finding
 from .findings import failed, passed, unknown
 
 LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
-"""Owners whose pods do not end by themselves; a drain skips pods of a DaemonSet (kubectl drain)."""
+"""Owners of pods that do not end by themselves; a drain skips pods of a DaemonSet (kubectl drain)."""
 OF_NODES = ("DaemonSet/", "Node/")
 """Owners of pods that belong to a node: no job's."""
 MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"

@@ -1,7 +1,7 @@
 """The findings of rules: undetermined, failed, passed, and results of comparisons.
 
 Of nodes that must be uniform the majority decides, and a tie names no node: where no value is on more than half of
-the nodes it cannot be told which node is the odd one. The finding is then about the difference, with every value and
+the nodes the deviating node cannot be determined. The finding is then about the difference, with every value and
 where it is.
 """
 
@@ -84,8 +84,8 @@ def unlike(
 ) -> Iterator[Finding]:
     """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
 
-    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not tell is not
-    compared; a node that tells nothing, while others do, is unclear.
+    ``line(fact, value)``: the part of a value that two nodes must share. A fact that a node does not report is not
+    compared; a node that reports nothing, while others do, is unclear.
     """
     names = list(dict.fromkeys(name for node_facts in facts.values() for name in node_facts))
     usual: dict[str, tuple[str, str]] = {}
@@ -96,13 +96,13 @@ def unlike(
             usual[name] = (most[0], f"{name} {shown} as on {most[1]} of {most[2]} nodes")
         elif values:
             yield difference(name, values, fault)
-    told = any(value for node_facts in facts.values() for value in node_facts.values())
+    reported = any(value for node_facts in facts.values() for value in node_facts.values())
     for node, node_facts in facts.items():
         decided = [name for name, value in node_facts.items() if value and name in usual]
         other = [name for name in decided if line(name, node_facts[name]) != usual[name][0]]
         shown = ", ".join(f"{name} {node_facts[name]}" for name in other or decided)
-        blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing is told"
-        silent = told and not any(node_facts.values())
+        blank = "nothing that most nodes share" if any(node_facts.values()) else "nothing reported"
+        silent = reported and not any(node_facts.values())
         yield Finding(
             subject=node,
             ok=None if silent else not other,

@@ -43,7 +43,7 @@ def misfit(pool: Pool, profile: Profile) -> str:
     """Name the key of the profile that does not fit, and the actual value; '' if it fits, or is unknown.
 
     Other NICs on every node, and the profile's on none, are another fabric; no NIC at all is a device plugin that is
-    missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
+    missing. Google's networks, each counted as a resource, are on Google's nodes only.
     """
     outside = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
     if outside and not pool.nodes:
@@ -89,7 +89,7 @@ def counted(pool: Pool, profile: Profile) -> str:
     """Report that every node counts its GPUs, where the profile claims them; '' else.
 
     A driver that hands GPUs out as claimed devices takes the place of the device plugin that counts them: asked where a
-    DeviceClass is missing, and nobody claims there.
+    DeviceClass is missing, and no pod claims there.
     """
     resource = resource_of(profile)
     counts = [node.capacity.get(resource, 0) for node in pool.nodes]
@@ -162,7 +162,7 @@ def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tup
         yield "pod.resources", f"none of {short[lacking[0]]} nodes has {', '.join(lacking)} to give"
     missing = NO_CLASS.search(why)
     if missing and missing[1] + DEVICES not in here:
-        yield "pod.claims", f"there is no device class {missing[1]}"
+        yield "pod.claims", f"no device class {missing[1]}"
 
 
 def _unmounted(text: str, spec: TrialSpec) -> str:

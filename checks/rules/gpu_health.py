@@ -79,7 +79,7 @@ def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
 
 
 def link_ailments(expected_links: int) -> Ailments:
-    """Return the finding about the NVLinks of one GPU, of which ``expected_links`` should be active."""
+    """Return the finding about the NVLinks of one GPU, with ``expected_links`` that should be active."""
 
     def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
@@ -93,16 +93,16 @@ def each_gpu(
     trial: TrialResult,
     spec: TrialSpec,
     ailments: Ailments,
-    must_tell: Iterable[str],
+    required_values: Iterable[str],
     expected: str,
     when: When = "runtime",
 ) -> Iterator[Finding]:
     """Judge every GPU of every rank; a healthy one is one finding, a faulty one is one for each fault.
 
-    ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
-    it is not reported. ``when``: as read before all work, or while and after training steps ran.
+    ``required_values``: the values that show it; a GPU that reports none of them, or omits values that most report, is
+    not healthy, it is not reported. ``when``: as read before all work, or while and after training steps ran.
     """
-    keys = tuple(must_tell)
+    keys = tuple(required_values)
     usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
     for rank in range(spec.nodes):
         node = place(trial, rank)
@@ -128,7 +128,7 @@ def each_gpu(
 def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
     values = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
     readings = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in values]
-    observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing is told"
+    observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(readings)}" if readings else "nothing reported"
     lost = [key for key in keys[1] if gpu.get(key) is None]
     observed += f"; not reported, unlike on most GPUs: {', '.join(lost)}" if readings and lost else ""
     return proven(subject, not (lost or not readings), observed, expected)
@@ -156,7 +156,7 @@ def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
 def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
     """Name values that a rank, or its GPU, omits although other ranks report them; '' if there are none.
 
-    ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
+    ``keys``: fields of a GPU or of the stage. Values that no GPU of the trial reports do not exist on this kind of GPU.
     """
     data = stages(trial, rank).get("runtime") or {}
     lost = []
@@ -182,11 +182,11 @@ def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") ->
         data = stages(trial, rank).get("runtime") if when == "runtime" else stages(trial, rank).get("training")
         for entry in (data or {}).get("xid") or []:
             number = entry.get("xid")
-            told, fault = _of_xid(number, when)
-            if not told:
+            text, fault = _of_xid(number, when)
+            if not text:
                 continue
             subject, expected = f"{place(trial, rank)} GPU {entry.get('bus_id')}", "no such report in the kernel's log"
-            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {told}"
+            observed = f"Xid {'?' if number is None else number}, {entry.get('count')} times: {text}"
             action = action_of(number)
             if fault:
                 yield failed(subject, observed, expected, fault, action=action)
@@ -229,7 +229,7 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        others = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
-        if others:
-            said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(others))
+        other_xids = {xid for entry in data.get("xid") or [] if (xid := _known(entry.get("xid"))) and not xid.check}
+        if other_xids:
+            said = (f"{xid.code} ({xid.meaning}: {xid.action})" for xid in sorted(other_xids))
             yield f"{node}: other Xids in the kernel's log: {'; '.join(said)}"

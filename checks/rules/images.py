@@ -55,7 +55,7 @@ def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterat
             expected = f"below {' or '.join(required.registries)}, as the profile says"
             yield failed(subject, f"pulled from {full_name(image).partition('/')[0]}", expected, "images.registry")
         elif required.digest and "@sha256:" not in image:
-            observed = "named by a tag, which can be moved"
+            observed = "named by a mutable tag"
             yield failed(
                 subject, observed, "named by its digest (name@sha256:...), as the profile says", "images.not-by-digest"
             )
@@ -97,7 +97,7 @@ KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 
 
 def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
-    """Judge each secret by whether it is there, and of which kind it is."""
+    """Judge each secret by its existence and its type."""
     expected = "a secret with credentials of a registry"
     for name in names:
         subject = f"secret/{name}"

@@ -97,7 +97,7 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 
 def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name two ranks of which one started after the other had ended: a Job counts both, but they never ran together."""
+    """Name two ranks if one started after the other had ended: a Job counts both, but they never ran together."""
     spans: dict[int, list[tuple[str, str]]] = {}
     for pod in trial.pods:
         spans.setdefault(pod.index, []).append((pod.began, pod.ended))

@@ -40,14 +40,14 @@ HALF = 0.5
 def level_notes(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[str]:
     """Compare each level of a sweep's tests with the known figure of such hardware.
 
-    ``models`` are the GPUs of the fleet by its labels: more than one, or none, are no hardware to compare with.
+    ``models`` are the GPUs of the fleet by its labels: more than one, or none, are not hardware to compare with.
     """
     for kind, reference in _levels(swept, profile, models):
         yield f"level {kind}: {reference['sentence']}"
 
 
 def level_findings(swept: Swept, profile: Profile, models: Iterable[str]) -> Iterator[Finding]:
-    """Judge the level of all pairs, which no comparison among them shows: far below the reference is no pass."""
+    """Judge the level of all pairs, which no comparison among them shows: far below the reference is not a pass."""
     judged = swept.section["rules"]["pair_floor"] is not None
     least = HALF if judged else LOW
     expected = f"at least {least:.0%} of the reference"

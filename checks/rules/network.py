@@ -47,7 +47,7 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
         observed = why or str((record or {}).get("error") or "no port was tried")
         return unknown(subject, observed, expected)
     if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
-        observed = f"of {len(tried)} tried ports it is unknown which are open"
+        observed = f"of {len(tried)} tried ports the open ones are unknown"
         return unknown(subject, observed, expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
@@ -68,8 +68,8 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         return unknown(subject, why)
     first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     least = profile.network.mtu
-    size, whose = (least, f"profile {profile.name}") if least else (first, "as the interface says")
-    expected = f"packets of {size} bytes pass unfragmented ({whose})"
+    size, origin = (least, f"profile {profile.name}") if least else (first, "as the interface says")
+    expected = f"packets of {size} bytes pass unfragmented ({origin})"
     if fits is None:
         # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
         cause = str(record.get("mtu_error") or "it was not tried")
@@ -90,7 +90,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the nodes whose pods have another MTU than most, or that they differ."""
+    """Name the nodes with pods of another MTU than most, or report that they differ."""
     known = {place(trial, rank): _own_mtu(trial, rank) for rank in range(spec.nodes)}
     own = {node: {"MTU": str(mtu)} if mtu else {} for node, mtu in known.items()}
     return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)
@@ -179,7 +179,7 @@ def endpoint_findings(rank: Rank[EndpointsStage]) -> Iterator[Finding]:
     for asked in rank.spec.endpoints:
         record = tried.get((asked.text, asked.forbidden)) or {}
         reached, by = record.get("reached"), " through the pod's proxy" if record.get("by") == "proxy" else ""
-        why = record.get("error") or rank.data.get("error") or "not told"
+        why = record.get("error") or rank.data.get("error") or "not reported"
         fault = "network.endpoint-open" if asked.forbidden else "network.endpoint-unreachable"
         yield compared(
             f"{rank.node} -> {asked.text}",

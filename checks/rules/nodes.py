@@ -46,7 +46,7 @@ def node_findings(
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
-        observed = f"there is no node of this name{among}"
+        observed = f"no node has this name{among}"
         yield _other_kind(observed, "the name of a node, as --on has it", subject=name)
     if selector and not cluster.nodes:
         yield _other_kind(f"no node matches --nodes {selector}", expected)
@@ -96,7 +96,7 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
     """Judge the agents' reports of each node: a condition about its GPUs or links fails, any other is inconclusive.
 
     An event may be about what was repaired since, a condition is Unknown where its agent is gone, and the Xid of a
-    program's own error is no broken GPU: these leave it open. Events of other kinds are the caller's to mention.
+    program's own error is not a broken GPU: these leave it open. Events of other kinds are the caller's to mention.
     """
     warned: dict[str, list[Report]] = {}
     for event in events:
@@ -183,7 +183,7 @@ def offered_before(cluster: Inventory, profile: Profile, spec: TrialSpec, *, beg
     """Return each node's number of GPUs before the trial, and its source.
 
     It is the profile's, or what preflight saw where that is less (a waived fault) or the profile has none. ``begun``:
-    another process began the trial, and ``cluster`` was read after it: then only the profile tells. Claimed GPUs are
+    another process began the trial, and ``cluster`` was read after it: then only the profile shows it. Claimed GPUs are
     not counted by nodes.
     """
     asked, found = profile.gpu.per_node or 0, {}
@@ -228,8 +228,8 @@ def _none_offered(node: Node, resource: str, observed: str, ready: PodUse | None
         observed += ": a device plugin was there once and is not any more" if ready is None else ""
     if ready is not None:
         return f"{observed}; its pod {ready.namespace}/{ready.name} is Ready: it found no GPU, or its kubelet lost it"
-    told = away(node)
-    return f"{observed}; {told}" if told else observed
+    note = away(node)
+    return f"{observed}; {note}" if note else observed
 
 
 def away(node: Node) -> str:
@@ -239,8 +239,8 @@ def away(node: Node) -> str:
     (NVIDIA/mig-parted, deployments/k8s-mig-manager; NVIDIA/gpu-operator#2833).
     """
     placed, state = node.labels.get(_PLACED, "true"), node.labels.get(_MIG_STATE, "")
-    told = [f"{_PLACED}={placed}"] if placed != "true" else []
-    return ", ".join([*told, f"{_MIG_STATE}={state}"] if state in ("pending", "rebooting", "failed") else told)
+    note = [f"{_PLACED}={placed}"] if placed != "true" else []
+    return ", ".join([*note, f"{_MIG_STATE}={state}"] if state in ("pending", "rebooting", "failed") else note)
 
 
 _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.state"
@@ -249,10 +249,10 @@ _PLACED, _MIG_STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.con
 def refusals(
     cluster: Inventory, nodes: Iterable[Node], resources: Collection[str], tried: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """List nodes whose kubelet refused pods some of these resources, and has admitted none with them since.
+    """List nodes with a kubelet that refused pods some of these resources, and has admitted none with them since.
 
     The node offered them, or no pod would have been bound to it. A plugin that had just begun again does the same once:
-    whether it is well now, only a pod can tell. ``tried``: the nodes where one of the trial did.
+    only a pod can show whether it is well now. ``tried``: the nodes where one of the trial did.
     """
     expected = "pods get the devices that the node offers"
     wanted = frozenset(resources)
@@ -273,10 +273,10 @@ def refusals(
         yield unknown(node.name, observed, expected, fault="nodes.devices-refused")
 
 
-def _made_up_for(refused: PodUse, others: Iterable[PodUse], resources: frozenset[str]) -> bool:
+def _made_up_for(refused: PodUse, neighbours: Iterable[PodUse], resources: frozenset[str]) -> bool:
     """Whether a pod that requests the same devices runs on the node since."""
     asked = refused.requests.keys() & resources
-    running = (pod for pod in others if pod.phase == "Running")
+    running = (pod for pod in neighbours if pod.phase == "Running")
     return any(asked <= pod.requests.keys() and pod.since > refused.since for pod in running)
 
 
@@ -313,9 +313,12 @@ def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Itera
     by_kind: dict[Machine, list[Node]] = {}
     for node in nodes:
         by_kind.setdefault(kinds[node.name], []).append(node)
-    for alike in by_kind.values():
+    for same_kind in by_kind.values():
         yield from unlike(
-            {node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed} for node in alike},
+            {
+                node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed}
+                for node in same_kind
+            },
             "nodes.drift",
             _line,
         )

@@ -51,7 +51,7 @@ class Pool:
     """The GPU nodes of the cluster as this profile sees them."""
 
     nodes: tuple[Node, ...] = ()  # to be judged
-    parts: dict[str, str] = field(default_factory=dict)  # of those: node -> why its GPUs are no whole ones
+    parts: dict[str, str] = field(default_factory=dict)  # of those: node -> why its GPUs are not whole ones
     outside: dict[str, str] = field(default_factory=dict)  # node -> why it is another pool's
     instead: str = ""  # the accelerators of another vendor, where no node has any of the profile's
 
@@ -116,7 +116,7 @@ def _workers(cluster: Inventory, profile: Profile) -> Iterator[Node]:
 
 
 def _of_another_vendor(cluster: Inventory, resource: str) -> str:
-    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' where there are none."""
+    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' without any."""
     vendors = {
         name: node.name
         for name in ACCELERATORS
@@ -185,7 +185,7 @@ def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
 
 
 def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
-    """Explain why the GPUs that this node offers are no whole ones; '' where they are."""
+    """Explain why the GPUs that this node offers are not whole ones; '' where they are."""
     labels = node.labels
     pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
     if pieces:

@@ -26,7 +26,7 @@ from .findings import compared, failed, proven, unknown
 from .pool import ACCELERATORS, product
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
-# the operators that bring it. What is next to it (a dashboard of Kueue's) is no controller.
+# the operators that bring it. What is next to it (a dashboard of Kueue's) is not a controller.
 CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "mpi-operator": ("mpi-operator",),
     "training-operator": ("training-operator",),
@@ -48,7 +48,7 @@ KEPT_OUT = (
 )
 """Faults of the launcher's analysis about the queue; all other faults are about pods."""
 MANY = 64
-"""Nodes above which a job of one more pod than there are is no small thing to ask a scheduler for."""
+"""Nodes above which a job of one more pod than there are is not a small thing to ask a scheduler for."""
 LOCAL, CLUSTER = "localqueue", "clusterqueue"
 
 
@@ -225,7 +225,7 @@ def _placeable(topology: FlavorTopology, members: Sequence[Node], needed: int) -
 def hardware_findings(launch_stack: LaunchStack, nodes: Sequence[Node], spec: TrialSpec) -> Iterator[Finding]:
     """Judge whether the GPU nodes of each flavor are of one kind.
 
-    Kueue takes nodes by their labels alone; what the trial's own selector leaves out no pod of it comes to.
+    Kueue takes nodes by their labels alone; no pod of the trial reaches nodes outside its own selector.
     ``nodes``: all of the cluster.
     """
     for flavor in launch_stack.flavors:
@@ -299,7 +299,7 @@ def gang_refusal(
 ) -> str:
     """Explain why a job that cannot fit must not be tried here; nothing where it does no harm."""
     if spec.queue is None:
-        return "pods without a queue are no gang: each starts when it finds a node"
+        return "pods without a queue are not gang-scheduled: each starts when it finds a node"
     if on_demand:
         return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could buy some for it"
     if scaler := next((pod for pod in pods if pod.name.startswith(("cluster-autoscaler", "karpenter"))), None):

@@ -37,7 +37,7 @@ class Shortage:
 def shortages(kube: Kube, pod: Unstructured, pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
     """Compare the needs of ``pods`` such pods with the remainder of each ResourceQuota.
 
-    Return shortages, notes, and the extended resources of which a quota grants some.
+    Return shortages, notes, and the extended resources that a quota grants.
     """
     try:
         quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
@@ -76,9 +76,9 @@ def _short(
         if want > room:
             over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
             left = f"{_plain(room)} of {limit} left{over}"
-            whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
+            requester = "the trial" if resource in _OBJECTS else f"{pods} pods"
             in_use = want <= hard and resource not in _OBJECTS  # objects stay until they are deleted
-            yield Shortage(name, resource, f"{_plain(want)} for {whom}", left, in_use)
+            yield Shortage(name, resource, f"{_plain(want)} for {requester}", left, in_use)
 
 
 def in_scope(quota: Unstructured, pod: Unstructured) -> bool | None:

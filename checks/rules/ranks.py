@@ -49,7 +49,7 @@ def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
 
 
 def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
-    """Return the file that a collective's program wrote next to its table; None if there is none."""
+    """Return the file that a collective's program wrote next to its table; None without one."""
     return (ran(trial, rank, name) or {}).get("facts")
 
 

@@ -1,7 +1,7 @@
 """RDMA rules: each pod's devices and ports, judged from the probe's view of sysfs.
 
 Rule: as many of a pod's devices must be good as the profile names; a further port that is down (storage, management) is
-nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the order in which one
+not a fault, unless the same port is up on every other node. One wrong thing for each port, in the order in which one
 would look: cable, subnet manager, rate, address, partition.
 
 No check judges NICs for themselves: what NCCL used and how fast it was is judged. The notes on them say where to look.
@@ -113,7 +113,7 @@ def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Rdma
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the networks that the pod requested and that are no interface in it."""
+    """Name the networks that the pod requested and that are not an interface in it."""
     networks = attached_names(spec.annotations, spec.namespace)
     if not networks or stages(trial, rank).get("network") is None:
         return
@@ -134,7 +134,7 @@ def _absent(node: str, data: RdmaStage, ports: Sequence[RdmaPort], required: _Re
     by_tool = data.get("source") == "ibv_devinfo"
     if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
         why = data.get("error") or "devices" if data.get("devices") is None else "the contents of /dev/infiniband"
-        return unknown(node, f"not told: {why}", required.expected)
+        return unknown(node, f"not reported: {why}", required.expected)
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
         return failed(node, f"no RDMA device in the pod: {why}", required.expected, "rdma.no-device")
@@ -240,7 +240,7 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
 def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     """Judge the entry of the P_Key table that NCCL uses: NCCL_IB_PKEY is an index, 0 where it is not set."""
     table = port.get("pkeys")
-    if table is None or (not table and port.get("counters") == 0):  # ibv_devinfo does not tell
+    if table is None or (not table and port.get("counters") == 0):  # ibv_devinfo does not report it
         return None
     index = _number(spec.env.get("NCCL_IB_PKEY")) or 0
     key = _number(table[index]) if table and index < len(table) else 0
@@ -284,7 +284,7 @@ SHOWN_NICS = 8
 
 
 def nic_notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
-    """Name each NIC whose port is not active or runs below the profile's rate: the slowest limits all of them."""
+    """Name each NIC with a port that is not active or runs below the profile's rate: the slowest limits all of them."""
     texts = [
         text for rank in sorted(trial.evidence) for text in _nic_notes(trial, rank, profile.fabric.device_rate or 0.0)
     ]

@@ -1,6 +1,6 @@
 """RDMA counter rules: growth during the collectives replaces the switches' counters.
 
-Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
+Rule: history is not judged. A counter that has not moved while gigabytes went through the port is not a fault today.
 """
 
 from __future__ import annotations

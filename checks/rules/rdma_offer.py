@@ -66,7 +66,7 @@ def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence
     sick = next((pod for pod in here if not pod.ready), None)
     fault = "rdma.resource-short" if offered else "rdma.resource-missing"
     if sick is not None and not any(pod.ready for pod in here):
-        fault, why = "rdma.plugin-down", sick.trouble or sick.phase or "no reason told"
+        fault, why = "rdma.plugin-down", sick.trouble or sick.phase or "no reason given"
         observed += f"; its device plugin {sick.namespace}/{sick.name} is not ready ({why})"
     elif here:
         observed += f"; its device plugin {here[0].namespace}/{here[0].name} is ready"

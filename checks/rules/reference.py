@@ -1,7 +1,7 @@
 """Compares a log with a profile: its floors for each table, and requirements that the log does not show.
 
 Named rows are compared, never an average. A log of other GPUs, another number of them a host, or another fabric is not
-judged by a profile's floors. What was not judged is no go, though nothing is at fault: floors that met no row, rails
+judged by a profile's floors. What was not judged is not a go, though nothing is at fault: floors that met no row, rails
 and a fabric that no layout of the log shows, sums that were not checked.
 """
 
@@ -100,7 +100,7 @@ def _in_short(floors: list[str], profile: Profile) -> list[str]:
     if len(floors) < 3:
         return floors
     number = "all" if len(floors) == len(profile.floors) else f"{len(floors)} of the"
-    return [f"{number} {len(profile.floors)} floors, of which no row of these logs is"]
+    return [f"{number} {len(profile.floors)} floors; no row of these logs has one"]
 
 
 def _floors(job: JobDocument, profile: Profile, applied: set[int]) -> Iterator[str]:
@@ -124,9 +124,9 @@ def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
         yield f"the fabric {fabric.kind}, since no data crosses hosts"
     whole = bool(profile.gpu.per_node) and job["ranks"] == (job["nodes"] or 0) * (profile.gpu.per_node or 0)
     if fabric.gdr and crossed and job["gdr"] is None:
-        yield "GPUDirect RDMA, which no channel line shows"
+        yield "GPUDirect RDMA: no channel line shows it"
     if fabric.rails and not (crossed and whole and hosts and all(host["used"] for host in hosts.values())):
-        yield f"the {fabric.rails} rails of a host, which this layout does not show"
+        yield f"the {fabric.rails} rails of a host: this layout does not show them"
 
 
 def _crosses(job: JobDocument) -> bool:

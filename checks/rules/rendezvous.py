@@ -24,7 +24,7 @@ LONG_DENIED_S = 5.0
 
 
 SILENT_SERVER = ("timeout", "unreachable")
-"""The probe's errors for a name whose server did not answer, or was unreachable."""
+"""The probe's errors for a name if its server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
 """How a connection ends that no packet comes back for; one that is refused was answered."""
 
@@ -149,7 +149,7 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
         if dialled.get("outbound"):
             observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
             return passed(subject, observed, expected)
-        observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'how dialling it ended is not told'}"
+        observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'the result of dialling is missing'}"
         if dialled.get("outbound") is None and not dialled.get("outbound_error"):
             return unknown(subject, observed, expected)
         if listening is False:  # the other side said so itself: that is its finding, this one follows from it

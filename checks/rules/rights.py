@@ -149,7 +149,8 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
 """API resources that a check may declare. The permission checks before a run and `seatrial rbac` read this table."""
 
 EXCESSIVE: tuple[Right, ...] = (
-    # With one of these a tenant is none: it reads other tenants' credentials, or changes the machines of all.
+    # With one of these an account is not a tenant's: it reads other tenants' credentials, or changes the machines of
+    # all.
     *rights("get list", "secrets", scope="cluster"),
     *rights("create", "pods", subresource="exec", scope="cluster"),
     *rights("patch delete", "nodes", scope="cluster"),

@@ -78,7 +78,7 @@ def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
 
 
 def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are no two nodes."""
+    """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are not two nodes."""
     first: dict[str, str] = {}
     for rank in range(spec.nodes):
         uuids, where = _uuids(stages(trial, rank).get("runtime") or {}), f"rank {rank} on {place(trial, rank)}"
@@ -207,7 +207,7 @@ def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     size, most = data.get("shm_bytes"), data.get("memory_max")
     if size is None:
         return unknown(subject, "the size of /dev/shm was not read", format_size(asked))
-    # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
+    # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is not a fault.
     ok = size >= asked * 0.99
     observed = f"{size / 2**30:.2f} GiB of /dev/shm"
     if not ok and most is not None and 0 < most <= size * 1.01:

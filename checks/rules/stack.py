@@ -86,23 +86,23 @@ def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) ->
             own.append(part)
             continue
         ok = None if placed.startswith("paused-") else False
-        told = away(node) if part == "device-plugin" else placed if ok is None else ""
+        note = away(node) if part == "device-plugin" else placed if ok is None else ""
         fault = "stack.device-plugin-down" if part in ("device-plugin", "dra-driver") else "stack.operand-down"
         if pods:
             pod = pods[0]
-            why = pod.trouble or pod.phase or "no reason told"
+            why = pod.trouble or pod.phase or "no reason given"
             observed = f"{part}: {pod.namespace}/{pod.name} is not ready ({why})"
         else:
             observed = f"{part}: no pod on this node, unlike on other nodes"
         return Finding(
             subject=node.name,
             ok=ok,
-            observed=f"{observed}; {told}" if told else observed,
+            observed=f"{observed}; {note}" if note else observed,
             expected=f"a ready pod of {part}",
             fault="" if ok is None and "mig" not in placed else fault,  # a driver upgrade has its own check
         )
     ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
-    observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")
+    observed = f"ready: {ready}" + (f"; from the host: {', '.join(own)}" if own else "")
     return passed(node.name, observed, "every part ready")
 
 
@@ -180,7 +180,7 @@ def handed_out(
 ) -> tuple[ClaimSpec, ...]:
     """Return the GPU claims of a trial's pod: its own, or those that Kubernetes creates for its resource.
 
-    Asked only where no node of the pool counts the resource; where DeviceClasses are not seen, it is as if none stood
+    Asked only where no node of the pool counts the resource; where DeviceClasses are not visible, it is as if none were
     for it.
     """
     resource = spec.gpu_resource

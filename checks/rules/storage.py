@@ -51,7 +51,7 @@ def _class(storage_class: Class) -> Finding:
     observed = (
         f"provisioner {storage_class.provisioner}, {storage_class.binding}"
         if storage_class.exists
-        else "there is no such StorageClass"
+        else "the StorageClass does not exist"
     )
     return compared(subject, storage_class.exists, observed, expected, "storage.class-missing")
 
@@ -67,7 +67,7 @@ def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) ->
         f"persistentvolumeclaim/{claim.name}",
         "bound" + (f", {' or '.join(fits)}" if nodes > 1 else ""),
         (claim.hidden, None, f"not seen: {claim.hidden}"),
-        (not claim.exists, False, "there is no such PersistentVolumeClaim", "storage.claim-missing"),
+        (not claim.exists, False, "the PersistentVolumeClaim does not exist", "storage.claim-missing"),
         (nodes > 1 and not set(claim.access_modes) & set(fits), False, cannot, "storage.access-mode"),
         (gone, False, f"{state}: its StorageClass {gone} does not exist", "storage.class-missing"),
         (later, True, f"{state}: it is bound when the first pod wants it ({LATER})"),
@@ -287,7 +287,7 @@ def _variables(node: str, names: Iterable[str], bucket: Bucket | None) -> Findin
     """Judge the variables of a bucket that only they name."""
     subject, expected = f"{node} S3 variables", f"set: {', '.join(names)}"
     if bucket is None or bucket.get("can_sign") is None:
-        return unknown(subject, "not told", expected)
+        return unknown(subject, "not reported", expected)
     observed = f"not set: {', '.join(bucket.get('missing') or ())}"
     if bucket["can_sign"]:
         observed = "all set (their values were not read); no uri in the profile, so no bucket was tried"

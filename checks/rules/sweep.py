@@ -14,7 +14,7 @@ from reports.record import Finding
 
 from ..profiles.loader import Profile
 from .findings import compared, failed, passed, proven, unknown
-from .sweep_reading import NEVER_CAME, number_of
+from .sweep_reading import NEVER_JOINED, number_of
 from .sweep_texts import EXPECTED, SHOWN, accused, devices_of, names_of
 from .swept import Swept
 
@@ -48,7 +48,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
             yield unknown(node, swept.misplaced[node], expected, fault="sweep.misplaced")
             continue
         if node not in swept.tested:
-            why = swept.blame.not_tested.get(node, NEVER_CAME)
+            why = swept.blame.not_tested.get(node, NEVER_JOINED)
         elif node in swept.blame.not_tested:
             why = swept.blame.not_tested[node]
         else:
@@ -74,7 +74,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
         observed = "; ".join(_open(swept))[:MOST_TEXT]
         yield failed(f"fleet of {len(swept.tested)}", observed, EXPECTED, "sweep.fleet")
         if not swept.blame.proven:
-            return  # all are suspects alike
+            return  # all are suspects
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
     for node in dict.fromkeys((*swept.tested, *named)):
         if node in named:
@@ -131,8 +131,8 @@ def _paths(swept: Swept) -> Finding:
     parts = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
     for name, text in (
         ("explained", "failed or did not end because of a named fault"),
-        ("failed", "failed and are not decided"),
-        ("unclear", "are too slow to clear and too fast to fail"),
+        ("failed", "failed without a decision"),
+        ("unclear", "between the limits of a pass and a failure"),
         ("nothing", "measured nothing"),
     ):
         if counted[name]:
@@ -171,7 +171,7 @@ def _not_whole(swept: Swept, end: SweepTest) -> str:
     nodes = {str(node) for node in end.get("nodes") or ()}
     reported = {str(node) for node in end.get("reported", nodes) or ()}
     if elsewhere := sorted(nodes & swept.misplaced.keys()):
-        return f"it names nodes on which no pod of the sweep was: {', '.join(elsewhere[:SHOWN])}"
+        return f"it names nodes without a pod of the sweep: {', '.join(elsewhere[:SHOWN])}"
     if silent := sorted(nodes - reported):
         return f"{len(silent)} of {len(nodes)} nodes reported nothing: {', '.join(silent[:SHOWN])}"
     if left := [node for node in swept.blame.proven if node not in nodes]:

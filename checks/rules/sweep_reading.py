@@ -1,7 +1,7 @@
 """Reads the log of a sweep's coordinator: its rounds are facts, its own verdict is not read.
 
-The pure rules of jobs/pod/sweep judge them; what is missing is never a pass. Who a node is, its own pod says; on whose
-word a node is proven or blamed must have run where the API server says that it did.
+The pure rules of jobs/pod/sweep judge them; a missing result is never a pass. A pod names its own node; the pod
+that proves a node, or finds it at fault, must run where the API server reports it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.trial.parts import Sweep
 from .sweep_texts import card_of, devices_of, rest_of
 from .swept import Earlier, Swept, without
 
-NEVER_CAME = "its pod did not start, or its agent did not come"
+NEVER_JOINED = "its pod did not start, or its agent did not come"
 NO_AGENT = "its pod ran, and its agent did not come"
 ENDED = "its pod ran, and the sweep ended before its turn"
 
@@ -39,10 +39,10 @@ def read_sweep(
     elsewhere = misplaced(trial.placed, fleets, _reported(read))
     fresh = [without(done, elsewhere) for done in read]
     latest: SweepFleet = fleets[-1] if fleets else {}
-    came = latest.get("nodes") or ()  # one that was left alone may have come free
-    left = {node: why for node, why in left.items() if node not in came}
+    arrived = latest.get("nodes") or ()  # one that was left alone may have come free
+    left = {node: why for node, why in left.items() if node not in arrived}
     problem = _problem(trial, stages)
-    absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_CAME for node in asked.nodes}
+    absent = {node: (ENDED if problem else NO_AGENT) if node in trial.ran else NEVER_JOINED for node in asked.nodes}
     absent |= {node: why for node, why in _unmet(trial).items() if node in absent}
     fleet, history = _fleet(absent, asked, latest, left, elsewhere), [*(earlier.history if earlier else ()), *fresh]
     rails = {str(node): list(names) for node, names in (latest.get("rails") or {}).items()}
@@ -79,9 +79,9 @@ def _unmet(trial: TrialResult) -> dict[str, str]:
     why: dict[str, str] = {}
     for node, ranks in trial.placed.items():
         for rank in ranks & trial.evidence.keys():
-            told: list[SweepAgent] = numbered(trial.evidence[rank].stages, "agent")
-            if told:
-                where, error = told[-1].get("address"), told[-1].get("error")
+            reports: list[SweepAgent] = numbered(trial.evidence[rank].stages, "agent")
+            if reports:
+                where, error = reports[-1].get("address"), reports[-1].get("error")
                 why[node] = f"its pod ran, and its agent did not reach rank 0's pod at {where}: {safe(error, 200)}"
     return why
 
@@ -97,13 +97,13 @@ def _fleet(
 ) -> Fleet:
     """Return all nodes that were requested, came, were left alone or were named; and why some are gone.
 
-    ``absent`` says it of those whose agent did not come.
+    ``absent`` is the reason of those without an agent.
     """
     listed = [str(node) for node in latest.get("nodes") or ()]
-    came = latest.get("ranks", listed)  # a listed node without a rank did not connect
+    arrived = latest.get("ranks", listed)  # a listed node without a rank did not connect
     nodes = tuple(dict.fromkeys((*asked.nodes, *listed, *left, *elsewhere)))
     gone = {str(node): str(why) for node, why in (latest.get("gone") or {}).items()}
-    gone |= {node: why for node, why in absent.items() if node not in came}
+    gone |= {node: why for node, why in absent.items() if node not in arrived}
     gone |= {node: f"left alone: {why}" for node, why in left.items()}
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
     return Fleet(nodes, leaves, {**gone, **elsewhere})
@@ -155,7 +155,7 @@ def _section(
     hardware: Mapping[str, SweptHardware],
     earlier: Earlier | None,
 ) -> dict[str, Any]:
-    """Return a sweep's section with the hardware, the run that it resumed, and what its findings' names stand for.
+    """Return a sweep's section with the hardware, the run that it resumed, and the meaning of its findings' names.
 
     Each finding gets the rest of its leaf, and one of a rail its devices and NICs.
     """
@@ -230,7 +230,7 @@ def misplaced(
 ) -> dict[str, str]:
     """Return the nodes that results or agents name and on which the pod that says so never was, and why.
 
-    `placed`: node and indexes of the pods that were bound to it; `fleets`: what the coordinator told of its agents.
+    `placed`: node and indexes of the pods that were bound to it; `fleets`: the coordinator's report on its agents.
     """
     claimed: dict[str, set[int]] = {node: set() for node in reported}
     for fleet in fleets:

@@ -106,8 +106,8 @@ def slowed_of(hardware: SweptHardware) -> list[str]:
             mhz = list(gpu.get("mhz") or ())
             clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
             labels = (("serial", gpu.get("serial")), ("UUID", gpu.get("uuid")))
-            who = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
-            texts.append(f"GPU {gpu.get('index', '?')}{who} was throttled by {reasons}{clock}")
+            label = next((f" ({word} {safe(value, 60)})" for word, value in labels if value), "")
+            texts.append(f"GPU {gpu.get('index', '?')}{label} was throttled by {reasons}{clock}")
     return texts[:SHOWN]
 
 

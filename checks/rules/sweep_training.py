@@ -109,7 +109,7 @@ def pace_findings(swept: Swept, asked: TrainingSection) -> Iterator[Finding]:
 
 
 def _kinds(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> list[list[str]]:
-    """Return the nodes whose steps can be compared: as many GPUs of one name, and as large a batch."""
+    """Return the nodes with comparable steps: as many GPUs of one name, and as large a batch."""
     kinds: dict[object, list[str]] = {}
     for node in paces:
         own = _of(all_members, node)
@@ -126,22 +126,22 @@ def _behind_the_fastest(all_members: Sequence[Member], paces: Mapping[str, Pace]
             excess = paces[node].step / paces[first].step - 1
             if excess > stragglers.TELLS:
                 observed = (
-                    f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor says which"
+                    f"{paces[node].step:.1f} ms a step, {excess:.1%} above {first}, the fastest; no floor shows which"
                 )
                 behind[node] = unknown(node, f"{observed} of them is right", EXPECTED)
     return behind
 
 
 def _slow_steps(all_members: Sequence[Member], paces: Mapping[str, Pace]) -> Iterator[Finding]:
-    """Name nodes whose steps with all of their own GPUs are longer than those of their kind."""
+    """Name nodes with longer steps, on all of their own GPUs, than those of their kind."""
     for nodes in _kinds(all_members, paces):
-        for node, stands in stragglers.standings({node: paces[node].series for node in nodes}).items():
-            if stands.slow:
+        for node, standing in stragglers.standings({node: paces[node].series for node in nodes}).items():
+            if standing.slow:
                 observed = (
-                    f"{stands.median:.1f} ms a step with its own GPUs, {stands.excess:.1%} above {len(nodes) - 1} "
-                    f"other nodes ({stands.reference:.1f} ms)"
+                    f"{standing.median:.1f} ms a step with its own GPUs, {standing.excess:.1%} above {len(nodes) - 1} "
+                    f"other nodes ({standing.reference:.1f} ms)"
                 )
-                yield failed(node, observed, f"less than {stands.limit:.1%} above", "training.slow-node")
+                yield failed(node, observed, f"less than {standing.limit:.1%} above", "training.slow-node")
 
 
 def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
@@ -153,7 +153,7 @@ def notes(swept: Swept, asked: TrainingSection) -> Iterator[str]:
         rates = sorted(each.tflops for each in paces)
         last = max(timed, key=lambda name: timed[name])
         yield (
-            f"{len(paces)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, the middle one "
+            f"{len(paces)} nodes alone: {rates[0]:.0f} to {rates[-1]:.0f} TFLOP/s a GPU, median "
             f"{statistics.median(rates):.0f}; slowest by its own compute {last}, {timed[last]:.1f} ms a step of "
             f"{statistics.median(timed.values()):.1f} ms"
         )
@@ -168,4 +168,4 @@ def _of(all_members: Sequence[Member], node: str) -> list[Member]:
 
 def _pace_text(pace: Pace) -> str:
     wavers = training_pace.spread(pace.series)
-    return f"{pace.tflops:.0f} TFLOP/s a GPU, {pace.step:.1f} ms a step, of which 80 % lie within {wavers:.1%}"
+    return f"{pace.tflops:.0f} TFLOP/s a GPU, {pace.step:.1f} ms a step, 80 % of the steps within {wavers:.1%}"

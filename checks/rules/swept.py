@@ -30,7 +30,7 @@ class Earlier:
 
     run_id: str
     started: datetime
-    ended: datetime  # of the oldest run whose rounds are among them
+    ended: datetime  # of the oldest run with rounds among them
     history: Sequence[Done]
     gpus_per_node: int
     image: str
@@ -43,7 +43,9 @@ class Earlier:
     anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
     def __str__(self) -> str:
-        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
+        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (
+            ", and the sweep that it continued" * self.chained
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Swept:
     leaves: Mapping[str, str]
     rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
     rounds: int
-    problem: str = ""  # why the sweep did not come to its end
+    problem: str = ""  # why the sweep did not complete
     failure: FailureAnalysis | None = None  # of the job, where that is why
     end: SweepTest | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # the nodes' reports of their tests
@@ -101,13 +103,13 @@ class Swept:
 def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swept:
     """Return the sweep with its section as these findings decide it, too: who is at fault, and who is still proven.
 
-    They are of what rounds do not show, by node; one that fails accuses it, any other leaves it open. Whatever asks
-    later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
+    They are about facts that rounds do not show, by node; a failed one is its fault, any other leaves it open. Any code
+    that asks later whether a node is proven (texts, the record, marks, metrics, history) reads it there.
     """
     bad = {node: own for node in by_node if (own := [finding for finding in by_node[node] if finding.ok is False])}
     section = dict(swept.section)
     open_ = {node: _why(node, by_node[node]) for node in section["proven"] if node in by_node and node not in bad}
-    rows = [_accusation(node, own) for node, own in bad.items()]
+    rows = [_fault_of_node(node, own) for node, own in bad.items()]
     section["proven"] = [node for node in section["proven"] if node not in by_node]
     section["findings"] = [*section["findings"], *rows]
     section["suspects"] = {node: why for node, why in section["suspects"].items() if node not in bad}
@@ -124,7 +126,7 @@ def with_findings(swept: Swept, by_node: Mapping[str, Sequence[Finding]]) -> Swe
     return replace(swept, section=section)
 
 
-def _accusation(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
+def _fault_of_node(node: str, bad: Sequence[Finding]) -> dict[str, Any]:
     return {"kind": "node", "names": [node], "rails": [], "why": _why(node, bad), "fault": bad[0].fault}
 
 

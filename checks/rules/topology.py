@@ -53,7 +53,7 @@ class Zones:
     """A node's NUMA zones as its NodeResourceTopology lists them, and the kubelet's policy."""
 
     node: str
-    policy: str  # '' where the object does not tell
+    policy: str  # '' if the object does not say
     offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
     scope: str = ""
 
@@ -92,23 +92,25 @@ def undecided(nodes: Iterable[str], zones: Mapping[str, Zones], demand: Topology
 def asked_for(
     nodes: Iterable[str], zones: Mapping[str, Zones], demand: TopologySection, ask: AskKubelets, hidden: str
 ) -> tuple[dict[str, Zones], dict[str, str]]:
-    """Return the zones, kubelets requested what no object tells, and why it is still not known: node -> why.
+    """Return the zones, kubelets requested what no object shows, and why it is still not known: node -> why.
 
     ``ask``: None where the account may not. ``hidden``: why the objects are not seen.
     """
-    untold = undecided(nodes, zones, demand)
-    told = ask(untold) if untold else {}
-    if told is None:
+    unreported = undecided(nodes, zones, demand)
+    reported = ask(unreported) if unreported else {}
+    if reported is None:
         objects = hidden or "no NodeResourceTopology object reports it"
-        return {**zones}, dict.fromkeys(untold, f"{objects}, and this account may not ask kubelets (get nodes/proxy)")
-    return with_kubelets(zones, told), {node: each.problem for node, each in told.items()}
+        return {**zones}, dict.fromkeys(
+            unreported, f"{objects}, and this account may not ask kubelets (get nodes/proxy)"
+        )
+    return with_kubelets(zones, reported), {node: each.problem for node, each in reported.items()}
 
 
-def with_kubelets(zones: Mapping[str, Zones], told: Mapping[str, TopologyManager]) -> dict[str, Zones]:
+def with_kubelets(zones: Mapping[str, Zones], reported: Mapping[str, TopologyManager]) -> dict[str, Zones]:
     """Return the zones, with the kubelets' own configuration."""
     known = {
         node: Zones(node, each.policy, zones[node].offers if node in zones else (), each.scope)
-        for node, each in told.items()
+        for node, each in reported.items()
         if not each.problem
     }
     return {**zones, **known}
@@ -121,11 +123,11 @@ def demand_findings(
     asked = {key: value for key in ("policy", "scope") if (value := getattr(profile.topology, key))}
     expected = ", ".join(f"{key} {value}" for key, value in asked.items()) + f" (profile {profile.name}, topology)"
     for node in nodes:
-        told = {key: getattr(zones[node], key) if node in zones else "" for key in asked}
-        observed = ", ".join(f"{key} {value or 'not told'}" for key, value in told.items())
-        if any(value and value != asked[key] for key, value in told.items()):
+        reported = {key: getattr(zones[node], key) if node in zones else "" for key in asked}
+        observed = ", ".join(f"{key} {value or 'not reported'}" for key, value in reported.items())
+        if any(value and value != asked[key] for key, value in reported.items()):
             yield failed(node, observed, expected, "topology.policy-differs")
-        elif not all(told.values()):
+        elif not all(reported.values()):
             yield unknown(node, why.get(node) or observed, expected)
         else:
             yield passed(node, observed, expected)

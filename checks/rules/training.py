@@ -21,7 +21,7 @@ from . import training_evidence
 from .findings import compared, failed, proven, unknown
 from .ranks import place, silent, stages
 
-Alike: TypeAlias = "tuple[object, ...]"
+Work: TypeAlias = "tuple[object, ...]"
 ENDS = 3
 """Losses at the beginning, and at the end, that are averaged."""
 FALLING = "finite at every step, and falling"
@@ -85,7 +85,10 @@ def _bus(text: object) -> str:
 
 
 def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge whether every node's ranks did their steps: one finding for each node, one more where they are no job's."""
+    """Judge whether every node's ranks did their steps.
+
+    One finding for each node, one more where they are not job's.
+    """
     findings = []
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stages(trial, rank).get("training")
@@ -114,12 +117,12 @@ def ended(node: str, data: TrainingRun | SweepTraining, spec: TrialSpec, pod: in
     own = max(1, spec.gpus_per_node)
     modes = [mode for reported in ranks if (mode := training_evidence.shared(reported))]
     counts = [mode.get("steps") or 0 for mode in modes]
-    expected = f"{own} ranks of {asked.steps} steps or more, which end"
+    expected = f"{own} ranks of {asked.steps} steps or more, completed"
     done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({training_evidence.SHARED})"
     if data.get("timed_out"):
         observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
         return failed(node, observed, expected, "training.no-end")
-    if data.get("stopped"):  # another rank's failure, or a drain: this node is not to blame
+    if data.get("stopped"):  # another rank's failure, or a drain: this node is not at fault
         return unknown(node, f"{done}; stopped: {data['stopped']}", expected)
     if data.get("exit") != 0 or data.get("error"):
         said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
@@ -140,7 +143,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the products of matrices: bitwise identical in every repeat, and on all GPUs of a kind.
 
     If GPUs of a kind differ without a majority, or one GPU has no product that others of its kind
-    have, nobody is accused and nobody passes.
+    have, no node is at fault and none passes.
     """
     digests = _digests(members)
     usual = _usual(digests)
@@ -158,7 +161,7 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         other = [
             str(each.get("kind"))
             for each in made
-            if (right := usual.get(_alike(member, each))) is not None and each.get("digest") not in (None, "", right)
+            if (right := usual.get(_work_of(member, each))) is not None and each.get("digest") not in (None, "", right)
         ]
         said = ", ".join(f"{each.get('made')} in {each.get('kind')} (seed {each.get('seed')})" for each in made)
         if bad:
@@ -166,16 +169,16 @@ def products(members: Sequence[Member]) -> Iterator[Finding]:
         elif other:
             observed = f"all products are equal, but differ from most GPUs of its kind in {', '.join(other)}"
         else:
-            observed = f"{said}: all alike"
+            observed = f"{said}: all equal"
         doubts = [doubt for each in made if (doubt := _doubt(member, each, digests, usual))]
         doubts += _lacking(member, members)
         ok = False if bad or other else None if doubts else True
         yield compared(member.name, ok, "; ".join([observed, *doubts]), expected, "training.product-differs")
 
 
-def _doubt(member: Member, product: Any, digests: Mapping[Alike, Counter[str]], usual: Mapping[Alike, str]) -> str:
+def _doubt(member: Member, product: Any, digests: Mapping[Work, Counter[str]], usual: Mapping[Work, str]) -> str:
     """Explain why one product does not pass without a fault; '' if it passes."""
-    key, kind = _alike(member, product), product.get("kind")
+    key, kind = _work_of(member, product), product.get("kind")
     if not kind or product.get("differs") is None or (product.get("made") or 0) < LEAST_PRODUCTS:
         return f"{kind or 'an unnamed format'} does not say how many of {LEAST_PRODUCTS} or more differ"
     if member.reported.get("device") != "cuda" or product.get("differs"):
@@ -199,7 +202,7 @@ def _lacking(member: Member, members: Sequence[Member]) -> list[str]:
     return [f"none in {k}, unlike other GPUs of its kind: {own[k].get('why') if k in own else '-'}" for k in lacking]
 
 
-def _alike(member: Member, product: Any) -> Alike:
+def _work_of(member: Member, product: Any) -> Work:
     """Return the key of comparable products: the GPU's kind, the library, the matrices."""
     rank = member.reported
     return (
@@ -208,17 +211,17 @@ def _alike(member: Member, product: Any) -> Alike:
     )
 
 
-def _digests(members: Sequence[Member]) -> dict[Alike, Counter[str]]:
-    """Return the number of GPUs of a kind by product, without those whose own products differ."""
-    digests: dict[Alike, Counter[str]] = {}
+def _digests(members: Sequence[Member]) -> dict[Work, Counter[str]]:
+    """Return the number of GPUs of a kind by product, without those with differing products."""
+    digests: dict[Work, Counter[str]] = {}
     for member in members:
         for each in member.reported.get("products") or []:
             if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
-                digests.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
+                digests.setdefault(_work_of(member, each), Counter())[str(each["digest"])] += 1
     return digests
 
 
-def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
+def _usual(digests: Mapping[Work, Counter[str]]) -> dict[Work, str]:
     """Return the product of more than half of the GPUs of a kind, if there are enough of them."""
     found_most = {key: (counts.most_common(1)[0], counts.total()) for key, counts in digests.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
@@ -227,8 +230,8 @@ def _usual(digests: Mapping[Alike, Counter[str]]) -> dict[Alike, str]:
 def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank, alone and with all: finite at every step, and lower at the end than at first.
 
-    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those are named whose
-    steps without the others show it; where nobody's do, those that had it first.
+    All ranks share their gradients: if one computes a wrong value, all have it a step later. So those ranks are named
+    whose steps without the others show it; if none do, those that had it first.
     """
     alone = {m.name: step for m in members if (step := m.reported.get("bad_step")) is not None}
     shared = {
@@ -279,54 +282,56 @@ def _falling(member: Member) -> Finding:
     return compared(member.name, ok, observed, FALLING, "training.loss-not-falling")
 
 
-def _path(losses_told: Sequence[float]) -> str:
-    if len(losses_told) < 2 * ENDS:
-        return f"{len(losses_told)} losses were reported"
-    return f"from {statistics.fmean(losses_told[:ENDS]):.3f} to {statistics.fmean(losses_told[-ENDS:]):.3f}"
+def _path(losses_reported: Sequence[float]) -> str:
+    if len(losses_reported) < 2 * ENDS:
+        return f"{len(losses_reported)} losses were reported"
+    return f"from {statistics.fmean(losses_reported[:ENDS]):.3f} to {statistics.fmean(losses_reported[-ENDS:]):.3f}"
 
 
 def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
-    """Name nodes and GPUs whose own compute time is longer than their kind's.
+    """Name nodes and GPUs with a longer compute time than their kind's.
 
     A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named in addition.
     """
     for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
-        alike = [m for m in members if str(m.reported.get("name")) == kind]
-        nodes = {name: [m for m in alike if m.node == name] for name in dict.fromkeys(m.node for m in alike)}
+        same_kind = [m for m in members if str(m.reported.get("name")) == kind]
+        nodes = {name: [m for m in same_kind if m.node == name] for name in dict.fromkeys(m.node for m in same_kind)}
         whole = {
             name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
             for name, own in nodes.items()
             if len(own) > 1 and all(m.compute for m in own)
         }
         by_node = stragglers.soaked(whole)
-        slow = {name for name, stands in by_node.items() if stands.slow}
+        slow = {name for name, standing in by_node.items() if standing.slow}
         for name in slow:
             yield _slow(name, by_node[name], "training.slow-node", f"the GPUs of {len(whole) - 1} other nodes", "")
-        rest = [m for m in alike if m.node not in slow]
-        stood = stragglers.soaked({m.name: m.compute for m in rest if m.compute})
+        rest = [m for m in same_kind if m.node not in slow]
+        standings = stragglers.soaked({m.name: m.compute for m in rest if m.compute})
         for member in rest:
-            stands = stood.get(member.name)
-            if stands is None:
+            standing = standings.get(member.name)
+            if standing is None:
                 observed = (
                     "no other rank of its kind to compare it with" if member.compute else "no step times were reported"
                 )
                 yield unknown(member.name, observed)
                 continue
-            yield _slow(member.name, stands, "training.slow-gpu", f"{len(stood) - 1} others", _clocks(member, rest))
+            yield _slow(
+                member.name, standing, "training.slow-gpu", f"{len(standings) - 1} others", _clocks(member, rest)
+            )
 
 
-def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
+def _slow(subject: str, standing: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
     observed = (
-        f"own compute {stands.median:.1f} ms a step, {abs(stands.excess):.1%} "
-        f"{'above' if stands.excess >= 0 else 'below'} {compared_with} ({stands.reference:.1f} ms)"
-        f"{' in the last third of the steps' if stands.late else ''}{why}"
+        f"own compute {standing.median:.1f} ms a step, {abs(standing.excess):.1%} "
+        f"{'above' if standing.excess >= 0 else 'below'} {compared_with} ({standing.reference:.1f} ms)"
+        f"{' in the last third of the steps' if standing.late else ''}{why}"
     )
-    expected = f"less than {stands.limit:.1%} above"
-    if stands.slow:
+    expected = f"less than {standing.limit:.1%} above"
+    if standing.slow:
         return failed(subject, observed, expected, fault)
-    if not stands.conclusive:
+    if not standing.conclusive:
         observed += f"; the times vary too much to exclude that it is slower by {stragglers.TELLS:.0%}"
-    return proven(subject, stands.conclusive, observed, expected)
+    return proven(subject, standing.conclusive, observed, expected)
 
 
 def _clocks(member: Member, compared_with: Sequence[Member]) -> str:

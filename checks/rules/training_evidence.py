@@ -1,7 +1,7 @@
 """Validates the ranks' reports of their training steps before they are judged.
 
 It must be that of one job: each rank once, all at the same work. Figures that cannot all be true prove nothing, and
-accuse nobody. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
+find no fault. A soak (`--soak`) must have lasted as long as was asked, by other clocks than the ranks' own, watched.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def times(milliseconds: list[float] | None) -> list[float]:
 
 
 def contradiction(reported: Sequence[TrainingRank], own: int, first: int, world: int) -> str:
-    """Say why these cannot be the ``own`` ranks of a node of which ``first`` is the lowest, of ``world``; '' if so."""
+    """Explain why these cannot be the ``own`` ranks from ``first`` on of a node, of ``world``; '' if they are."""
     expected = Counter[tuple[int | None, ...]]((first + local, local, world) for local in range(own))
     present = Counter[tuple[int | None, ...]]((t.get("rank"), t.get("local"), t.get("world")) for t in reported)
     if present != expected:
         rank, local, ranks = next(iter((present - expected) or (expected - present)))
-        who = "one reports to be" if present - expected else "none reports to be"
+        subject = "one reports to be" if present - expected else "none reports to be"
         return (
             f"{len(reported)} ranks reported steps, not ranks {first} to {first + own - 1} of {world}, each once: "
-            f"{who} rank {rank}, number {local} here, of {ranks}"
+            f"{subject} rank {rank}, number {local} here, of {ranks}"
         )
     buses = Counter(str(bus).lower() for each in reported if (bus := each.get("bus_id")))
     if twice := [bus for bus, count in buses.items() if count > 1]:
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def _listed(values: Iterable[object]) -> str:
-    return ", ".join(sorted("nothing told" if value is None else str(value)[:60] for value in values)[:4])
+    return ", ".join(sorted("nothing reported" if value is None else str(value)[:60] for value in values)[:4])
 
 
 LOOK_S = SAMPLE_S + 2 * SAMPLE_LIMIT_S

@@ -19,8 +19,8 @@ from .training_evidence import SHARED
 MOST_STEPS = 240
 """Steps that the record keeps, the last ones; a soak has thousands."""
 HIDDEN = 1.25
-"""Communication that compute does not hide may take this times what the same bytes take while nobody computes: then
-nothing at all was hidden, and a quarter was lost besides."""
+"""Communication that compute does not hide may take this times the time of the same bytes without computation: then
+nothing at all was hidden, and a quarter was lost in addition."""
 UNSEEN = 0.05
 """A share of the step: exposed communication below it is not worth a word."""
 WAVE = 1.25
@@ -56,7 +56,7 @@ class Pace:
 def pace(members: Sequence[Member]) -> Pace | None:
     """Return the job's pace; None if no rank reported a step, or the sizes of its steps.
 
-    All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
+    All ranks wait for the slowest of each step: its compute time is not communication.
     """
     whole = [m for m in members if m.steps and m.compute and (m.reported.get("flops") or 0) > 0]
     if not whole:
@@ -110,7 +110,7 @@ def exposed(pace: Pace, asked: TrainingSection, job: str) -> Finding:
 
 
 def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
-    """Find periodic slow steps, and the ranks whose own compute causes them."""
+    """Find periodic slow steps, and the ranks with the compute that causes them."""
     slow, share = _slow_steps(pace.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
     used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
@@ -123,12 +123,12 @@ def waves(members: Sequence[Member], pace: Pace, job: str) -> Finding:
     named = [
         m.name for m in members if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
     ]
-    whose = (
-        f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
+    cause = (
+        f"own compute of {', '.join(named[:8])} varies" if named else "every rank's own compute is steady: the network"
     )
     worst = max(pace.series)
     observed = (
-        f"{len(slow)} of {len(pace.series)} steps{often}, up to {worst:.1f} ms of {pace.step:.1f} ms; {whose}{use}"
+        f"{len(slow)} of {len(pace.series)} steps{often}, up to {worst:.1f} ms of {pace.step:.1f} ms; {cause}{use}"
     )
     return failed(job, observed, expected, "training.step-waves")
 

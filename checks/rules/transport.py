@@ -71,7 +71,7 @@ def transport_findings(
 ) -> Iterator[Finding]:
     """Judge the transport of every host pair, the analyzer's faults first, so that one cause is one finding.
 
-    Without a profile the trial requested no RDMA device: that all ranks then use sockets accuses nobody.
+    Without a profile the trial requested no RDMA device: that all ranks then use sockets finds no fault.
     """
     if COMMAND in analysed(jobs) and (why := unshown(trial, jobs[COMMAND])):
         yield unknown(subject_of(COMMAND), why, "channels between nodes", fault="nccl.nothing-shown")

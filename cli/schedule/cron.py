@@ -200,7 +200,7 @@ class ScheduledRun:
         if verdict == "go" != record["verdict"]:
             shown = ", ".join(node_history.shown_before(before, record))
             others = "the only failure is that all GPUs are in use: it does not count"
-            self._say(f"{shown}: not a tenant's to see, and shown by the last trial, which passed" if shown else others)
+            self._say(f"{shown}: not visible to a tenant; shown by the last trial, which passed" if shown else others)
         self.messages += [f"found: {text}" for text in _accused(record)]
         self.messages += [f"slower than usual: {text}" for text in trends]
         late = () if self.only_new else overdue(after, now=time.time(), limit_s=STARVED_S)
@@ -235,7 +235,7 @@ class ScheduledRun:
     def _clear_up(self) -> None:
         """Delete leftovers of killed runs: they hold GPUs, so that their nodes would not be chosen."""
         swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
-        self.messages += [f"deleted {name}, which a killed run left" for name in swept.deleted]
+        self.messages += [f"deleted {name}, left by a killed run" for name in swept.deleted]
         self.messages += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:

@@ -1,8 +1,8 @@
 """The history of each node in scheduled runs: it decides the nodes to test and the bad nodes.
 
 A node is bad after two strikes in a row: a single bad run may be transient. A strike needs a finding that names
-the node, or a failed pair whose other half is known to be good; where neither is so, both are suspects, and the next
-run pairs a suspect with a node that has passed. A healthy peer is never blamed.
+the node, or a failed pair with a known good other half; where neither is so, both are suspects, and the next
+run pairs a suspect with a node that has passed. A healthy peer is never named at fault.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def overdue(state: NodeHistory, *, now: float, limit_s: float) -> tuple[str, ...
 ANY = "any nodes"
 """Stands for the nodes of a trial where they are not seen beforehand."""
 AWAY = ("nodes.cordoned", "nodes.tainted")
-"""Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
+"""Faults made on purpose: they keep a trial away, and prove nothing about the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float
     try:
         ended = datetime.datetime.fromisoformat(str(earlier.get("ended"))).timestamp()
     except (ValueError, OverflowError):
-        ended = 0.0  # never tested, as far as anybody knows
+        ended = 0.0  # never tested, as far as known
     rounds = int(number(earlier.get("rounds")))
     tests = [test for test in sweep.get("tests", []) if test.get("round", 0) > rounds]
     return {node for test in tests for node in test.get("nodes", [])}, min(ended, now)
@@ -247,7 +247,7 @@ def _at_work(finding: RecordedFinding) -> bool:
 
 
 def faults_naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The faults whose subject is this node or a part of it, but not a pair with it."""
+    """The faults with this node or a part of it as subject, but not a pair with it."""
     alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
     return tuple(dict.fromkeys(fault for fault, subject in findings if alone.match(subject)))[:MOST_FAULTS]
 

@@ -5,7 +5,7 @@
 #   gate.sh before after --profile PROFILE             (after it; all further options are those of seatrial accept)
 #
 # The second trial runs on the nodes of the first: other nodes say nothing about the change.
-# Exit codes: 0 go on, 1 take the change back, 10 nobody can tell: stop, and let somebody look. 10 is never a pass.
+# Exit codes: 0 go on, 1 take the change back, 10 undecided: stop, and have a person look. 10 is never a pass.
 set -u
 [ $# -ge 2 ] || { echo "gate: gate.sh BEFORE AFTER [options of seatrial accept]" >&2; exit 4; }
 before=$1 after=$2
@@ -15,7 +15,7 @@ passed() { # CODE WHAT: end the script unless it was a pass
   case $1 in
     0) ;;
     1) echo "gate: $2 says no: take the change back" >&2; exit 1 ;;
-    10) echo "gate: $2 could not tell: this is no pass" >&2; exit 10 ;;
+    10) echo "gate: $2 was inconclusive: this is not a pass" >&2; exit 10 ;;
     *) echo "gate: $2 did not work (exit code $1)" >&2; exit 10 ;;
   esac
 }

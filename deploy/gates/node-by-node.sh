@@ -3,7 +3,7 @@
 # One node after the other: accepted beside known-good nodes (the first one before anything is changed), drained, upgraded,
 # tried again beside the same ones while a taint keeps everybody else away, compared. Good: it joins the known-good ones.
 # Bad: it is rolled back, and all ends.
-# Exit codes: 0 all nodes upgraded, 1 a node is worse and was rolled back, 10 nobody can tell: it stays cordoned.
+# Exit codes: 0 all nodes upgraded, 1 a node is worse and was rolled back, 10 undecided: it stays cordoned.
 # Known-good are nodes that carry the label GOOD, best two or more that are not to be upgraded now:
 #   kubectl label node NODE seatrial/known-good=true
 set -u
@@ -51,7 +51,7 @@ one_node() { # NODE
       roll_back_node "$1" || stop 1 "$1 is worse, and could not be rolled back: it stays cordoned"
       stop 1 "$1 is worse: rolled back, still cordoned; see $RECORDS/$1/after"
       ;;
-    *) stop 10 "$1: nobody can tell (exit code $code): it stays cordoned; see $RECORDS/$1/after" ;;
+    *) stop 10 "$1: undecided (exit code $code): it stays cordoned; see $RECORDS/$1/after" ;;
   esac
 }
 

@@ -51,7 +51,7 @@ _PLAIN = {
     float: Kind("a number", is_number),
 }
 _WHOLLY = (str, bool)
-"""Types of which any value will do: of most fields a look at the value's own type is enough."""
+"""Types that accept any value: of most fields a look at the value's own type is enough."""
 _SHOWN = {dict: "a mapping", list: "a list", str: "the text", bool: "the flag", int: "the number", float: "the number"}
 
 

@@ -1,7 +1,7 @@
 """Marks of results on nodes: labels, a condition, a taint that is removed; all off by default.
 
-A selector of a workload requests the label; node-problem-detector's users watch conditions, whose True is bad news.
-A failed node also has its action where a finding tells one: a label for controllers, and in the condition's message.
+A selector of a workload requests the label; node-problem-detector's users watch conditions, where True is a problem.
+A failed node also has its action where a finding names one: a label for controllers, and in the condition's message.
 """
 
 from __future__ import annotations

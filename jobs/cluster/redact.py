@@ -58,7 +58,7 @@ def safe(text: object, limit: int = 1000) -> str:
 def _line(text: str, limit: int) -> str:
     if "\n" in text:  # a variable's value ends with its line
         text = "\n".join(map(LineRedactor().line, text.splitlines()))
-    # Redact before cutting: half a secret is still a secret, and its name may stand before the cut.
+    # Redact before cutting: half a secret is still a secret, and its name may be before the cut.
     return clean(redact(clean(" ".join(text.split()), max(limit * 4, 65_536))), limit)
 
 

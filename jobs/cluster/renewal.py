@@ -30,7 +30,7 @@ SECONDS = 40.0
 """How long a lease holds without renewal: as long as a kubelet's (nodeLeaseDurationSeconds)."""
 _RENEWALS = 8  # within that time: seven may be lost to an API server in trouble
 _PATIENCE = 20  # errors before the state counts as unknown
-_LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
+_LONGEST_S = 600.0  # the limit, whatever an annotation says
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Renewal:
             try:
                 patch = {"metadata": {"annotations": record(self._seconds)}}
                 self._kube.patch(self._path, patch, deadline_s=self._seconds / 4)
-            except ClusterError:  # an outage: whoever watches meanwhile cannot read either, and waits
+            except ClusterError:  # an outage: other watchers cannot read either, and wait
                 continue
 
 
@@ -109,7 +109,7 @@ class Watched(Exception):  # noqa: N818  (a state of the lease, not an error)
 
 @contextlib.contextmanager
 def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """Hold the lease of a run that was detached, or whose runner died, while the block lasts.
+    """Hold the lease of a run that was detached, or has a dead runner, while the block lasts.
 
     An object that is still there afterwards is left to the next one. Raises Watched where its runner lives, or another
     was faster; ClusterError, NotFound among them.
@@ -128,7 +128,7 @@ def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: Non
     try:
         yield
     finally:
-        with contextlib.suppress(ClusterError):  # of what is gone; else it runs out by itself
+        with contextlib.suppress(ClusterError):  # of a deleted run; else it expires
             renewal.release()
 
 
@@ -144,7 +144,7 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
             item = kube.get(url_path)
             now = held(item)
             if now is not None and now.text == mine[ANNOTATION]:
-                return  # ours, whose answer was lost
+                return  # ours, with a lost answer
             if now != known:
                 raise Watched(f"another process took it at this moment: {now or 'by no lease'}") from None
         else:
@@ -154,7 +154,7 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
 def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] = lambda _: None) -> set[str]:
     """Watch leases, by the path of their objects; return those that were not renewed for their whole duration.
 
-    Only time in which the API server answered counts: while it did not, nobody could renew. Raises ClusterError where
+    Only time in which the API server answered counts: while it did not, no run could renew. Raises ClusterError where
     it answers no more.
     """
     waiting = {url: (lease, time.monotonic()) for url, lease in leases.items()}

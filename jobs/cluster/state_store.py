@@ -1,6 +1,6 @@
 """The state of scheduled runs: one ConfigMap for the history, one with results, and Events.
 
-A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): what is kept is bounded here.
+A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): the stored data is bounded here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .unstructured import Unstructured, as_map
 LARGEST = 900_000
 """Bytes of one ConfigMap's data; the object's own fields need some room, too."""
 LONGEST_EVENT = 1000
-"""Characters; the API refuses an Event whose message is longer than 1,024 bytes."""
+"""Characters; the API refuses an Event with a message above 1,024 bytes."""
 LABELS = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/component": "state"}
 
 
@@ -54,7 +54,7 @@ def save(
 ) -> None:
     """Write a whole ConfigMap, with ``version`` only if it has not changed since. Raises StateStoreError, ClusterError.
 
-    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not are in the way.
+    ``was``: its data at that version; a concurrent change of a label or an annotation does not matter.
     """
     size = sum(len(key) + len(value.encode()) for key, value in data.items())
     if size > LARGEST:

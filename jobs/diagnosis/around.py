@@ -51,7 +51,7 @@ KINDS = (
 controllers, cluster-autoscaler, aws-node-termination-handler and node-problem-detector (its config/), and the words of
 Linux (phylib, bonding, mlx5), libibverbs and NVRM."""
 OTHER = "other"
-"""A warning about a node that none of them is about (CheckLimitsForResolvConf, ImageGCFailed): told, and no cause."""
+"""Other warnings about a node (CheckLimitsForResolvConf, ImageGCFailed): reported, but not a cause."""
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
 _HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
 LINE_KINDS = frozenset({"gpu", "storage", "link"})
@@ -66,7 +66,7 @@ MOST = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Something that happened: RFC 3339 time, of which kind, to which pod and node ('' where it is of neither)."""
+    """An event: RFC 3339 time, kind, pod and node ('' without either)."""
 
     at: str
     kind: str
@@ -87,7 +87,7 @@ def kind_of(reason: str, text: str = "") -> str:
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
     """Yield events about the job's pods (name -> node) and their nodes that are of a kind, or warn of a node.
 
-    What came again and again is told by its first and its last time: a cause does not end with its effect.
+    A repeated event is reported by its first and its last time: a cause does not end with its effect.
     """
     names = set(nodes.values())
     for event in events:
@@ -112,7 +112,7 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
         at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
         bad = is_unhealthy(kind, state)
         if not bad and kind != "Ready":
-            continue  # good for who knows how long: what it was before is not reported
+            continue  # healthy for an unknown time: the state before is not reported
         about = f"{kind}={state}"
         said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
         text = f"{about} ({said})" if said else about
@@ -124,19 +124,19 @@ def from_node(node: Unstructured) -> Iterator[Moment]:
 def from_pod(pod: Unstructured) -> Iterator[Moment]:
     """Yield how containers failed, and that the pod was to be disrupted."""
     name, node = _place(pod)
-    status, untold = as_map(pod.get("status")), True
+    status, unreported = as_map(pod.get("status")), True
     for entry in as_list(status.get("containerStatuses")):
         for state in (as_map(entry.get("state")), as_map(entry.get("lastState"))):
             end = as_map(state.get("terminated"))
             if end.get("exitCode"):
-                untold = False
+                unreported = False
                 text = f"container {entry.get('name')} ended: {end.get('reason')}, exit code {end.get('exitCode')}"
                 yield Moment(
                     at=str(end.get("finishedAt") or "")[:40], kind="failure", pod=name, node=node, text=safe(text, 200)
                 )
     conditions = by_type(status)
     disrupted = conditions.get("DisruptionTarget") or {}
-    if untold and status.get("phase") == "Failed":  # an evicted pod may tell of no container
+    if unreported and status.get("phase") == "Failed":  # an evicted pod may report no container
         at = str((conditions.get("Ready") or disrupted).get("lastTransitionTime") or "")[:40]
         text = f"the pod failed: {status.get('reason') or 'no reason is reported'}"
         yield Moment(at=at, kind="failure", pod=name, node=node, text=safe(text, 200))
@@ -201,7 +201,7 @@ def only_of_programs(text: str) -> bool:
 
 
 def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
-    """Explain why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
+    """Explain why a moment so many seconds before the failure is not a cause of it; '' where it may be one."""
     if moment.kind == "failure":
         return "after the first failure"
     begin = started.get(moment.pod)
@@ -209,8 +209,8 @@ def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -
         return "before its container started, and it did start"
     if before > WITHIN_S:
         return f"{before / 60:.0f} min before the failure"
-    told_late = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
-    if before < -(NOT_READY_S if told_late and not moment.text.endswith(" again") else SECOND_S):
+    late_events = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
+    if before < -(NOT_READY_S if late_events and not moment.text.endswith(" again") else SECOND_S):
         return "after the failure"
     return ""
 
@@ -218,7 +218,7 @@ def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -
 def _ago(before: float) -> str:
     if before >= 0:
         return f"{before:.0f} s before"
-    return f"told {-before:.0f} s after"
+    return f"reported {-before:.0f} s after"
 
 
 def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:

@@ -1,6 +1,6 @@
 """The time limit of each kind of problem, in seconds, after which waiting is useless: one table, with its sources.
 
-A grace period is longer than whoever repairs it by itself takes to try again: what has come right by then was none.
+A grace period is longer than a controller's next try: a state that is repaired by then was not a failure.
 "Recordings" are those of a real Kubernetes 1.36 in tests/real/recordings.
 """
 
@@ -13,7 +13,7 @@ DELETED_S = 5.0
 # backoff_utils.go): this holds the attempt after 31 s. A quota that another trial frees, or a webhook that is being
 # restarted, is over by then.
 REFUSED_S = 35.0
-# An API server that has just started knows no roles yet and refuses everybody, controllers too, for about a second
+# An API server that has just started knows no roles yet and refuses all clients, controllers too, for about a second
 # (recordings): a refusal by RBAC counts once it has been repeated after this long.
 RIGHTS_S = 5.0
 # Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a

@@ -20,7 +20,7 @@ def was_taken(pod: Unstructured, noticed: bool | None) -> bool:
     """Return whether the pod's deletion was requested before it ended, and is the only cause of failures in it.
 
     The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `noticed` is
-    what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
+    the observations of earlier looks; without it the times decide (whole seconds, of the API server and of the node).
     """
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     deletion = str(meta.get("deletionTimestamp") or "")
@@ -79,9 +79,9 @@ class History:
     """The state across polls; empty after only one.
 
     `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
-    `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
+    `ended_first`: uids of pods that were seen terminating while they ran, or ended before they were deleted.
     `followed`: uids of those that were asked to go only after another pod had failed by itself.
-    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had told all evidence.
+    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had printed all evidence.
     `first`: the Job's spec as it was first seen. `resized`: how others changed it so that not all ranks run together.
     """
 

@@ -58,7 +58,7 @@ class JobObjects:
         own = about(self.all_events, kind.kind, self.name, self.uid)
         self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
         self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
-        # One that wants no pod at all comes to no end, whoever has requested that, and when.
+        # One that wants no pod at all never ends.
         none = bool(self.job) and not (at_a_time(self.spec) or self.suspended or "Complete" in self.conditions)
         self.resized = self.history.resized or ("parallelism is 0" if none else "")
         self.pods = sorted(
@@ -138,7 +138,7 @@ class JobObjects:
         if "Failed" in self.conditions:
             return JobState.ERROR
         if self.meta.get("deletionTimestamp"):
-            # Gone between two looks: what it came to before that is told by its events alone.
+            # Gone between two looks: only its events show its result.
             gone = self._state_of_gone() if self.meta["deletionTimestamp"] == GONE else JobState.CANCELED
             return gone if gone.final else JobState.CANCELED
         if "FailureTarget" in self.conditions:

@@ -62,14 +62,14 @@ class JobSymptoms(JobObjects):
             [e for e in about(self.all_events, "Node", node) if e.reason in {"SystemOOM", "OOMKilling"}] if node else []
         )
         started = str(as_map(pod.get("status")).get("startTime") or "")
-        # What is deleted after it was Complete takes nothing away; what was before that made it so.
+        # A deletion after it was Complete changes nothing; one before that caused it.
         ending = bool(self.resized) or (
             "Complete" not in self.conditions
             and (
                 bool(self.meta.get("deletionTimestamp"))
                 or not self.job
                 or self.suspended
-                or bool(self.kind.operator and self.finished())  # an operator then removes what still runs
+                or bool(self.kind.operator and self.finished())  # an operator then removes running pods
             )
         )
         followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
@@ -111,7 +111,7 @@ class JobSymptoms(JobObjects):
         said = [(event, text) for event in self.events if (text := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.desired_pods() and not self.finished()):
             return None
-        refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
+        refused, message = next((each for each in reversed(said) if self._is_current(each[0], each[1], said)), said[-1])
         made = latest(self.events, *CREATED)
         if self.finished() and made is not None and len(self.created) >= self.desired_pods():
             return None
@@ -120,7 +120,7 @@ class JobSymptoms(JobObjects):
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
         symptom = PodSymptom(
             fault=read.fault,
-            hopeless=read.fault != "job.start-timeout" and not read.in_use and self._stands(refused, message, said),
+            hopeless=read.fault != "job.start-timeout" and not read.in_use and self._is_current(refused, message, said),
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
@@ -135,7 +135,7 @@ class JobSymptoms(JobObjects):
         return symptom, refused
 
     @staticmethod
-    def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
+    def _is_current(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
         """Return whether this is a refusal: errors of a starting, or unreachable, server are not."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":

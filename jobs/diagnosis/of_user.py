@@ -26,7 +26,7 @@ def of_user(
     if cause.fault not in ("job.unschedulable", "gang.partial", "gang.unschedulable") or pod is None:
         return cause
     if not nodes:
-        own = f"its own ranks hold {held} GPUs; an account that may list nodes can tell whether they have room for it"
+        own = f"its own ranks hold {held} GPUs; an account that may list nodes can see whether they have room for it"
         return replace(cause, suggestion=own) if held and "Insufficient" in cause.issue.message else cause
     if text := unmatched(pod, nodes):
         return replace(cause, err_class=ERR_PROGRAM, suggestion=text)
@@ -48,6 +48,6 @@ def _of_size(cause: PodSymptom, pod: Unstructured, nodes: Sequence[Unstructured]
         err_class=ERR_PROGRAM,
         suggestion=f"it requests {wanted} x {size}, but all nodes together hold {built} such pods: it never fits",
         remedy="request fewer pods, or less in each"
-        + ("; cancel this one, whose ranks hold GPUs for it meanwhile" if held else ""),
+        + ("; cancel this one: its ranks hold GPUs meanwhile" if held else ""),
         hopeless=True,
     )

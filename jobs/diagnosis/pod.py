@@ -1,6 +1,6 @@
 """The symptom of one pod, if it has any: its own, not its peers'.
 
-A pod reports it in several places (conditions, status.reason, container states, events), of which some may be missing.
+A pod reports it in several places (conditions, status.reason, container states, events), and some may be missing.
 They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.
 """
 
@@ -71,7 +71,7 @@ def _cut_short(pod: Unstructured, around: Surroundings) -> PodSymptom | None:
 def unready(pod: Unstructured, events: Sequence[Event]) -> Issue | None:
     """Explain why a running pod is not ready (a failing probe), or why scheduling is suspended.
 
-    A pod whose containers have ended is not ready either, before its phase says so: that is no issue.
+    A pod with ended containers is not ready either, before its phase shows it: that is not an issue.
     """
     status = as_map(pod.get("status"))
     conditions = by_type(status)
@@ -99,7 +99,7 @@ def _is_done(container: Unstructured) -> bool:
 def lost(node: Unstructured | None, status: Unstructured, events: Sequence[Event]) -> bool:
     """Return whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
 
-    Neither a node's taints nor events tell it: both outlive the trouble (the taints by seconds, the events by an hour).
+    Neither a node's taints nor events show it: both outlive the failure (the taints by seconds, the events by an hour).
     """
     if node:
         ready = by_type(as_map(node.get("status"))).get("Ready") or {}

@@ -1,8 +1,8 @@
 """Why the API server refused to create an object: quota, limits, PodSecurity, a webhook, permissions.
 
 One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
-FailedCreate events of a Job whose pods the controller may not create. The texts are those of Kubernetes 1.28 to 1.36
-(plugin/pkg/admission, pkg/registry/rbac); the recordings of a real 1.36 cluster hold most of them.
+FailedCreate events of a Job with pods that the controller may not create. The texts are those of Kubernetes 1.28 to
+1.36 (plugin/pkg/admission, pkg/registry/rbac); the recordings of a real 1.36 cluster hold most of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Refusal:
     in_use: bool = False  # for a quota that is large enough but in use by other pods: not a fault
 
 
-# Kinds of which a trial makes one, as a quota counts them.
+# Kinds of objects that a trial creates once, as a quota counts them.
 OBJECTS = r"(?:count/)?(?:configmaps|services)|count/(?!pods)[a-z.]+|services\.[a-z]+"
 # The API server itself could not be reached: Go's net and net/http, as a controller's client words it.
 _UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset by peer|i/o timeout|\bEOF\b")

@@ -32,16 +32,16 @@ def standing(
     if not replicas:
         return []
     lines = list(_ranks(replicas, max(wanted, len(replicas)), now))
-    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps nobody waiting yet.
+    # A pod that its controller is about to make (an MPIJob's launcher, behind its workers) keeps no rank waiting yet.
     waiting = [each for each in replicas if _waits(each) and (each.pod or each.readiness_issue)]
     if state.final or not waiting:
         return lines
     held = [each for each in replicas if each.held and not each.readiness_issue]
     gpus, names = sum(each.gpus for each in held), ranges(each.index for each in held)
     if held:
-        whom = "it" if len(waiting) == 1 else "them"
+        pronoun = "it" if len(waiting) == 1 else "them"
         holds = f"{gpus} GPUs are" if gpus != 1 else "1 GPU is"
-        lines.append(f"{holds} held by {_named(names, len(held))}, which can only wait for {whom}" if gpus else "")
+        lines.append(f"{holds} held by {_named(names, len(held))} and unused, waiting for {pronoun}" if gpus else "")
     if held and len(replicas) > 1:
         lines.append(f"{gang} has started only some of its pods" if gang else NO_GANG)
     return [line for line in lines if line]

@@ -67,7 +67,7 @@ class FailureAnalysis:
     """The failure of a job: one cause, never its consequences.
 
     `suggestion` explains it here; `confirm` and `remedy` are the variant's, which come before the fault's. `hopeless`
-    tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the job, which
+    means that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the job, which
     says nothing about the cluster; `inferred` that no pod has said it itself (yet). `pod` and `node`: where it shows.
     """
 
@@ -100,8 +100,8 @@ class Seen(NamedTuple):
     not_seen: tuple[str, ...] = ()
 
 
-INTERRUPTED = "Interrupted from outside, which says nothing about the cluster: run it again."
-UNDISTURBED = "nobody preempts, drains, evicts or deletes the pods"
+INTERRUPTED = "Interrupted from outside: nothing is known about the cluster. Run it again."
+UNDISTURBED = "the pods are not preempted, drained, evicted or deleted"
 
 
 def interrupted(

@@ -24,7 +24,7 @@ class Surroundings:
     """Events of a pod, its node and its job, as far as they are seen.
 
     `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
-    it was on its way out before it ended, None where no look tells. `probe_ended`: its probe had ended before.
+    it was terminating before it ended, None if unknown. `probe_ended`: its probe had ended before.
     """
 
     events: Sequence[Event] = ()
@@ -64,15 +64,15 @@ class PodSymptom:
     inferred: bool = False  # concluded from a missing object: a later event may report it itself
     pod: str = ""
     node: str = ""
-    failure: str = ""  # the class of what was said, of the catalogue
+    failure: str = ""  # the failure class of the message, from the catalogue
 
     def at(self, *, pod: str, node: str) -> PodSymptom:
-        """Say whose symptom it is, in the command that confirms it, too: it goes into a user's shell."""
+        """Name the subject of a symptom, in the command that confirms it, too: it goes into a user's shell."""
         confirm = named(self.confirm, {"POD": pod if "/" not in pod else "", "NODE": node})
         return replace(self, pod=pod, node=node, subject=self.subject or pod, confirm=confirm)
 
     def advised(self, said: Detail | None) -> PodSymptom:
-        """Say what the catalogue knows of the text: the cause, and the advice of its variant."""
+        """Add the catalogue's entry for the text: the cause, and the advice of its variant."""
         if said is None or said.variant is None:
             return self
         each = said.variant
@@ -176,7 +176,7 @@ def terminated(status: Unstructured) -> PodSymptom | None:
         return overdue(Issue(reason, message), when)
     said = read_text("exit", f"{reason}: exit code {code}")
     text = f"container {status.get('name')} ended with exit code {code}"
-    # A termination message may be a whole document of the program's own; what is no error text stays in the log.
+    # A termination message may be a whole document of the program's own; other texts than errors stay in the log.
     if message and not message.startswith(("{", "[")):
         text += f": {message}"
     return PodSymptom(
@@ -202,7 +202,7 @@ def overdue(issue: Issue, when: str = "") -> PodSymptom:
 
 
 def disruption(issue: Issue, when: str = "") -> PodSymptom:
-    """Judge an interruption by others: nobody's fault, to be tried again."""
+    """Judge an interruption by others: not a fault, to be tried again."""
     return PodSymptom(
         fault="job.disrupted",
         issue=issue,

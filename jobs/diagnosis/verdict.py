@@ -29,7 +29,7 @@ from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
 
-# What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
+# Node events that fail jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(
     {
         "SystemOOM",
@@ -181,11 +181,11 @@ class _Judgement(JobSymptoms):
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
             return candidates
-        everybody = [*self.pods, *self.history.departed.values()]
-        over = {name_of(pod) for pod in everybody if ended(pod)}
+        all_pods = [*self.pods, *self.history.departed.values()]
+        over = {name_of(pod) for pod in all_pods if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
         # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
-        # neither over nor asked to go: somebody of whom nothing was heard yet has.
+        # neither over nor asked to go: another rank without any news has.
         asleep = {s.pod for s in causes if s.fault == "node.lost" and s.pod not in over and not self._is_deleted(s.pod)}
         killed = {s.node for s in causes if s.rank == KILLED and s.pod in over}
         causes = [s for s in causes if s.fault != "node.lost" or not killed - {s.node}]
@@ -233,8 +233,8 @@ class _Judgement(JobSymptoms):
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
         if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
-            whom = _manager(self.raw, "suspend")
-            suspended = disruption(Issue("Suspended", f"{whom} suspended the job while it ran: {message}"))
+            author = _manager(self.raw, "suspend")
+            suspended = disruption(Issue("Suspended", f"{author} suspended the job while it ran: {message}"))
             # A queue has written why into its own object by then, which is read once a second: who, and for whom.
             return self._whole(replace(suspended, grace_s=0.0 if had_pods and not self.gang else DELETED_S))
         if self.resized:
@@ -263,18 +263,18 @@ class _Judgement(JobSymptoms):
         if not self.outside:
             return disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
         by = safe(as_map(self.meta.get("annotations")).get(CANCELED_BY) or "", 300)
-        whom = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
+        author = f"canceled by {by}" if by else "deleted; only the API server's audit log shows the user"
         return PodSymptom(
             fault="job.canceled",
-            issue=Issue("Canceled", f"it was {whom}"),
+            issue=Issue("Canceled", f"it was {author}"),
             expected="the job is left until it completes",
             err_class=None,
             when=when,
         )
 
     def _edited(self, change: str = "") -> PodSymptom:
-        whom = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
-        return disruption(Issue("Edited", f"{whom} changed the job while it ran: {change or self.resized}"))
+        author = _manager(self.raw, "parallelism", "completions", _DEADLINE, "replicas", "numNodes")
+        return disruption(Issue("Edited", f"{author} changed the job while it ran: {change or self.resized}"))
 
     def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is missing."""
@@ -292,7 +292,7 @@ class _Judgement(JobSymptoms):
     def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
-            # A failed pod stays until its Job is deleted; what failed this Job was removed by somebody.
+            # A failed pod stays until its Job is deleted; the pod that failed this Job was removed.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted externally")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return PodSymptom(
@@ -314,12 +314,12 @@ class _Judgement(JobSymptoms):
             {s.pod for s in candidates if s.fault == cause.fault and s.pod and s.issue.reason == cause.issue.reason}
         )
         place = f" on {cause.node}" if cause.node else ""
-        who = f"pod {cause.pod}{place}" if cause.pod and not cause.pod.startswith("job/") else f"job {self.name}"
+        where = f"pod {cause.pod}{place}" if cause.pod and not cause.pod.startswith("job/") else f"job {self.name}"
         more = f" (and {len(same) - 1} more)" if len(same) > 1 else ""
         return FailureAnalysis(
             fault=cause.fault,
             subject=cause.subject or f"job/{self.name}",
-            observed=safe(f"{who}{more}: {cause.issue}{self._taints(cause)}", 1200),
+            observed=safe(f"{where}{more}: {cause.issue}{self._taints(cause)}", 1200),
             expected=cause.expected,
             suggestion=cause.suggestion,
             confirm=cause.confirm,
@@ -360,7 +360,7 @@ class _Judgement(JobSymptoms):
 
 
 def _manager(raw: Unstructured, *fields: str) -> str:
-    """Who wrote one of these fields of the spec last, as the API server keeps it; else 'an unnamed client'.
+    """The last writer of one of these fields of the spec, as the API server records it; else 'an unnamed client'.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
@@ -394,7 +394,7 @@ def _exit_code(status: Unstructured, container: str) -> int | None:
     for entry in (*mains, *as_list(status.get("initContainerStatuses"))):
         states = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
         codes: list[int] = [state["exitCode"] for state in states if isinstance(state.get("exitCode"), int)]
-        if codes and (entry.get("name") == container or [entry] == mains):  # a job of anybody's calls it as it likes
+        if codes and (entry.get("name") == container or [entry] == mains):  # a user's job may use any name
             return codes[0]
         further += [code for code in codes[:1] if code]
     return further[0] if further and status.get("phase") == "Failed" else None

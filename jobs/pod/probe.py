@@ -1,6 +1,6 @@
 """What Python executes of the archive: the probe, or the program that torchrun is to start on every GPU.
 
-The probe runs the trial's stages in order, each of which prints a line of evidence. The work is in `seatrial_pod/`.
+The probe runs the trial's stages in order; each prints a line of evidence. The work is in `seatrial_pod/`.
 This file only refuses a Python that cannot read that: any Python 3 must be able to read it, and it is not compressed.
 """
 
@@ -54,7 +54,7 @@ def refuse(why: str) -> int:
 
 
 def main() -> int:
-    """Run the trial; the exit code is 0 unless the probe itself is broken, or was told to end before it had."""
+    """Run the trial; the exit code is 0 unless the probe itself is broken, or was terminated before."""
     program = PROGRAMS.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if not program:
         # A container's first process has no default action for SIGTERM: until the stages begin, it would be ignored.

@@ -24,7 +24,7 @@ _ANSWER_S = 30.0
 
 
 class NotRasError(Exception):
-    """What answers there does not speak NCCL RAS."""
+    """The server there does not use the protocol of NCCL RAS."""
 
 
 def say(**message: str) -> None:
@@ -59,7 +59,7 @@ def place(text: str) -> Tuple[str, int]:
 
 
 def listens(port: int) -> Optional[bool]:
-    """Say whether a socket listens on a port of this network namespace; None where /proc does not tell."""
+    """Say whether a socket listens on a port of this network namespace; None if /proc does not show it."""
     listening: Optional[bool] = None
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -165,7 +165,7 @@ def sample(samples: int, pause_s: float) -> None:
 
 
 def started() -> float:
-    """Return when this container's first process began (epoch seconds); 0 where it is not told."""
+    """Return when this container's first process began (epoch seconds); 0 if unknown."""
     try:
         with open("/proc/1/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
@@ -201,7 +201,7 @@ def dumps(prefix: str, most: int) -> None:
                 say(note="%s: %s" % (path, error.strerror))
                 continue
             if len(data) > MOST or sent + len(data) > most:
-                say(note="%s: larger than what is read" % path)
+                say(note="%s: too large to read" % path)
                 continue
             sent += len(data)
             say(dump=path, data=base64.b64encode(zlib.compress(data, 1)).decode())

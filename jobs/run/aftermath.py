@@ -26,7 +26,9 @@ def interruption(result: TrialResult) -> FailureAnalysis | None:
 
 
 def _raced(cause: FailureAnalysis) -> bool:
-    """Return whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+    """Return whether a kubelet had no room for a pod that the scheduler had just bound.
+
+    Another pod was about to end there.
 
     Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
     """
@@ -44,9 +46,9 @@ def namespace_gone(kube: Kube, namespace: str) -> str:
 
 
 def by_namespace(kube: Kube, namespace: str, result: TrialResult) -> TrialResult:
-    """Return the result of a trial that lost its namespace as an interruption, whatever it came to by that.
+    """Return the result of a trial that lost its namespace as an interruption, whatever its result.
 
-    It was there when the trial was created. What a trial told before all of it went away stands.
+    It was there when the trial was created. Results that a trial reported before it was removed remain valid.
     """
     cause, gone = result.analysis, any(replica.phase in ("Gone", "Terminating") for replica in result.replicas)
     said = namespace_gone(kube, namespace) if cause is not None or gone or not result.replicas else ""
@@ -71,7 +73,7 @@ _TAKING = re.compile(r"(?i)evict|preempt|drain|disrupt|deschedul|scaledown")
 _BY_POD = re.compile(r"\bby pod ([0-9a-f]{8}-[0-9a-f-]{27})\b")
 
 
-def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
+def deleted_by(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool) -> TrialResult:
     """Return the result with the cause of the pod's deletion, from events that arrive after it."""
     cause = result.analysis
     replica = next((each for each in result.replicas if cause and each.pod and each.pod == cause.subject), None)
@@ -83,12 +85,12 @@ def by_whom(kube: Kube, namespace: str, result: TrialResult, *, sees_pods: bool)
         return result
     events = about(read_events(items), "Pod", replica.pod)
     taking = [event for event in events if _TAKING.search(f"{event.reason} {event.source}")]
-    told = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
-    if not told and ": Deleted: " in cause.observed:
-        told = ["no event names the user; the API server's audit log may"]
-    text = "; ".join([cause.observed, *told])
-    for by in _BY_POD.finditer("".join(told)):  # it has the information of the pod's condition, and the component
-        named = told[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
+    reasons = [f"{event.source or event.reason}: {event.message}" for event in taking[-1:]]
+    if not reasons and ": Deleted: " in cause.observed:
+        reasons = ["no event names the user; the API server's audit log may"]
+    text = "; ".join([cause.observed, *reasons])
+    for by in _BY_POD.finditer("".join(reasons)):  # it has the information of the pod's condition, and the component
+        named = reasons[0].replace(by[1], _named(kube, by[1], replica.node if sees_pods else "", namespace))
         before, found, _ = cause.observed.partition(f"pod {replica.pod}")  # a namespace that is being deleted
         text = f"{before if found else ''}pod {replica.pod}{f' on {replica.node}' if replica.node else ''}: {named}"
     text = safe(text, 1500)

@@ -1,7 +1,7 @@
 """The run's state in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
 
 A JSON document, compressed, next to the program that the pods run; the ConfigMap is immutable and goes with the Job. It
-is foreign text when it is read again: bounded here, compared with its types by whoever uses it.
+is foreign text when it is read again: bounded here, compared with its types by its user.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read(kube: Kube, name: str) -> Begun:
     run_id = str(labels.get(LABEL_RUN) or "")
     attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)
     if labels.get(LABEL_MANAGED) != MANAGED_BY or not run_id or attempt is None:
-        raise JobError(f"{safe(name, 100)} in {kube.namespace} is no trial of seatrial: it is left alone")
+        raise JobError(f"{safe(name, 100)} in {kube.namespace} is not a trial of seatrial: it is not changed")
     text = as_map(raw.get("binaryData")).get(BEGUN)
     if not isinstance(text, str):
         raise JobError(
@@ -87,7 +87,7 @@ def _unpacked(text: str) -> dict[str, Any]:
         raise ValueError("cut off, or larger than any run")
     content = json.loads(data)
     if not isinstance(content, dict):
-        raise ValueError("no object")  # noqa: TRY004  (of what was read, not of an argument)
+        raise ValueError("no object")  # noqa: TRY004  (about the input, not an argument)
     return content
 
 

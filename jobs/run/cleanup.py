@@ -3,7 +3,7 @@
 Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
 and is deleted with its own uid, so that nothing foreign of the same name is ever touched. All is deleted before any of
 it is waited for: what does not go holds up nothing else. What cannot be deleted is named with the reason. A sweep finds
-what crashed runs left, by label *and* name.
+leftovers of crashed runs, by label *and* name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..trial.spec import PREFIX
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
-STILL_GONE_S = 2.0  # what was waited for without success is only asked about again
+STILL_GONE_S = 2.0  # after a failed wait the object is only queried again
 UNWIND_S = 120.0
 # Possible leftovers of a run, launched objects first: their deletion removes the rest.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
@@ -148,7 +148,7 @@ def delete(
     except NotFound:
         return None
     except Conflict:
-        if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
+        if uid:  # the precondition failed: ours is gone, this one belongs to another user
             return None
         raise
     pods = path("pods", namespace=namespace)
@@ -193,12 +193,12 @@ def _pods_left(kube: Kube, pods: str, run: str) -> str:
         items, _ = kube.list(pods, labelSelector=f"{LABEL_RUN}={run}")
     except ClusterError:
         return ""
-    told = []
+    pending = []
     for item in items:
         meta = as_map(item.get("metadata"))
         ends = f", which the kubelet of {node_of(item) or 'no node'} has not ended"
-        told.append(f"pod/{name_of(item)}{_held_by(meta) or ends}")
-    return f"; it waits for {first_of(told, 3)}" if told else ""
+        pending.append(f"pod/{name_of(item)}{_held_by(meta) or ends}")
+    return f"; it waits for {first_of(pending, 3)}" if pending else ""
 
 
 class CleanedUp(NamedTuple):
@@ -227,10 +227,10 @@ def sweep(
 ) -> CleanedUp:
     """Delete leftovers of earlier runs in a namespace: only objects with our label and our name prefix.
 
-    A user's own job is no run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
+    A user's own job is not a run's: it is deleted by the id of `run_id` alone, and else named where all is looked at.
 
-    Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
-    all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
+    Without ``living``, a run with a living runner is not deleted. ``launched`` narrows it to these resources, each with
+    all that belongs to it, for an account without permissions on others. ``tell`` receives the pending objects.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
     found, denied, answered = _leftovers(kube, namespace, run_id, where)
@@ -256,7 +256,7 @@ def sweep(
     whys = {} if dry_run else {id(entry): why for entry, why in undone(entries, math.inf)}
     deleted = [entry.what for entry in entries if not whys.get(id(entry))]
     left = [f"{entry.what}: {why}" for entry in entries if (why := whys.get(id(entry)))]
-    # Pods go with what launched them. Without a right on the others no namespace is clean.
+    # Pods go with their launching object. Without a right on the others no namespace is clean.
     left += [f"unknown {denied[resource]}" for resource, *_ in KINDS if resource in denied and resource != "pods"]
     owners = _hidden_owners(leftovers, denied.keys() - ALWAYS)
     left += [f"{what}: {denied[resource]}" for what, resource in owners.items()]
@@ -294,7 +294,7 @@ def _hidden_owners(leftovers: _Leftovers, denied: Collection[str]) -> dict[str, 
 
 
 def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
-    """List runs whose runner is, or may be, alive, with the reason."""
+    """List runs with a runner that is, or may be, alive, with the reason."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
     for (resource, group, version), item, run in leftovers:
@@ -302,7 +302,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
             continue
         url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
         if as_map(item.get("metadata")).get("deletionTimestamp"):
-            continue  # somebody is deleting it already: nobody's run is harmed by waiting until it is gone
+            continue  # it is being deleted already: waiting for that harms no run
         lease = held(item)
         if lease and lease.released:
             name = str(item["metadata"]["name"])
@@ -320,7 +320,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
 def _unseen(
     kube: Kube, namespace: str, leftovers: _Leftovers, refused: Collection[str], answered: Collection[str]
 ) -> set[str]:
-    """Runs whose launched object was not found but may still exist: it is unknown whether they are alive.
+    """Runs with a launched object that was not found but may still exist: it is unknown whether they are alive.
 
     An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
     not know for a moment. What belongs to nothing, or to something that is gone, is left over.
@@ -368,7 +368,7 @@ def _leftovers(
     """All our objects as (kind, object, run), launching ones first; the refusals to list a kind, and the kinds listed.
 
     What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
-    is never seen without what tells that it lives.
+    is never seen without the proof that it lives.
     """
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
     leftovers: _Leftovers = []

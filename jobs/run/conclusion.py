@@ -51,7 +51,7 @@ def _apart(result: TrialResult) -> bool:
 def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> TrialResult | None:
     """Check after a failed rendezvous whether the Service was deleted or replaced.
 
-    This is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
+    This is the cause then; an operator makes its own anew. None if it is not, or unknown.
     """
     try:
         service = kube.get(path("services", name, namespace=namespace))
@@ -69,7 +69,7 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         f"service/{name}",
         f"the headless Service {name}, which names the ranks, was {then} while the trial ran, so that ranks "
         "did not find each other",
-        expected="nobody deletes the trial's objects",
+        expected="the trial's objects are not deleted",
     )
     return replace(result, analysis=analysis)
 
@@ -85,7 +85,7 @@ def conclude(
     seconds = time.monotonic() - began
     warned += (outcome.lingering,) if outcome.lingering else ()
     warned += tuple(f.unkept for f in watcher.followers.values() if f.unkept)[:1]  # by our own disk
-    if outcome.state is JobState.ERROR:  # the log would say why: what keeps it from us is worth a word
+    if outcome.state is JobState.ERROR:  # the log would say why: the reason for its absence is reported
         unread = (f for f in watcher.followers.values() if f.problem and not f.heard)
         warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]
     said = [line for follower in watcher.followers.values() for line in follower.last]
@@ -150,7 +150,7 @@ def _of_one(
         if name_of(pod) == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
     evidence = reader.result()
-    # Without a single line, what kept them from us is the best that can be said.
+    # Without a single line, the reason for their absence is the best answer.
     return (
         evidence
         if evidence.stages or follower is None

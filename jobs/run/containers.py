@@ -17,7 +17,7 @@ from ..diagnosis.state import FailureAnalysis
 from ..diagnosis.symptoms import blame
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The annotation by which a pod names the container that kubectl logs takes; injected sidecars may stand before it."""
+"""The annotation by which a pod names the container that kubectl logs takes; injected sidecars may precede it."""
 
 
 def has_started(pod: Unstructured, container: str) -> bool:
@@ -40,7 +40,7 @@ def failed_before(pod: Unstructured) -> list[tuple[str, int]]:
 
 
 def speaking(pod: Unstructured) -> str:
-    """Name the container whose log is a pod's: kubectl's default one, or the init container that keeps it waiting."""
+    """Name the container with a pod's log: kubectl's default one, or the init container that keeps it waiting."""
     names = [str(each.get("name")) for each in as_list(as_map(pod.get("spec")).get("containers"))]
     marked = as_map(as_map(pod.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
     main = marked if marked in names else next(iter(names), "")
@@ -66,7 +66,7 @@ def others_running(pod: Unstructured, container: str) -> list[str]:
 def is_shaken(pod: Unstructured, container: str) -> bool:
     """Return whether a pod with a running container is not ready: the first sign of its lost node.
 
-    The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
+    The trial's container has no readiness probe, so that only the node's controller reports it.
     """
     status = as_map(pod.get("status"))
     unready = (by_type(status).get("Ready") or {}).get("status") == "False"

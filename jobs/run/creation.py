@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 # resumed externally, Kueue deletes its pods again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
-# What an API server takes to be killed and started again (26 s in the recordings; a static pod's kubelet backs off
+# The time of an API server's restart (26 s in the recordings; a static pod's kubelet backs off
 # 10 s, then 20 s): once the Job is there, suspended, it is waited for.
 RESTART_S = 60.0
 _ASK_AGAIN_S = 1.0
@@ -59,9 +59,9 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
         self._renewals: list[Renewal] = []
-        self.lost: frozenset[str] = frozenset()  # nodes whose pods are not waited for
-        self.uid = ""  # of what launches
-        self.warned: tuple[str, ...] = ()  # what the API server said to what it created
+        self.lost: frozenset[str] = frozenset()  # nodes with pods that are not waited for
+        self.uid = ""  # of the launching object
+        self.warned: tuple[str, ...] = ()  # the API server's messages about the created objects
 
     def create(self, objects: Manifests) -> None:
         """Create the launching object, suspended, then its dependents, then resume it (or leave that to its queue)."""

@@ -2,12 +2,12 @@
 
 The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
-is foreign text: bounded here, and redacted before anybody else sees it.
+is foreign text: bounded here, and redacted before it is shown.
 
-What the probe prints is compared with the types of its stages once, here, where it comes in: anybody who can write to a
-pod's output can print a line that looks like evidence. A stage whose fields have other types or bounds than the probe
+The probe's output is compared with the types of its stages once, here, on arrival: any program that can write to a
+pod's output can print a line that looks like evidence. A stage with fields of other types or bounds than the probe
 gives them is not taken at all, so that no rule meets it. A field may be null or missing: unknown. Fields that are not
-listed are nobody's to read.
+listed are not read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _checks() -> dict[str, Check]:
 def _unread(part: object, stage: str) -> str:
     """Explain why the log reader cannot read its own part back."""
     if part:
-        from seatrial.logs.reader.errors import NcclLogError  # noqa: PLC0415 -- who only collects checks reads no log
+        from seatrial.logs.reader.errors import NcclLogError  # noqa: PLC0415 -- collecting checks reads no log
         from seatrial.logs.reader.state.partial import Partial  # noqa: PLC0415
 
         try:
@@ -55,7 +55,7 @@ def _unread(part: object, stage: str) -> str:
 
 
 StageData: TypeAlias = dict[str, Any]
-"""What a stage printed, as its type in jobs/run/stages says it."""
+"""A stage's output, by its type in jobs/run/stages."""
 MARK = '{"seatrial"'
 LONGEST_LINE = 16_384
 # A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
@@ -63,7 +63,7 @@ _MOST_BYTES = 32 << 20
 _MOST_LINES = 50_000
 _MOST_PARTS = 4096
 _RANK = re.compile(r'"rank": ?(\d{1,6})[,}]')
-# What mpirun --tag-output puts before each piece of a rank's output, in the middle of a line too when it reads a long
+# mpirun --tag-output's prefix of each piece of a rank's output, in the middle of a line too when it reads a long
 # one in pieces (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
 _TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|stderr|stddiag)>: ?")
 
@@ -73,7 +73,7 @@ class RankEvidence:
     """All evidence of one rank: `stages` maps a stage to its data, `missing` has the lost line numbers."""
 
     rank: int | None = None
-    stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields stand below
+    stages: dict[str, StageData] = field(default_factory=dict)  # by name; their fields are below
     seconds: dict[str, float] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     complete: bool = False

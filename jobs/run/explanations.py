@@ -1,7 +1,7 @@
 """External causes of a job's state: events and nodes, and the reason for a missing log.
 
 They are read now and then, and done without where they are refused. Silence has two causes with names. The API server
-fetches logs from the node's kubelet, and may not get through to it: then `kubectl logs` fails for everybody. And a
+fetches logs from the node's kubelet, and may not get through to it: then `kubectl logs` fails for all users. And a
 simulated node (KWOK) says that pods run and end well, and runs nothing: no container runtime has given its containers
 an id, which the kubelet always reports with a container that has run.
 """
@@ -97,7 +97,7 @@ _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a
 
 
 def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
-    """Name the pods whose container `name` runs, or succeeded, without a runtime and without output."""
+    """Name the pods with a container `name` that runs, or succeeded, without a runtime and without output."""
     mute = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
     mute = [pod for pod in mute if followers[name_of(pod)].problem or _phase(pod) == "Succeeded"]
     if not mute:
@@ -116,7 +116,7 @@ def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], n
 
 
 def unreachable(pods: Iterable[Unstructured], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
-    """Name the pods whose log the API server cannot fetch from the node."""
+    """Name the pods with a log that the API server cannot fetch from the node."""
     mute = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[name_of(pod)].problem)]
     if not mute:
         return None

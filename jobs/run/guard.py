@@ -41,7 +41,8 @@ def seen(kube: Kube) -> Inventory:
     except Forbidden:
         return Inventory.of_tenant()
     cluster = Inventory.read_settled(kube)
-    # What others have ended is gone before the job's pods have their images, unless its node is lost, which is told.
+    # A terminated pod of others is gone before the job's pods have their images, unless its node is lost, which is
+    # reported.
     return replace(cluster, pods=tuple(pod for pod in cluster.pods if not pod.leaving))
 
 
@@ -101,13 +102,13 @@ def _asked(spec: JobSpec) -> str:
 
 def _misses(cluster: Inventory, spec: JobSpec) -> str:
     """Name the labels of the selector that no node has, each with the values that there are."""
-    told = []
+    missing = []
     for key, value in sorted(spec.node_selector.items()):
         values = sorted({safe(node.labels[key], 63) for node in cluster.nodes if key in node.labels})
         if value not in values:
-            others = f"there is {first_of(values, _SHOWN)}" if values else "no node has that label"
-            told.append(f"{key}={value} ({others})")
-    return ", ".join(told) or ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+            present = f"there is {first_of(values, _SHOWN)}" if values else "no node has that label"
+            missing.append(f"{key}={value} ({present})")
+    return ", ".join(missing) or ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
 
 
 def _analysis(observed: str, suggestion: str, err_class: str | None) -> FailureAnalysis:

@@ -17,7 +17,7 @@ from .watcher import OUTAGE_S
 POLL_S = 2.0
 
 
-class Refused(JobError):  # noqa: N818  (named for what it says)
+class Refused(JobError):  # noqa: N818  (named for its meaning)
     """The job was not created: it does not fit, or the cluster refuses it. The message is one line."""
 
     def __init__(self, analysis: FailureAnalysis) -> None:
@@ -60,7 +60,7 @@ class JobHandle:
         return self._jobs.logs(self.name, tail)
 
     def first(self, seen: Seen) -> Replica | None:
-        """The rank whose log covers the job: mpirun's launcher, else rank 0; None before its pod runs."""
+        """The rank with the log of the job: mpirun's launcher, else rank 0; None before its pod runs."""
         several = self._jobs.kind_of(self.name).multiplexed
         wanted = max((replica.index for replica in seen.replicas), default=0) if several else 0
         ran = (r for r in seen.replicas if r.index == wanted and r.pod and r.phase not in ("Pending", "Gone"))
@@ -73,10 +73,10 @@ class JobHandle:
     def wait(
         self, timeout_s: float | None = None, poll_s: float = POLL_S, tell: Callable[[Seen], object] = lambda _: None
     ) -> JobState:
-        """Wait for its end, or until waiting is useless; `tell` is called with each state. Raises TimeoutError.
+        """Wait for its end, or until waiting is useless; `tell` receives each state. Raises TimeoutError.
 
-        What cannot start (an image that does not exist, say) is given back as Pending: `failure_analysis()` says why,
-        and `cancel()` frees what it holds.
+        A job that cannot start (an image that does not exist, for example) is returned as Pending: `failure_analysis()`
+        says why, and `cancel()` frees its resources.
         """
         began = answered = time.monotonic()
         while True:

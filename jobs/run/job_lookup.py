@@ -1,6 +1,6 @@
 """Jobs by name, of any kind that launches trials: type, state, logs, deletion.
 
-Of a job that is missing its events tell for a while what became of it.
+The events of a missing job show its end for a while.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ def with_runners(kube: Kube, inventory: Inventory, *, watched: bool) -> Inventor
     mine = {
         pod.owner for pod in inventory.pods if pod.app == OF_TRIAL and pod.namespace == kube.namespace and pod.requests
     }
-    told = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
-    if not told:
+    runners = {owner: text for owner in mine if (text := _runner(kube, owner, watched=watched))}
+    if not runners:
         return inventory
     pods = (
-        replace(pod, runner=told.get(pod.owner, "")) if pod.app == OF_TRIAL and pod.namespace == kube.namespace else pod
+        replace(pod, runner=runners.get(pod.owner, ""))
+        if pod.app == OF_TRIAL and pod.namespace == kube.namespace
+        else pod
         for pod in inventory.pods
     )
     return replace(inventory, pods=tuple(pods))
@@ -100,13 +102,13 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     return f"that is going on or was killed ({lease})"
 
 
-def _speaks_of(event: Any, uid: str) -> bool:
+def _mentions(event: Any, uid: str) -> bool:
     """Return whether an event is not about another job of the same name."""
     about = as_map(as_map(event).get("involvedObject"))
     return about.get("kind") not in _KINDS or about.get("uid") == uid
 
 
-class NotOurs(JobError):  # noqa: N818  (named for what it says)
+class NotOurs(JobError):  # noqa: N818  (named for its meaning)
     """The job was not created by seatrial."""
 
 
@@ -127,7 +129,7 @@ class JobLookup:
         self._hidden: list[Kind] = []
 
     def find(self, name: str, word: str = "") -> tuple[Kind, Unstructured | None]:
-        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job if there is none."""
+        """The object of this name, of any kind (or of the kind of a `word`); an Indexed Job without one."""
         self._hidden = []
         for kind in READ:
             if word not in ("", "job", kind.name):
@@ -171,7 +173,7 @@ class JobLookup:
         return self._namespace
 
     def kind_of(self, name: str, word: str = "") -> Kind:
-        """The kind of object that launches its pods; an Indexed Job if there is none."""
+        """The kind of object that launches its pods; an Indexed Job without one."""
         kind, job = self.find(name, word)
         if job is not None:
             return kind
@@ -193,8 +195,8 @@ class JobLookup:
         events = self._optional(path("events", namespace=self._namespace))
         if uid and uid_of(job or {}) != uid:
             job, pods = None, []
-            events = [event for event in events if _speaks_of(event, uid)]
-        if job is None:  # its kind is what its events are about
+            events = [event for event in events if _mentions(event, uid)]
+        if job is None:  # its events are about its kind
             about = {event.kind for event in read_events(events) if event.name == name}
             kind = next((each for each in READ if each.kind in about), kind)
         nodes = self._nodes() if job is not None and self._sees_nodes else []
@@ -210,8 +212,8 @@ class JobLookup:
         wanted = kind.size(job) if job is not None else len(replicas)
         lines = standing(state, replicas, wanted, gang=gang, now=datetime.datetime.now(datetime.UTC))
         lines += [f"the Service {missing}, which gives the ranks their names, does not exist"] if missing else []
-        told = advised(cause, self._namespace, name, pods, trial=is_trial(job)) if cause is not None else None
-        return Seen(state, replicas, told, tuple(lines), tuple(not_seen))
+        runners = advised(cause, self._namespace, name, pods, trial=is_trial(job)) if cause is not None else None
+        return Seen(state, replicas, runners, tuple(lines), tuple(not_seen))
 
     def whole(self, name: str, word: str = "") -> tuple[Seen, list[Unstructured]]:
         """Return a look at a job, and its pods by name. Raises NotFound where there is nothing of it."""
@@ -285,7 +287,7 @@ class JobLookup:
         return None
 
     def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
-        """The last lines of every pod's container that speaks for it (`speaking`), redacted."""
+        """The last lines of every pod's main container (`speaking`), redacted."""
         return self._tails(self.pods(self.kind_of(name), name), lines)
 
     def _tails(self, pods: list[Unstructured], lines: int) -> dict[str, list[str]]:

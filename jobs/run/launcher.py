@@ -1,10 +1,10 @@
 """The launcher: creates jobs; a user's own it leaves to the cluster, a trial it follows to its evidence.
 
-    JobError            what we were asked to do with a job cannot be done; one line
+    JobError            the request for a job cannot be carried out; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone
 
-A refusal by the cluster is a result, not an exception: what refused, and what to do, is in the analysis. All is
-entered in the ledger before it is created; what was given up is deleted at once, so that it holds no GPUs.
+A refusal by the cluster is a result, not an exception: the refusing part and the remedy are in the analysis. All is
+entered in the ledger before it is created; an abandoned object is deleted at once, so that it holds no GPUs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..trial.job_spec import JobSpec, own_job
 from ..trial.launch_stack import missing_fault, serving
 from ..trial.launchers import Kind
 from ..trial.spec import TrialSpec
-from .aftermath import after, by_namespace, by_whom, interruption, namespace_gone, not_again
+from .aftermath import after, by_namespace, deleted_by, interruption, namespace_gone, not_again
 from .cleanup import Ledger, delete
 from .conclusion import conclude, with_service_gone
 from .creation import Creation, JobError, held_by_lost
@@ -135,7 +135,7 @@ class Launcher:
         PersistentVolumeClaim to the path where it is mounted; `rdma`: a device resource to how many each pod gets;
         `profile`: what is not said here (checks.profiles.trial.job_defaults); without one a pod gets one GPU, and the
         launcher is `indexed`; `guard`: refuse what does not fit the nodes; `shape`: any other field of a JobSpec (cpu,
-        memory, tolerations, time_limit_s, ...). It needs nobody who watches it. Raises SpecError, Refused, JobError,
+        memory, tolerations, time_limit_s, ...). It needs no watcher. Raises SpecError, Refused, JobError,
         ClusterError.
         """
         spec = own_job(
@@ -177,7 +177,7 @@ class Launcher:
     def job(self, name: str, namespace: str = "") -> JobHandle:
         """Return the handle of any existing job; only ours can be canceled by it.
 
-        Raises JobError, which tells what is still known of it, where there is none.
+        Raises JobError, with the remaining facts, if it is missing.
         """
         jobs = JobLookup(self._kube, namespace)
         raw = jobs.find(name)[1]
@@ -188,11 +188,11 @@ class Launcher:
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None, *, begun: str = "") -> TrialResult:
         """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
 
-        `begun`: what this run leaves for who attaches to it (jobs/run/begun.py).
+        `begun`: the data of this run for `attach` (jobs/run/begun.py).
 
         What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
         the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
-        told as that.
+        reported as that.
         """
         files = _shipped() if files is None else files
         began = time.monotonic()
@@ -218,7 +218,8 @@ class Launcher:
                 result = not_again(result, f"{cause.observed}; it could not be tried again: {error}")
                 break
             if second.refused and second.analysis is not None and cause.disrupted:
-                # Minutes ago all of it was let in: what changed since is of the interruption, or as much from outside.
+                # Minutes ago all of it was admitted: later changes follow from the interruption, or are also from
+                # outside.
                 refusal = second.analysis.observed
                 result = not_again(result, f"{cause.observed}; it could not be tried again: {refusal}")
                 break
@@ -267,7 +268,7 @@ class Launcher:
         creation.lost = result.lost
         if result.given_up or (result.analysis is not None and result.analysis.disrupted):
             creation.give_up()
-        return by_whom(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
+        return deleted_by(self._kube, spec.namespace, result, sees_pods=self._sees_nodes)
 
     def _created(self, spec: JobSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
         """Create the objects; a result where the cluster refused one of them."""

@@ -29,12 +29,12 @@ from .evidence import EvidenceReader, MultiplexedReader
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 _STARTS = re.compile(rb"seatrial rank 0: ([\w.-]{1,80}) starts\s*$")  # of mpirun behind the tag of the rank
 _MEASURED = re.compile(rb"seatrial (rank 0: collective\.[\w.-]{1,80}: \d{1,9} \w{1,3} [\d.]{1,12} GB/s)\s*$")
-_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be reported
+_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # the messages for a waiting user
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
 _RECONNECT_S = 600.0
-# A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
+# A proxy with a broken connection ends ours as if the log were over: without the last line of the probe, an end is
 # believed when this many readings in a row bring nothing new.
 _CONFIRMED = 3
 # A restarted API server answers 403, 401 or 404 until it has read its roles and objects again: about a second, more
@@ -65,7 +65,7 @@ class Follower:
         self.pod = pod
         self.file = file
         self.reader = reader
-        self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
+        self.last: deque[str] = deque(maxlen=_LAST)  # its last lines other than evidence, for a failure's explanation
         self.problem = ""
         self.heard = False
         self.gap = False
@@ -193,7 +193,7 @@ class Follower:
 
     def _take(self, line: bytes) -> None:
         match = _STAMP.match(line)
-        # What has no time continues a line that was cut.
+        # Text without a time continues a cut line.
         second = _utc(match[1], match[2]) if match else self._resume.second
         if not self._resume.new(second, line):
             return

@@ -1,6 +1,6 @@
 """Whether the queue has admitted the trial, and if not, whether waiting may help.
 
-Kueue tells it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
+Kueue reports it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
 queue is not the pods' time to start. A queue that is full says nothing about the cluster; one that is stopped, missing,
 or too small for the job at any time does. Texts: kubernetes-sigs/kueue pkg/cache, pkg/scheduler (flavorassigner.go),
 pkg/controller/core/workload_controller.go; volcano-sh/volcano pkg/scheduler/plugins/gang.
@@ -65,7 +65,7 @@ class Queueing:
     _began: float = field(default_factory=time.monotonic)
     _asked: float = -1e9
     _version: str = ""
-    _others: dict[str, str] = field(default_factory=dict)  # Workloads of the namespace: by uid, name and owner
+    _workloads: dict[str, str] = field(default_factory=dict)  # Workloads of the namespace: by uid, name and owner
 
     @property
     def waiting(self) -> bool:
@@ -99,7 +99,7 @@ class Queueing:
             except NotFound:
                 continue
             self._version, self.installed = version, True
-            self._others = {uid_of(item): _told(item) for item in items if isinstance(item, dict)}
+            self._workloads = {uid_of(item): _owner_of(item) for item in items if isinstance(item, dict)}
             mine = [item for item in items if isinstance(item, dict) and self._is_mine(item)]
             return mine[0] if mine else None
         self.installed = False
@@ -132,7 +132,7 @@ class Queueing:
             return None if self.not_seen or not self.waiting else self._unmanaged(waited)
         if self.queue.kind == "volcano":
             return _of_group(self.raw, self.job) if self.waiting else None
-        return _of_workload(self.raw, self.queue.name, waiting=self.waiting, others=self._others)
+        return _of_workload(self.raw, self.queue.name, waiting=self.waiting, workloads=self._workloads)
 
     def began(self, seconds_ago: float) -> None:
         """Take in that the job was submitted before it was first looked at."""
@@ -180,13 +180,13 @@ def _holds(status: Unstructured, kind: str) -> bool:
     return (by_type(status).get(kind) or {}).get("status") == "True"
 
 
-def _told(item: Unstructured) -> str:
+def _owner_of(item: Unstructured) -> str:
     owner = next(iter(as_list(as_map(item.get("metadata")).get("ownerReferences"))), {})
     of = f" ({owner.get('kind')}/{owner.get('name')})" if owner else ""
     return safe(f"{name_of(item)}{of}", 200)
 
 
-def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, others: Mapping[str, str]) -> PodSymptom | None:
+def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, workloads: Mapping[str, str]) -> PodSymptom | None:
     status = as_map(raw.get("status"))
     conditions = by_type(status)
     evicted = conditions.get("Evicted") or {}
@@ -194,7 +194,7 @@ def _of_workload(raw: Unstructured, queue: str, *, waiting: bool, others: Mappin
         reason = safe(evicted.get("reason") or "Evicted", 100)
         message = safe(evicted.get("message") or "")
         by = _BY_WORKLOAD.search(message)  # of another namespace its uid alone is known
-        name = others.get(by[1], "") if by else ""
+        name = workloads.get(by[1], "") if by else ""
         issue = Issue(f"Evicted/{reason}", f"{message}; that workload is {name}" if name else message)
         return disruption(issue, str(evicted.get("lastTransitionTime") or "")).at(pod="", node="")
     rejected = [item for item in as_list(status.get("admissionChecks")) if item.get("state") == "Rejected"]

@@ -7,7 +7,7 @@ when the verdict has been reported; whatever goes wrong with it ends the recordi
 3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
 DELETED), `object`. Besides, `"type": "WATCH-ENDED"` (the watch of this kind broke, `object` says how; it is made again,
 from the last resourceVersion or with a new list after 410: then known objects are ADDED again) and `"kind": "Mark"`
-(somebody did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
+(a person did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESOURCES = {
     "namespaces": "Namespace",
     "nodes": "Node",
 }
-# What no reader of a recording needs of a Node, and what would tell a stranger about the cluster.
+# Fields of a Node that a recording's reader does not need, and those that identify the cluster.
 _NODE_STATUS = ("conditions", "capacity", "allocatable")
 _NODE_SPEC = ("taints", "unschedulable")
 
@@ -107,7 +107,7 @@ def small(kind: str, item: Unstructured) -> Unstructured:
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20
 _LONGEST_TEXT = 16_384
-# What each line is recorded as, by the resource in its URL; a launcher's kinds next to those of the format.
+# The type of each line, by the resource in its URL; a launcher's kinds next to those of the format.
 _KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
 
@@ -123,7 +123,7 @@ class Recorder:
         self._lines: list[tuple[float, str, str, str]] = []
         self._bytes = 0
         self._versions: dict[tuple[str, str], str] = {}
-        self._broken: set[str] = set()  # kinds whose watch broke: the next list tells all objects again
+        self._broken: set[str] = set()  # kinds with a broken watch: the next list reports all objects again
         self._result: TrialResult | None = None
         self._concluded = 0.0
 
@@ -233,7 +233,7 @@ class Recorder:
 
 
 class RecordedKube(Kube):
-    """The same connection, whose answers about a trial's objects are passed to a recorder."""
+    """The same connection, with answers about a trial's objects passed to a recorder."""
 
     def __init__(self, kube: Kube, recorder: Recorder) -> None:
         vars(self).update(vars(kube))  # one connection pool, one set of credentials
@@ -304,7 +304,7 @@ def _identity(kind: str, item: Unstructured) -> tuple[tuple[str, str], str]:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of a transport error's text: what precedes names server, verb and path."""
+    """The last part of a transport error's text: the part before names server, verb and path."""
     return str(error).rsplit(": ", 1)[-1]
 
 

@@ -33,12 +33,12 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
-    interrupted: tuple[str, ...] = ()  # what interrupted each attempt before
+    interrupted: tuple[str, ...] = ()  # the interruption of each attempt before
     placed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Of a sweep, by the API server: the nodes that its own pods were bound to, and the index of each."""
     ran: frozenset[str] = frozenset()  # those of them on which a pod's container runs, or has run
     refused: bool = False  # the cluster refused to create it
-    given_up: bool = False  # waiting for it could not help: it still holds what it has
+    given_up: bool = False  # waiting for it could not help: it still holds its resources
 
     @property
     def lost(self) -> frozenset[str]:
@@ -50,7 +50,7 @@ MOST_PODS = 64
 """Of a larger trial only the first ranks are reported."""
 SHORTEST_S = 0.05
 SWEEP = "sweep."
-"""Stages of a sweep's coordinator are what all nodes did, and are told by node."""
+"""Stages of a sweep's coordinator are about all nodes, and are reported by node."""
 
 
 class Span(TypedDict):

@@ -1,6 +1,6 @@
 """Watches the job of a sweep: rank 0's log is followed, and the job is over when its coordinator is through.
 
-Of the others only those are heard whose agent the coordinator has not met: nothing else says why.
+Of the others only logs of agents that the coordinator has not met are read: nothing else shows why.
 
 Pods that never start, are preempted, or die do not end a sweep: the coordinator continues with the rest and says so.
 """
@@ -107,7 +107,7 @@ class SweepWatcher(Watcher):
         return None if self._leader in map(name_of, pods) else super()._taken_away(pods)
 
     def _owns(self, pod: Unstructured) -> bool:
-        """Return whether a pod is the job's own: labels anybody can write."""
+        """Return whether a pod is the job's own: any user can write labels."""
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return bool(uid) and any(
             as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences"))
@@ -126,13 +126,13 @@ class SweepWatcher(Watcher):
                 self._abort(outcome, self._why_gone(outcome))
                 outcome.aborted = True
                 return True
-        return self._led_by_nobody(outcome) or super()._over(outcome)
+        return self._leaderless_pods(outcome) or super()._over(outcome)
 
-    def _led_by_nobody(self, outcome: WatchOutcome) -> bool:
+    def _leaderless_pods(self, outcome: WatchOutcome) -> bool:
         """Stop when the leader's node is lost and no agent is left: a pod on such a node runs by its status for ever.
 
         Agents end by themselves where the leader is gone; while they run, it may only be the API that cannot see it.
-        Another pod of rank 0 is one that the Job made in its place, and leads nobody.
+        Another pod of rank 0 is one that the Job made in its place, and leads no agent.
         """
         led, over = self._own_pod(outcome), outcome.state.final
         left = [pod for pod in outcome.pods if pod == led or self._kind.index(pod) != 0]
@@ -181,7 +181,7 @@ class SweepWatcher(Watcher):
         if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
             return False
         stopped = self.evidence().stages.get("end", {}).get("stopped")
-        outcome.aborted = True  # nothing that is seen from now on matters, and what is left is deleted
+        outcome.aborted = True  # later events do not matter, and the rest is deleted
         outcome.state = JobState.COMPLETE
         outcome.analysis = _leaderless(self._leader, str(stopped)) if str(stopped).startswith("SIG") else None
         return True
@@ -214,14 +214,14 @@ class SweepWatcher(Watcher):
 
 def _on_lost_node(pod: str, node: str) -> FailureAnalysis:
     analysis = _leaderless(pod)
-    observed = f"{node} stopped reporting, and with it pod {pod}, which led the sweep"
+    observed = f"{node} stopped reporting, with the sweep's leading pod {pod}"
     return replace(analysis, fault="node.lost", subject=node, observed=observed, expected="the node stays Ready")
 
 
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
     return interrupted(
         pod,
-        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
+        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it had completed",
         expected="the coordinator's pod lasts until the sweep has ended",
         suggestion="Its results are kept: seatrial sweep --resume DIR continues from there.",
     )

@@ -1,6 +1,6 @@
 """The deadlines of a trial, and the message of a wait that ended without success.
 
-"Timeout" is no message: how long, for what, the last state and the last event are reported each time.
+"Timeout" is not a message: how long, for what, the last state and the last event are reported each time.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def too_late(
         expected=f"all pods started within {limits.start_s:.0f} s",
         suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
         if queued
-        else "The last event names what it waits for: a large image, an address or a volume."
+        else "The last event names the reason: a large image, an address or a volume."
         if any(replica.pod for replica in outcome.replicas)
         else "No pod of this job was created, and no event says why. Does the controller of such jobs run "
         "(kube-controller-manager, or the operator of this kind), and does it lead (kubectl get leases -A)?",
@@ -105,7 +105,7 @@ def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last
         subject=f"job/{job}",
         observed=f"job {job} is still {outcome.state} after {waited:.0f} s; {last}",
         expected=f"the job ends within {limits.job_s:.0f} s",
-        suggestion="The probe ends well before this: the last lines of the logs show what it waited for.",
+        suggestion="The probe ends well before this: the last lines of the logs show the reason.",
     )
 
 

@@ -1,7 +1,7 @@
 """The watcher: follows a trial's objects and decides when to stop waiting, and why.
 
-Every wait has a deadline, and ends early when what it waits for can no longer come: the diagnosis says whether waiting
-may help, and for how long. An outage of the API server is waited out within bounds. The last state is always told.
+Every wait has a deadline, and ends early when its condition can no longer come true: the diagnosis says whether waiting
+may help, and for how long. An outage of the API server is waited out within bounds. The last state is always reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .waiting import Limits, WatchOutcome
 
 Diagnosis = tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]
 _TICK_S = 0.5
-# A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
+# A control plane that is being upgraded is back within two minutes; after longer, the outcome is unknown.
 OUTAGE_S = 120.0
 # A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
 _LINGER_S = 30.0
@@ -46,7 +46,7 @@ _LINGER_S = 30.0
 _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
 COMPLETED = "PodCompleted"
-"""The Ready condition's reason of a pod whose containers have all ended, in any phase."""
+"""The Ready condition's reason of a pod with only ended containers, in any phase."""
 # One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
 _EXPIRED_S = 10.0
 
@@ -151,7 +151,7 @@ class Watcher:
         gone = sorted(set(self.followers) - here)
         ends = [self.followers[name].reader.end for name in gone]
         if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
-            return None  # nothing is gone, or had told all before it went
+            return None  # nothing is gone, or it had reported all before
         return interrupted(gone[0], f"pod {gone[0]}: deleted by others while the trial ran", grace_s=DELETED_S)
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -186,7 +186,8 @@ class Watcher:
         if outcome.aborted:
             return
         if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
-            # Job and pods that vanished together, the Job Complete by its events: a TTL, while nobody could look.
+            # Job and pods that vanished together, the Job Complete by its events: a TTL, while the watch was
+            # interrupted.
             vanished = state is JobState.COMPLETE and not jobs
             taken = None if vanished else self._taken_away(pods)
             analysis = taken or simulated(pods, self.followers, self._kind.container)

@@ -2,7 +2,7 @@
 
 A pod that takes all GPUs of a node and forgets the NIC is admitted by Kubernetes, starts, and trains at the
 speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30
-and later); it says what is missing and why. Smaller pods are none of its business.
+and later); it names the missing part and the reason. Smaller pods are not checked.
 """
 
 from __future__ import annotations

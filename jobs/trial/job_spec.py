@@ -2,7 +2,7 @@
 
 It is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line, raised
 before anything is created. How it becomes objects is manifests.py's business. A trial's spec (spec.py) is one of these
-with what the probe is to do.
+with the tasks of the probe.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JobSpec:
     namespace: str
     image: str
     name: str = ""
-    command: tuple[str, ...] = ()  # what each rank runs; nothing: the probe
+    command: tuple[str, ...] = ()  # the program of each rank; nothing: the probe
     nodes: int = 2
     gpus_per_node: int = 8
     gpu_resource: str = "nvidia.com/gpu"
@@ -92,7 +92,7 @@ class JobSpec:
     mounts: tuple[Unstructured, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
-    avoided: tuple[str, ...] = ()  # nodes that must not take one; what is named above goes before
+    avoided: tuple[str, ...] = ()  # nodes that must not take one; the name above takes precedence
     anti_affinity: bool = True
     master_port: int = 29500
     time_limit_s: int = 0  # activeDeadlineSeconds; 0: as long as it takes
@@ -104,7 +104,7 @@ class JobSpec:
     claims: tuple[ClaimSpec, ...] = ()
     storage: tuple[StorageSpec, ...] = ()
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
-    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
+    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; they are named here and never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
     seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
 
@@ -314,9 +314,7 @@ class JobSpec:
             if name in RESERVED_ENV or (self.pet and name.removeprefix("PET_") in PET):
                 raise SpecError(f"environment variable {name} is set by seatrial from the shape of the job")
             if name in {item.env for item in self.credentials}:
-                raise SpecError(
-                    f"environment variable {name} is among the credentials, which only name a Secret and its key"
-                )
+                raise SpecError(f"environment variable {name} is a credential: name only a Secret and its key")
             if not isinstance(value, str) or len(value) > 32_768 or "\0" in value:
                 raise SpecError(f"environment variable {name} must be text of at most 32 KiB")
 
@@ -349,7 +347,7 @@ class JobSpec:
                 raise SpecError(f"mount {safe(place, 100)!r}: volume {safe(item.get('name'), 60)!r} is not found")
             ours = f"{place.rstrip('/')}/".startswith(("/seatrial/", "/dev/shm/"))  # noqa: S108  (a path in the pod)
             if not place.startswith("/") or ":" in place or ours:
-                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or one of seatrial's own")
+                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or is used by seatrial")
 
 
 def new_run_id() -> str:

@@ -1,6 +1,7 @@
 """The launch stack between the trial and its pods: served kinds, the job's kind, its runtime, its queue.
 
-What this account may not see (queues of the whole cluster, for a tenant) is reported as not seen, never guessed.
+Objects that this account may not see (queues of the whole cluster, for a tenant) are reported as not seen, never
+guessed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def missing_fault(kind: Kind, serving_now: Serving) -> str:
     if kind.version in serving_now.versions:
         return ""
     # A Training Operator next to the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
-    # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
+    # the last applied one is the cluster's (kubeflow/mpi-operator README, "Training Operator").
     return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
 
 
@@ -90,7 +91,7 @@ class FlavorTopology:
     """The topology by which Kueue places workloads of a flavor; ``levels`` None: it does not exist."""
 
     flavor: str
-    labels: Mapping[str, str]  # what the flavor's nodes carry
+    labels: Mapping[str, str]  # the labels of the flavor's nodes
     name: str
     levels: tuple[str, ...] | None  # node labels, the widest domain first
 

@@ -46,7 +46,7 @@ _LARGEST_CONFIGMAP = 1_000_000
 _HOW_TO_APPLY = """\
 # For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
 # of a plain kubectl apply. The job is suspended until it owns the rest; seatrial resumes it then.
-# {probe}: the source of each stands below, as a comment.
+# {probe}: the source of each follows as a comment.
 """
 _LEFT_OUT = """\
 # The objects of the trial. The ConfigMap's data are left out: --with-files prints them, too, for kubectl create -f
@@ -78,7 +78,7 @@ class Manifests:
     configmap: Unstructured | None = None
     service: Unstructured | None = None
     further: tuple[Owned, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # what is packed in the ConfigMap, to be read by people
+    files: Mapping[str, str] = field(default_factory=dict)  # the content of the ConfigMap, for people
 
     def all_owned(self) -> Iterator[Owned]:
         """The launched object's dependents, in the order of creation."""
@@ -109,10 +109,10 @@ class Manifests:
 def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
     """Turn a spec and the probe's files (path in the archive -> source) into objects; the launching one is suspended.
 
-    ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
+    ``begun``: the run's data for `attach` (jobs/run/begun.py); no pod sees it.
     """
-    told, packed = json.dumps(trial_json(spec), indent=1), archive(files)
-    size = len(told.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
+    trial_text, packed = json.dumps(trial_json(spec), indent=1), archive(files)
+    size = len(trial_text.encode()) + len(packed) + 3 * len(begun) // 4  # as decoded (ValidateConfigMap)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     configmap: Unstructured = {
@@ -120,7 +120,7 @@ def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifes
         "kind": "ConfigMap",
         "metadata": _meta(spec),
         "immutable": True,
-        "data": {pod.TRIAL: told},
+        "data": {pod.TRIAL: trial_text},
         "binaryData": {ARCHIVE: base64.b64encode(packed).decode()} | ({BEGUN: begun} if begun else {}),
     }
     return job_of(spec, configmap, files)
@@ -256,7 +256,7 @@ def dry_pod(spec: TrialSpec) -> Unstructured:
     """One pod of the trial as a separate Pod, for a server-side dry run: a Job is accepted even if its pods are not."""
     template = pod.template(spec)
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
-    # What the Job controller gives a pod: NODE_RANK refers to the index, webhooks select by the labels.
+    # Variables of the Job controller's pods: NODE_RANK refers to the index, webhooks select by the labels.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
     owner = {"batch.kubernetes.io/job-name": spec.job_name, "job-name": spec.job_name} | index
     meta = meta | {

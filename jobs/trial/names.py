@@ -1,6 +1,6 @@
-"""Whether Kubernetes would accept a name, label, number or image, and if not, what is wrong with it.
+"""Whether Kubernetes would accept a name, label, number or image, and the error if not.
 
-Refused here in one line for whoever typed it, before anything is created; Kubernetes would be less clear and later.
+Refused here in one line for the user, before anything is created; Kubernetes would be less clear and later.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The needs of pods that train across nodes like the accepted trial: each rule once, as CEL and as a function.
 
-An admission policy asks the API server by CEL (admission_policy.py); who reads a manifest asks the function
+An admission policy asks the API server by CEL (admission_policy.py); a reader of a manifest asks the function
 (checks/rules/contract.py). Both are compared with each other by tests/jobs/test_needs.py.
 """
 
@@ -37,11 +37,11 @@ def needs_of(spec: JobSpec) -> Iterator[Need]:
     gpus = f"({amount_cel(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
         given = f"({amount_cel(resource)})"
-        # Containers that share the GPUs share the NICs alike; more than the trial had is never requested.
+        # Containers that share the GPUs share the NICs, too; more than the trial had is never requested.
         enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield Need(
             fault="manifest.no-rdma",
-            needed=f"{amount} {resource} beside {spec.gpus_per_node} {spec.gpu_resource}",
+            needed=f"{amount} {resource} with {spec.gpus_per_node} {spec.gpu_resource}",
             message=(
                 f"{whole_node} must request {amount} {resource} in the containers with the GPUs, as in the accepted "
                 "trial did: without it NCCL lacks NICs, and falls back to sockets or to fewer rails"
@@ -120,7 +120,7 @@ def _enough(spec: JobSpec, resource: str, amount: int) -> Callable[[Unstructured
 def amount_cel(resource: str) -> str:
     """CEL: the amount of a resource that container c requests.
 
-    The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
+    The type checker leaves out fields with quantities as values (their OpenAPI type is a oneOf): "undefined field
     'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.
     """
     limits = "dyn(c.resources).limits"

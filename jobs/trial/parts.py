@@ -318,7 +318,7 @@ class NetworkSpec:
 class TrainingSpec:
     """Training steps after the collectives: how many, from which seed, for how many seconds more, and until when.
 
-    `limit_s` is what the program may take in all (imports, products of matrices, both ways of sharing); then it is
+    `limit_s` is the program's total time (imports, products of matrices, both ways of sharing); then it is
     killed with everything below it.
     """
 
@@ -345,8 +345,8 @@ class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
     `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that continues, packed.
-    `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`. Without
-    the job over all nodes at the `end`, nodes that have passed are released before it.
+    `budget_s` ends the rounds, `test_s` a single program; the present agents start when no other came for `settle_s`.
+    Without the job over all nodes at the `end`, nodes that have passed are released before it.
     """
 
     token: str
@@ -388,8 +388,8 @@ class CheckpointSpec:
 
 
 DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
-"""Seconds that a level may take: what NVIDIA's page of dcgmi diag says of each (DcgmSpec.usual), with room for machines
-of eight GPUs whose driver loads anew; what hangs must end. Health checks in public give levels 2 to 4 half an hour, one
+"""Seconds that a level may take: NVIDIA's figures in the page of dcgmi diag (DcgmSpec.usual), with room for machines
+of eight GPUs with a reloading driver; a hang must end. Health checks in public give levels 2 to 4 half an hour, one
 and three."""
 
 

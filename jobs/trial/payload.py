@@ -29,7 +29,7 @@ HOST_ONLY = ("ras_client.py", "sweep/rows.py", "sweep/section.py", "sweep/saved.
 READER = "seatrial.logs.reader"
 """What jobs/pod imports; an image may have a `seatrial` of its own installed, so the archive has none."""
 _SYMPTOMS = f"{PACKAGE}/reader/events/symptoms.json"
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 _READABLE = 0o100644 << 16
 
 

@@ -24,11 +24,11 @@ APP = "app.kubernetes.io/name"
 OF_TRIAL = "seatrial"
 """The value of that label; objects of a user's own job have another one."""
 COMPONENT = "app.kubernetes.io/component"
-# Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
+# Where the pod's own annotations are found, for Multus's entries once its networks are attached.
 POD_INFO = "/seatrial-pod"
 _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-# How long a pod that is deleted, drained or preempted may still speak: more than the probe needs (stages/run.py).
+# How long a pod that is deleted, drained or preempted may still log: more than the probe needs (stages/run.py).
 GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/{ARCHIVE}")
 FILES = (ARCHIVE, TRIAL)
@@ -92,7 +92,7 @@ def environment(spec: JobSpec, rank: str = INDEX) -> list[Unstructured]:
         fields = dict.fromkeys(("NODE_RANK", *(("PET_NODE_RANK",) if spec.pet else ())), rank) | fields
     entries += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     for number, item in enumerate(spec.credentials):
-        # Optional: what is missing shall be told by the probe, not keep the pod from starting. The second name is one
+        # Optional: the probe reports a missing part, which must not keep the pod from starting. The second name is one
         # that no image sets: without the key an image's own ENV HF_TOKEN is in the first.
         source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
         entries += [{"name": name, "valueFrom": source} for name in (item.env, OWN_NAME % number)]
@@ -164,8 +164,8 @@ def _name(operator: str, name: str) -> Unstructured:
 
 
 def anti_affinity(spec: JobSpec) -> Unstructured:
-    """Keep the ranks of this run on different nodes; another run next to it is no reason to wait."""
-    # Not what only starts the ranks (an MPIJob's launcher): it may is next to one.
+    """Keep the ranks of this run on different nodes; another run next to it is not a reason to wait."""
+    # Not what only starts the ranks (an MPIJob's launcher): it may be next to one.
     selector = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: spec.component}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -17,7 +17,7 @@ from .job_spec import JobSpec
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
-CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
+CLAIMED = "GPUs are claimed: only the scheduler knows the free ones"
 OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
 """Faults that only report GPUs or a quota in use: a full cluster is not at fault."""
@@ -64,11 +64,11 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     """Name the users of a node's GPUs, largest first: 'in use by other workloads: NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
-        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
+        holder = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
         if pod.app == "seatrial":
-            who += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
-        counts[who] += pod.requests.get(resource, 0)
-    return "in use by other workloads: " + first_of((f"{who} ({n})" for who, n in counts.most_common()), _SHOWN)
+            holder += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+        counts[holder] += pod.requests.get(resource, 0)
+    return "in use by other workloads: " + first_of((f"{holder} ({n})" for holder, n in counts.most_common()), _SHOWN)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:

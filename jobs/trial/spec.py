@@ -1,4 +1,4 @@
-"""The spec of one trial: a job whose pods run the probe, and the probe's stages."""
+"""The spec of one trial: a job with pods that run the probe, and the probe's stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .parts import (
 
 PREFIX = "seatrial-"
 PROGRAMS = ("auto", "torch", "nccl-tests")
-# What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
+# The logging of every rank, so that its transport can be judged (the NCCL user guide's environment variables).
 _NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
 
 
@@ -43,7 +43,7 @@ class TrialSpec(JobSpec):
     burst_bytes: int = 0  # bytes that every rank writes at once, as a checkpoint does
     network: NetworkSpec | None = None
     endpoints: tuple[Endpoint, ...] = ()
-    program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
+    program: str = "auto"  # auto | torch | nccl-tests: the program of the collectives
     sweep: Sweep | None = None
     training: TrainingSpec | None = None
     checkpoint: CheckpointSpec | None = None
@@ -60,7 +60,7 @@ class TrialSpec(JobSpec):
 
     @property
     def app(self) -> str:
-        """A trial's objects are what `cleanup` deletes."""
+        """`cleanup` deletes a trial's objects."""
         return "seatrial"
 
     @property

@@ -42,7 +42,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked for: a verb on a resource, or on a path that is none."""
+    """The request: a verb on a resource, or on another path."""
 
     verb: str
     group: str = ""
@@ -72,7 +72,7 @@ class Attributes:
 
 
 def unauthorized() -> ApiError:
-    """Return the 401 for credentials that belong to nobody."""
+    """Return the 401 for unknown credentials."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
@@ -95,7 +95,7 @@ def authenticate(
 
 
 def by_token(store: Store, authority: Authority, token: str, audiences: Sequence[str] = (ISSUER,)) -> User:
-    """Return who a bearer token belongs to; 401 if nobody, or if it is meant for none of the audiences."""
+    """Return the owner of a bearer token; 401 without one, or if it is for other audiences."""
     if token in authority.static:
         name, groups = authority.static[token]
         return User(name, (*groups, "system:authenticated"))

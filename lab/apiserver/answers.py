@@ -96,7 +96,7 @@ def raw(
     warnings: Sequence[str] = (),
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """Return an answer whose bytes are ready."""
+    """Return an answer with ready bytes."""
     response = web.Response(status=code, body=body, headers={"Content-Type": form.content_type, **(headers or {})})
     response.headers["Cache-Control"] = "no-cache, private"
     for text in dict.fromkeys(warnings):

@@ -79,7 +79,7 @@ def duplicates(value: Any, path: str = "") -> list[str]:
 
 
 def decode(raw: bytes, media: str) -> Any:
-    """Decode JSON, YAML or protobuf; 400 for what is none of them, 415 for another media type."""
+    """Decode JSON, YAML or protobuf; 400 for any other text, 415 for another media type."""
     if media == protobuf.MEDIA:
         return protobuf.decode(raw)
     if media in ("", "application/json", "*/*"):

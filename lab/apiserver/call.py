@@ -65,7 +65,7 @@ class Call:
         return self.store.get(self.kind.key, self.namespace, self.route.name)
 
     def current(self) -> Object:
-        """Return the object of this call; 404 if there is none."""
+        """Return the object of this call; 404 without one."""
         obj = self.existing()
         if obj is None:
             raise self.missing()

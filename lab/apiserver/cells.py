@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NONE = "<none>"
 HOUR, DAY = 3600, 86400
-# Up to how many seconds, which unit, and which smaller unit beside it.
+# Up to how many seconds, which unit, and which smaller unit next to it.
 STEPS = (
     (120, "s", 1, "", 1),
     (600, "m", 60, "s", 1),

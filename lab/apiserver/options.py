@@ -1,6 +1,6 @@
 """Options of the query and the options body: dry run, field validation, pagination, deletion options.
 
-A value that is no number or no member of its enum is refused as the API server refuses it.
+A value that is not a number or no member of its enum is refused as the API server refuses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """Read an integer parameter; 400 when it is none."""
+    """Read an integer parameter; 400 for any other text."""
     text = query.get(name)
     if text is None or text == "":
         return None
@@ -124,7 +124,7 @@ def _read_token(token: str) -> tuple[int, str]:
 
 
 def token_expired(start: str) -> ApiError:
-    """Return the 410 for a continue token whose snapshot is gone, with a token that goes on inconsistently."""
+    """Return the 410 for a continue token without its snapshot, with a token that goes on inconsistently."""
     error = expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "
         "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "

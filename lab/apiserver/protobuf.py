@@ -1,4 +1,4 @@
-"""Protobuf bodies: enough of Kubernetes' wire format to read what kubectl sends in place of JSON.
+"""Protobuf bodies: enough of Kubernetes' protobuf encoding to read what kubectl sends in place of JSON.
 
 kubectl's typed commands (`auth can-i`, `create job`, `create token`, drain) encode requests as protobuf and read JSON
 answers. Field numbers are those of generated.proto in k8s.io/api; a field that the table lacks is refused, never lost.
@@ -122,7 +122,7 @@ NUMBERS = {
 
 
 class MalformedError(ValueError):
-    """The bytes are no message of the expected form."""
+    """The bytes are not a message of the expected form."""
 
 
 @functools.cache
@@ -252,7 +252,7 @@ def _special(parts: dict[int, Any], code: str) -> Any:
     return rfc3339(seconds) if code == "t" else rfc3339_micro(seconds + parts.get(2, 0) / 1e9)
 
 
-# Go writes every field that is no pointer, empty or not; in JSON an empty one is left out. Numbers and booleans are
+# Go writes every field that is not a pointer, empty or not; in JSON an empty one is left out. Numbers and booleans are
 # mostly pointers (a given 0 counts); these are not.
 NO_POINTERS = {
     *("hostPort", "nodePort", "healthCheckNodePort", "minReadySeconds", "hostNetwork", "hostPID", "hostIPC", "stdin"),

@@ -113,7 +113,7 @@ async def serve(
         await site.start()
         for extra in sockets:
             await web.SockSite(runner, extra, ssl_context=context).start()
-    except BaseException:  # also when whoever starts it gives up: its port is given back
+    except BaseException:  # also when its starter gives up: its port is released
         await runner.cleanup()
         raise
     bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
@@ -139,7 +139,7 @@ def kubeconfig(authority: Authority, url: str, user: str, token: str, namespace:
 
 
 SOFTWARE = "seatrial-sim"
-"""The Server header: whoever judges a cluster by its answers can tell that this one is simulated."""
+"""The Server header: a client can recognise a simulated cluster by it."""
 
 
 class Front:
@@ -203,7 +203,7 @@ class Front:
         )
         return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []), asked)
 
-    # -- paths that are no resources
+    # -- paths that are not resources
 
     def _plain(self, request: web.BaseRequest, asked: Route) -> web.StreamResponse:
         parts = [part for part in asked.path.split("/") if part]

@@ -91,7 +91,7 @@ class Store:
         return stored.obj if stored else None
 
     def need(self, key: str, ns: str | None, name: str) -> Object:
-        """Return an object; 404 if there is none."""
+        """Return an object; 404 without one."""
         return self._need(self.kind(key), ns or "", name).obj
 
     def scan(self, key: str, ns: str | None = None) -> Iterator[Stored]:

@@ -105,7 +105,7 @@ def _upgradable(call: Call) -> None:
         return
     if upgrade.startswith("spdy"):
         raise bad_request(
-            "the simulated cluster speaks WebSocket here and not SPDY: use kubectl 1.31 or newer, "
+            "the simulated cluster supports WebSocket here and not SPDY: use kubectl 1.31 or newer, "
             "or set KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true"
         )
     raise bad_request("Upgrade request required")
@@ -127,7 +127,7 @@ class _Channels:
             await socket.close(code=1002)
             return socket
         ready = STDOUT if self._options["stdout"] else STDERR if self._options["stderr"] else ERROR
-        await socket.send_bytes(bytes([ready]))  # tells the client that it is connected
+        await socket.send_bytes(bytes([ready]))  # shows the client that it is connected
         with contextlib.suppress(ConnectionError):  # the client left
             try:
                 status = await self._carry(await self._open())

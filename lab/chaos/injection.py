@@ -61,7 +61,7 @@ class FaultInjection:
             kind = f"{asked.verb} {asked.group}/{asked.resource or asked.path}/{asked.subresource}"
             self._asked[kind] += 1
             seed = f"{self.api_faults.seed} {kind} {self._asked[kind]}"
-            chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - faults are no secret
+            chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - faults are not secret
             try:
                 return await self._respond(handler, request, asked, kind, chance)
             except ApiError as error:  # of a body that is too large; the handler makes answers of its own

@@ -1,9 +1,9 @@
-"""Events while somebody's job runs: drains, preemptions, nodes that go.
+"""Events while a user's job runs: drains, preemptions, nodes that go.
 
     happens: [{do: drain, node: gpu-node-1}, {do: fail, node: gpu-node-0, says: "NCCL INFO", back_s: 60}]
 
 Each happens once: when the first pod of a job runs on that node (or anywhere), or its pod of that completion index, and
-a pod of a job has said the text, if there is one; then on the node of that pod, or the one named beside the index.
+a pod of a job has said the text, if there is one; then on the node of that pod, or the one named next to the index.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class NodeEvents:
         self.take(node, PREEMPTED)
 
     def occupy(self, node: str) -> None:
-        """A pod of somebody else holds all of a node's devices."""
+        """A pod of another user holds all of a node's devices."""
         offered = (self._store.get("nodes", None, node) or {"status": {"allocatable": {}}})["status"]["allocatable"]
         held = {name: amount for name, amount in offered.items() if "/" in name}
         resources = {"requests": held, "limits": held}

@@ -1,6 +1,6 @@
 """The ResourceClaim controller: claims from templates, and the release of devices.
 
-As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that nobody
+As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that no pod
 uses any more gives its devices back.
 """
 
@@ -123,7 +123,7 @@ class ResourceClaimController:
         return None
 
     def _claim(self, key: Key) -> None:
-        """Forget users that have ended; give the devices back when there is none; remove what a pod has left."""
+        """Forget users that have ended; give the devices back after the last one; remove what a pod has left."""
         claim = self._store.get(CLAIMS, *key)
         if claim is None:
             return

@@ -115,7 +115,7 @@ class GarbageCollector:
         return None
 
     def _collect(self, key: str, obj: Object) -> None:
-        """Delete an object all of whose owners are gone; drop references to some of them."""
+        """Delete an object without any owner left; drop references to some of them."""
         references = obj["metadata"].get("ownerReferences") or []
         solid = [r for r in references if self._exists(r, obj)]
         if not references or len(solid) == len(references):

@@ -123,7 +123,7 @@ class JobSync:
         active = self._active()
         if ending is not None or suspended:
             for pod in active if ending is None else ():
-                self.controller.untrack(pod)  # so that nobody counts it
+                self.controller.untrack(pod)  # so that it is not counted
             for pod in active:
                 self._delete(pod, counts=True)
             self.pods = self.controller.pods(self.job)
@@ -372,7 +372,7 @@ class JobSync:
         self.controller.queue.forget(self.key)
 
     def _delete(self, pod: Object, *, counts: bool = False) -> None:
-        """Delete a pod; unless it counts as failed, its finalizer goes first so that nobody counts it."""
+        """Delete a pod; unless it counts as failed, its finalizer goes first so that it is not counted."""
         meta = pod["metadata"]
         if not counts:
             self.controller.untrack(pod)

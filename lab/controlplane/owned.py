@@ -167,7 +167,7 @@ class WorkloadController(QueueController):
         return None if workload is None or workload["metadata"].get("deletionTimestamp") else workload
 
     def pods(self, owner: Object) -> list[Object]:
-        """The pods of a workload; those that match its selector and belong to nobody are adopted."""
+        """The pods of a workload; matching pods without an owner are adopted."""
         namespace = owner["metadata"]["namespace"]
         matches = selectors.labels(owner["spec"].get("selector") or {})
         pods = []

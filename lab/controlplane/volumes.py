@@ -127,7 +127,7 @@ class VolumeController:
             and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
             and (DYNAMIC in (volume["metadata"].get("annotations") or {}))
         ):
-            with contextlib.suppress(ApiError):  # somebody was faster
+            with contextlib.suppress(ApiError):  # another client was faster
                 self._store.delete(VOLUMES, None, key[1])
         return None
 

@@ -1,4 +1,4 @@
-"""What stands behind the mounts of pods: fake programs, device files, sysfs; made once and shared."""
+"""The text after the mounts of pods: fake programs, device files, sysfs; made once and shared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMAGE_PROGRAMS = {
     "mpiexec": ("mpirun", "main"),
     "nslookup": ("nslookup", "main"),
 }
-#: What images of nccl-tests contain besides; their name says so.
+#: The further files of nccl-tests' images; their name shows it.
 NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast")
 TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
 #: Programs that are called by their full path.
@@ -107,7 +107,7 @@ class HardwareFiles:
         return path
 
     def device(self) -> Path:
-        """An empty file that stands for any device file."""
+        """An empty file in place of any device file."""
         path = self._root / "device"
         path.touch()
         return path

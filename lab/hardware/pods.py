@@ -64,7 +64,7 @@ class Hardware:
         return env
 
     def _slow(self, pod: Object) -> Object:
-        """The folders of a pod whose storage is slow or late, see fakes/slow."""
+        """The folders of a pod with slow or late storage, see fakes/slow."""
         namespace, by_path = pod["metadata"]["namespace"], {}
         claims = {
             v["name"]: v["persistentVolumeClaim"]["claimName"]
@@ -248,7 +248,7 @@ class Hardware:
         return {"devices": devices, "gdr": changes.get("gdr", True)}
 
     def _allotted(self, pod: Object, node: str) -> list[Object]:
-        """The devices that the pod's resource stands for: all of the node, or as many as it asked for."""
+        """The devices of the pod's resource: all of the node, or as many as it asked for."""
         fabric, devices = self._world["fabric"], self._devices(node)
         if not fabric.get("exclusive"):
             return devices
@@ -287,7 +287,7 @@ class Hardware:
             claimable and node in node_names(self._world)[0]
         )
 
-    # -- what stands behind a mount
+    # -- the text after a mount
 
     def _net(self, uid: str, node: str) -> Path:
         """/sys/class/net of a pod that has no network of its own."""
@@ -310,7 +310,7 @@ class Hardware:
         interfaces = [each._asdict() for each in self._attached.get(pod["metadata"]["uid"], [])]
         collective = dict(self._world.get("collective", {}))
         if collective.get("replay"):
-            collective["replay"] = REPLAY  # beside node.json
+            collective["replay"] = REPLAY  # next to node.json
         return {
             "schema": 1,
             "node": node,

@@ -59,7 +59,7 @@ def gpu_places(gpu: Mapping[str, Any], nics: int) -> list[list[str]]:
 
 
 def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: int = 0) -> list[tuple[list[str], int]]:
-    """Where each NIC hangs, and on which NUMA node: beside its GPU, or where its `slot` says (gpu3, numa1)."""
+    """Where each NIC hangs, and on which NUMA node: next to its GPU, or where its `slot` says (gpu3, numa1)."""
     buses = [int(bus, 16) for bus in gpu.get("bus_ids", [])]
     share, places = _share(gpu, len(devices)), []
     for number, device in enumerate(devices):
@@ -77,7 +77,7 @@ def nic_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: i
 
 
 def _beside(rail: int, gpus: int, nics: int) -> int:
-    """Which GPU a NIC sits beside; one that is left over (storage, management) sits beside none."""
+    """The GPU next to a NIC; a further NIC (storage, management) has none."""
     return rail // (nics // gpus) if gpus and nics >= gpus else rail * gpus // max(1, nics)
 
 

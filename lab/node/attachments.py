@@ -1,8 +1,8 @@
-"""Multus: the further networks of a pod, and the annotation that tells of them.
+"""Multus: the further networks of a pod, and the annotation that lists them.
 
 A pod names NetworkAttachmentDefinitions in an annotation; each brings the next of the pod's virtual functions with its
-RDMA device, and an address. What was attached stands in the pod's `network-status` annotation, as the specification of
-the Network Plumbing Working Group has it. Google's clusters speak another dialect of the same (gkenetworks.py). The
+RDMA device, and an address. Attachments are in the pod's `network-status` annotation, as the specification of
+the Network Plumbing Working Group has it. Google's clusters use another form of the same (gkenetworks.py). The
 interfaces themselves are not built: nothing here sends over them.
 """
 

@@ -84,7 +84,7 @@ class Container(ContainerContext):
         env = await self._configure()
         await self._start(env)
         if self.process is not None:
-            # A pod that is told to end meanwhile had nothing to stop yet; a kubelet looks until nothing runs any more.
+            # A pod that is terminated meanwhile had nothing to stop yet; a kubelet looks until nothing runs any more.
             ends = self.worker.stopping or self.worker.finishing
             late = [asyncio.create_task(self.stop(self.worker.grace_s))] if ends else []
             await self._watch(self.process)

@@ -2,7 +2,7 @@
 
 A real DNS server on the cluster's 10.96.0.10:53, answering from Services and EndpointSlices as CoreDNS' kubernetes
 plugin does: headless names, NXDOMAIN with an SOA, and its cache, which keeps a denial for a while after the name
-has come to life.
+is ready.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _loopback() -> tuple[socket.socket, socket.socket]:
         stream = socket.socket()
         try:
             stream.bind(datagrams.getsockname())
-        except OSError:  # somebody else's port: try another pair
+        except OSError:  # another process's port: try another pair
             datagrams.close()
             stream.close()
             continue

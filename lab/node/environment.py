@@ -27,7 +27,7 @@ class ConfigError(Exception):
 
 
 def expand(text: str, env: dict[str, str]) -> str:
-    """Replace $(NAME) where NAME is known; $$ stands for one dollar sign."""
+    """Replace $(NAME) where NAME is known; $$ is one dollar sign."""
 
     def one(match: re.Match[str]) -> str:
         if match[1] is None:

@@ -57,7 +57,10 @@ def _kind(kind: str, plural: str) -> Object:
 
 
 def asked(pod: Object) -> list[tuple[str, str]]:
-    """The networks that a pod asks for besides its own: name of the network, name of the interface. ValueError."""
+    """The networks that a pod asks for in addition to its own: name of the network, name of the interface.
+
+    ValueError.
+    """
     text = (pod["metadata"].get("annotations") or {}).get(ASKED, "").strip()
     given = json.loads(text) if text else []
     return [(str(each["network"]), str(each["interfaceName"])) for each in given if each.get("network") != "default"]

@@ -20,7 +20,7 @@ READY = ("Initialized", "Ready", "ContainersReady")
 
 
 def is_kwok(node: Object | None) -> bool:
-    """Whether nothing stands behind the node."""
+    """Whether no machine is behind the node."""
     return ANNOTATION in ((node or {}).get("metadata", {}).get("annotations") or {})
 
 
@@ -69,5 +69,5 @@ def _statuses(pod: Object, state: Object) -> list[Object]:
 
 
 def no_log(namespace: str, pod: str, container: str) -> ApiError:
-    """How KWOK refuses a log that nobody has described to it, in the API server's envelope."""
+    """How KWOK refuses a log that was not described to it, in the API server's envelope."""
     return ApiError(400, "BadRequest", f'no logs found for container "{container}" in pod "{namespace}/{pod}"')

@@ -211,7 +211,7 @@ def epoch(text: str) -> float:
 
 
 def termination_message(file: Path, log: Log | None) -> str:
-    """Return what a container wrote to its termination log, else the end of its ``log`` where that stands in for it."""
+    """Return what a container wrote to its termination log, else the end of its ``log`` where that replaces it."""
     with contextlib.suppress(OSError):
         with file.open("rb") as opened:
             text = opened.read(MESSAGE_BYTES)

@@ -70,7 +70,7 @@ class PodWorker(PodContext):
     # -- status
 
     def publish(self) -> None:
-        """Write the status as it is now; that of a pod whose containers were stopped when its sandbox is gone, too."""
+        """Write the status as it is now; that of a pod with stopped containers when its sandbox is gone, too."""
         if self.stopping and self.sandbox is not None and all(c.state.terminated for c in self.mains):
             return
         meta = self.pod["metadata"]
@@ -215,7 +215,7 @@ class PodWorker(PodContext):
         self.shown_ip = self.pod_ip  # the next look at the runtime brings it
 
     async def _attach(self) -> None:
-        """Let the world attach further networks; what it notes about them stands on the pod before anything runs."""
+        """Let the world attach further networks; its notes about them are on the pod before anything runs."""
         attach = getattr(self.kubelet.hardware, "attach", None)
         notes: dict[str, str] = {}
         while attach is not None:
@@ -270,7 +270,7 @@ class PodWorker(PodContext):
                 if container.process is not None:
                     container.process.signal(9)
         stops = asyncio.gather(*(c.stop(grace_s) for c in (*self.extras, *self.mains)))
-        await asyncio.sleep(0)  # they are told, then the pod's new generation is acknowledged
+        await asyncio.sleep(0)  # they are notified, then the pod's new generation is acknowledged
         if not self.finishing:
             self.publish()
         await stops

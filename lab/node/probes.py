@@ -84,7 +84,7 @@ async def check(container: ContainerContext, probe: Object) -> tuple[bool, str]:
         return await _connect(container, probe["tcpSocket"], limit, None)
     if "httpGet" in probe:
         return await _connect(container, probe["httpGet"], limit, probe["httpGet"])
-    return True, ""  # gRPC: no fake here speaks it
+    return True, ""  # gRPC: no fake here supports it
 
 
 def _port(container: ContainerContext, port: int | str) -> int:

@@ -17,7 +17,7 @@ RUNC = (
     "unable to start container process: "
 )
 MACHINE = "the embedded cluster could not set up this pod on this machine: "
-"""No runtime's words: what no node did is no fault of the cluster that is played."""
+"""No runtime's words: what no node did is not a fault of the cluster that is played."""
 COMMANDS_OWN = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ENOEXEC, errno.ELOOP)
 """What execve(2) answers for the sake of the file; any other answer is this machine's."""
 CAPABILITIES = {
@@ -71,7 +71,7 @@ CAPABILITIES = {
 
 
 def start_error(error: Exception, command: str) -> str:
-    """What runc says of a container whose command could not be started."""
+    """Runc's message about a container with a command that could not be started."""
     if isinstance(error, StartError) and error.stage == "exec" and error.errno in COMMANDS_OWN:
         return RUNC + _why(error, command)
     return f"{MACHINE}{error}"

@@ -28,7 +28,7 @@ class Hardware(Protocol):
         """More environment; PATH with the fakes first."""
 
     # Optional: attach(pod, node, ip) -> annotations. Attaches further networks, or raises AttachmentError.
-    # Optional: wires(pod, node) -> what the pod's cables are like (Network.sandbox).
+    # Optional: wires(pod, node) -> the properties of the pod's cables (Network.sandbox).
     # Optional: refuse(pod, node) -> (reason, message) where the kubelet must not admit the pod, else None.
 
 

@@ -24,7 +24,7 @@ MOST_CHUNKS = 64
 
 
 class Session:
-    """Output comes as (stream, bytes); `result` is the exit code, None where there is none to tell."""
+    """Output comes as (stream, bytes); `result` is the exit code, None without one."""
 
     def __init__(self) -> None:
         self._chunks: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(MOST_CHUNKS)
@@ -41,7 +41,7 @@ class Session:
             yield stream, data
 
     async def feed(self, data: bytes) -> None:
-        """Type; input that nobody reads any more is dropped."""
+        """Type; input without a reader is dropped."""
         if self._input is not None:
             with contextlib.suppress(ConnectionError, OSError):
                 self._input.write(data)
@@ -109,7 +109,7 @@ class Execution(Session):
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(fd, "rb", buffering=0)
         )
         try:
-            with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody holds its other end
+            with contextlib.suppress(OSError):  # EIO is a terminal's error without a holder of its other end
                 while data := await reader.read(CHUNK):
                     await self._chunks.put((stream, data))
         finally:

@@ -108,7 +108,7 @@ class Volumes:
         return sum(int(parse(limit)) for limit in limits) if limits and all(limits) else None
 
     def _of_node(self, name: str, source: Object) -> Path:
-        """A folder of the node: those that the world names; a `type` that wants one that is not there fails."""
+        """A folder of the node: those that the world names; a `type` that wants a missing one fails."""
         path, kind = source.get("path", ""), source.get("type") or ""
         folder = self._host(path)
         if folder is not None:

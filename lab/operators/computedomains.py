@@ -1,4 +1,4 @@
-"""NVIDIA's DRA driver: ComputeDomains, whose channels are claimed.
+"""NVIDIA's DRA driver: ComputeDomains with claimed channels.
 
 Names are those of k8s-dra-driver-gpu v25.8. The IMEX daemons of a domain are not played: a channel is there or not.
 """

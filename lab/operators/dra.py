@@ -1,7 +1,7 @@
 """NVIDIA's DRA driver: device classes, and slices that list the GPUs of every node.
 
-With it nodes offer no extended resource, unless `device_plugin: true` keeps the older way beside it; `missing` names
-nodes whose kubelet plugin is dead: the kubelet has withdrawn their slices. `classes: false`: the chart was installed
+With it nodes offer no extended resource, unless `device_plugin: true` keeps the older way with it; `missing` names
+nodes with a dead kubelet plugin: the kubelet has withdrawn their slices. `classes: false`: the chart was installed
 without its device classes. Names are those of k8s-dra-driver-gpu v25.8.
 """
 

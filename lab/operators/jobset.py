@@ -130,7 +130,7 @@ class JobSetController(OwnerController):
 
     @staticmethod
     def _before(obj: Object, replicated: Object) -> int:
-        """How many Jobs stand before those of a replicated Job."""
+        """The number of Jobs before those of a replicated Job."""
         names = [each["name"] for each in obj["spec"]["replicatedJobs"]]
         earlier = obj["spec"]["replicatedJobs"][: names.index(replicated["name"])]
         return sum(int(each.get("replicas", 1)) for each in earlier)

@@ -55,7 +55,7 @@ class OwnerController(QueueController):
     # -- what it owns
 
     def ensure(self, owner: Object, key: str, body: Object) -> Object | None:
-        """Return the object of that name, made if there is none; None where it is somebody else's or refused."""
+        """Return the object of that name, made if it is missing; None if it belongs to others or is refused."""
         space, name = owner["metadata"]["namespace"], body["metadata"]["name"]
         existing = self.store.get(key, space, name)
         if existing is None:
@@ -97,7 +97,7 @@ class OwnerController(QueueController):
         return [each for each in self.store.list(key, owner["metadata"]["namespace"]) if is_of(owner, each)]
 
     def remove(self, key: str, obj: Object, propagation: str | None = "Background") -> None:
-        """Delete an object, unless somebody did."""
+        """Delete an object, unless it is gone."""
         meta = obj["metadata"]
         if not meta.get("deletionTimestamp"):
             with contextlib.suppress(ApiError):

@@ -25,7 +25,7 @@ class Operator:
 
     kinds: tuple[str, ...] = ()  # files of crds/
     workloads: Mapping[str, Object] = field(default_factory=dict)  # as a world states them
-    starts: str = ""  # the module whose `start` gives the controllers
+    starts: str = ""  # the module with a `start` that returns the controllers
     known: Mapping[str, Any] = field(default_factory=dict)  # options and their types
     needs: tuple[str, ...] = ()  # other operators that come with it
 
@@ -76,7 +76,7 @@ OPERATORS: dict[str, Operator] = {
         {"gang": str},
     ),
     # NVIDIA's DRA driver for GPUs: `device_plugin`: extended resources as well; `missing`: nodes without slices;
-    # `classes: false`: nobody made the classes.
+    # `classes: false`: the classes were not made.
     "dra": Operator((), DRA_DRIVER, "dra", {"device_plugin": bool, "missing": list, "classes": bool}),
     "compute-domains": Operator(("computedomain",), DRA_DRIVER, "computedomains", {"missing": list}),
     "jobset": Operator(

@@ -1,7 +1,7 @@
 """NodeResourceTopology objects, as node feature discovery's updater writes them.
 
 `policy` and `scope` are the kubelet's Topology Manager settings; a world's hardware.NODE.topology_policy counts first.
-What pods take away is not subtracted: the updater's figures are those of an idle node.
+The use of pods is not subtracted: the updater's figures are those of an idle node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 KEY = "noderesourcetopologies.topology.node.k8s.io"
 NEAR, FAR = 10, 20
-"""Distances that the kernel tells of one's own and of the other socket."""
+"""Distances that the kernel reports for the own and for the other socket."""
 
 
 def start(store: Store, world: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Controller, ...]:

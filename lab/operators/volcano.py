@@ -67,7 +67,7 @@ class Webhook:
         self._store = store
 
     def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
-        """Refuse a PodGroup whose queue is missing or closed."""
+        """Refuse a PodGroup with a missing or closed queue."""
         if kind.key != GROUPS or old is not None:
             return
         name = new["spec"].get("queue", "default")

@@ -1,1 +1,1 @@
-"""`seatrial rehearse`: the one room of the lab that knows the suite, whose command line starts it."""
+"""`seatrial rehearse`: the one room of the lab that knows the suite, and starts it by its command line."""

@@ -20,7 +20,7 @@ class ScenarioRun(TypedDict, total=False):
 
 
 class ListedScenario(TypedDict):
-    """What ``sim --list --json`` tells of a scenario; ``subjects`` and ``words`` are by fault."""
+    """The output of ``sim --list --json`` for a scenario; ``subjects`` and ``words`` are by fault."""
 
     name: str
     title: str
@@ -37,14 +37,14 @@ class ListedScenario(TypedDict):
 HEAD = """\
 # Rehearsals
 
-Every scenario of the embedded cluster: what is broken in it, which fault the trial must find, whom it must accuse, and
+Every scenario of the embedded cluster: the broken part, the fault that the trial must find, the subjects at fault, and
 how it must end. `seatrial rehearse NAME` runs one, `seatrial rehearse` all; the tests run them all. This page is the
 output of `seatrial rehearse --matrix`.
 """
 
 
 def page(entries: Sequence[ListedScenario]) -> str:
-    """Return the page for scenarios as ``sim --list --json`` tells of them."""
+    """Return the page for scenarios from ``sim --list --json``."""
     faults = {fault for entry in entries for fault in entry["faults"]}
     healthy = [entry for entry in entries if not entry["faults"]]
     lines = [
@@ -59,7 +59,7 @@ def page(entries: Sequence[ListedScenario]) -> str:
     for layer, broken in _layers(entries):
         lines += [
             f"\n## Layer {layer}\n",
-            "| scenario | what is broken | must be found | accuses | ends |",
+            "| scenario | what is broken | must be found | at fault | ends |",
             "|---|---|---|---|---|",
         ]
         lines += [_broken(entry) for entry in broken]
@@ -94,7 +94,7 @@ def _run(entry: ListedScenario) -> str:
     run = entry["run"]
     profile, command = run.get("profile"), list(run.get("options", []))
     if isinstance(profile, dict):
-        return " ".join(["a profile of its own", *([f"`{shlex.join(command)}`"] if command else [])])
+        return " ".join(["its own profile", *([f"`{shlex.join(command)}`"] if command else [])])
     command = [*(["--profile", str(profile)] if profile else []), *command]
     return f"`{shlex.join(command)}`" if command else ""
 

@@ -1,6 +1,6 @@
 """``seatrial rehearse``: runs the trial on the embedded cluster's scenarios and shows what was recognised.
 
-Each scenario says which faults must be found, whom they must accuse and how the run must end; the trial never sees
+Each scenario says which faults must be found, their subjects, and how the run must end; the trial never sees
 that. Both the cluster's list of scenarios and every trial are processes of their own, so nothing of one rehearsal
 reaches the next.
 """
@@ -52,9 +52,9 @@ class Rehearsal:
     """One scenario: what must be found, and what was."""
 
     name: str
-    where: str  # what stands behind sim:
+    where: str  # the text after sim:
     expected: list[str]
-    subjects: dict[str, list[str]]  # fault -> names or patterns of whom it must accuse; a fault without: anybody
+    subjects: dict[str, list[str]]  # fault -> names or patterns of its subjects; a fault without: any
     outcomes: list[str]
     must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
     run: ScenarioRun | None = None  # profile and options that the trial is started with
@@ -73,7 +73,7 @@ class Rehearsal:
 
     @property
     def mistaken(self) -> str:
-        """Say whom a right fault accuses wrongly or spares, or what it does not say; '' where all are right."""
+        """Describe a right fault's wrong, missing or incomplete subjects; '' if all are right."""
         for fault, patterns in self.subjects.items():
             accused = self.accused.get(fault)
             if not accused:
@@ -81,13 +81,13 @@ class Rehearsal:
             wrong = [name for name in accused if not any(fnmatch.fnmatchcase(name, each) for each in patterns)]
             spared = [each for each in patterns if not fnmatch.filter(accused, each)]
             if wrong:
-                return f"{fault} accuses {', '.join(wrong)}"
+                return f"{fault} wrongly names {', '.join(wrong)}"
             if spared:
-                return f"{fault} does not accuse {', '.join(spared)}"
+                return f"{fault} does not name {', '.join(spared)}"
         for fault, texts in self.must_say.items():
-            untold = [word for word in texts if word not in self.observed.get(fault, "")]
-            if self.accused.get(fault) and untold:
-                return f"{fault} does not say {', '.join(untold)}"
+            unreported = [word for word in texts if word not in self.observed.get(fault, "")]
+            if self.accused.get(fault) and unreported:
+                return f"{fault} does not say {', '.join(unreported)}"
         return ""
 
 
@@ -271,7 +271,7 @@ def command_of(each: Rehearsal, out: Path, scratch: Path) -> list[str]:
 def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.Popen[str]]) -> None:
     """Run one trial and read its report."""
     began = time.monotonic()
-    # A session of its own: Ctrl-C reaches this process alone, which tells it.
+    # A separate session: Ctrl-C reaches this process alone, which passes it on.
     trial = subprocess.Popen(
         command_of(each, out, scratch),
         env=_environment(scratch / "pycache"),
@@ -315,7 +315,7 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
 
 
 def accused(record: Record) -> dict[str, list[str]]:
-    """Return what a report found: fault -> whom it accuses. A check that names a fault of nobody accuses by its id."""
+    """Return what a report found: fault -> its subjects. A fault without a subject has the check's id."""
     faults: dict[str, dict[str, None]] = {}
     for check in record["checks"]:
         for finding in check["findings"]:

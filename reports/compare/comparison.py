@@ -101,12 +101,15 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing is worse, 1 something is, 10 nobody can tell."""
+        """0 nothing is worse, 1 something is, 10 unknown."""
         return EXIT_CODES[{WORSE: Verdict.NO_GO, UNCLEAR: Verdict.INCONCLUSIVE}.get(self.verdict, Verdict.GO)]
 
 
 def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
-    """Compare two sides of at least one record each; ``all_nodes``: one that tried a part of its pool is no basis."""
+    """Compare two sides of at least one record each; ``all_nodes``.
+
+    One that tried a part of its pool is not a basis.
+    """
     comparison = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
     before, after = distinct(before), distinct(after)
     comparison.sides = about(before), about(after)
@@ -143,8 +146,8 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
                     kind=row.kind,
                     area="bandwidth",
                     subject=row.subject,
-                    before=row.told_before,
-                    after=row.told_after,
+                    before=row.reported_before,
+                    after=row.reported_after,
                     note=row.note,
                 )
             )
@@ -268,7 +271,7 @@ def _rates(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change
 
 
 def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:
-    """By fault and subject: the check that told it, and the finding."""
+    """By fault and subject: the check that found it, and the finding."""
     bad: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
     for record in side:
         names = lasting_names(record)

@@ -1,8 +1,8 @@
 """What each side of a comparison shows next to its rates: what is installed, how the fabric was used, what was proven.
 
 Each collective's use of rails, GPUDirect and transports is compared with itself: NCCL may well use more rails in one
-than in another. Fewer proofs are never the same. They are not worse either, since nobody looked: they cannot be
-compared.
+than in another. Fewer proofs are never the same. They are not worse either, since the property was not tested: they
+cannot be compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def installed(side: Sequence[Record]) -> dict[str, set[str]]:
 
 
 def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield what is installed as (where, what); versions that are counted or described stand as keys of a mapping."""
+    """Yield the installed versions as (where, what); counted or described ones are keys of a mapping."""
     if depth > DEEPEST:
         yield path, "(nested too deeply)"
     elif isinstance(value, dict):
@@ -50,7 +50,7 @@ def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]
 
 
 def _described(version: str, details: object) -> str:
-    """A version, with what is told of it unless that is a count or part of it: an image with its digest."""
+    """A version, with its description unless that is a count or part of it: an image with its digest."""
     return f"{version} ({details})" if isinstance(details, str) and details and details not in version else version
 
 
@@ -67,7 +67,7 @@ class Use:
         return min(self.rails.get(collective, []), key=len, default=frozenset())
 
     def usual(self, collective: str) -> float:
-        """How many devices carried data in the median run: a single bad run before hides nothing that came to stay."""
+        """How many devices carried data in the median run: a single bad run before hides no lasting change."""
         return statistics.median_low([len(devices) for devices in self.rails.get(collective, [])] or [0])
 
 
@@ -112,7 +112,7 @@ def _direct(use: Use, gdr: object) -> None:
 SHOWN = 8
 """Names in one sentence."""
 INSTALLED = "bom."
-"""Checks whose subjects are what is installed: an upgrade changes those, and the table of versions tells it."""
+"""Checks of installed components: an upgrade changes those, and the table of versions shows it."""
 
 
 def proven(side: Sequence[Record]) -> frozenset[str]:
@@ -123,7 +123,7 @@ def proven(side: Sequence[Record]) -> frozenset[str]:
 def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     """Return the checks that passed before and were skipped or not run in all runs after, in the order of the record.
 
-    What failed, could not tell or was blocked is reported as that.
+    A check that failed, was inconclusive or was blocked is reported as that.
     """
     ended: dict[str, set[str]] = {}
     for record in after:

@@ -12,7 +12,7 @@ import re
 from ..schema import RecordedFinding
 
 _TOKEN = re.compile(r"\S*\d\S*")
-"""What has a digit: a number, or a name of which another run may have another."""
+"""A word with a digit: a number, or a name that may differ in another run."""
 _NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)[,;:)]*")
 _WAITED = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?(?:[mu]?s|min|seconds|minutes|hours)\b")
 """How long something was waited for: another time in every run."""

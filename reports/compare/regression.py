@@ -1,4 +1,4 @@
-"""Bandwidth regressions: the statistical rule that tells another bandwidth from the same with its noise.
+"""Bandwidth regressions: the statistical rule that distinguishes a changed bandwidth from noise.
 
 Bandwidth is compared for each set of nodes and collective, on the logarithm of after over before of each row. A row's
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
@@ -19,13 +19,13 @@ The standard error is the largest that the scatter of samples, of rows and of ru
 
 Training steps and checkpoints are rates of a job as a whole, of runs on the same nodes. A run's rate of training steps
 is TFLOP/s of each GPU, of the median of its steps. A change is called from 10 % on, where each side has three runs from
-6 % on; between them one run a side cannot tell, and says so: twelve series of one GPU had medians 1.5 % apart
+6 % on; between them one run a side is inconclusive: twelve series of one GPU had medians 1.5 % apart
 (docs/training.md), and the rule of bandwidth has the same limits.
 
 A checkpoint's is MB/s of all ranks together, of runs that saved as many bytes. Shared storage wavers more than GPUs
 do. A rate within 20 % of another is the same: SNIA's Solid State Storage Performance Test Specification calls a device
-steady whose rounds stay within 20 % of their average. Beyond it, three runs a side whose ranges do not overlap are
-called; fewer only where a rate has halved or doubled, and else cannot tell.
+steady if its rounds stay within 20 % of their average. Beyond it, three runs a side with separate ranges are
+called; fewer only if a rate has halved or doubled, and else are inconclusive.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM, LEAST_CHANGE_SMALL = (
 )
 LEAST_RATE_SMALL = 0.1
 MATTERS = math.log(1 / 0.9)
-"""What a gate must not overlook: a change of this size that cannot be told from noise is unclear."""
-STANDS_OUT = math.log(1 / 0.85)
+"""A change that a gate must not overlook: one of this size within the noise is unclear."""
+NOTICEABLE = math.log(1 / 0.85)
 """The same for one row with too few samples of its own."""
 LEAST_SCATTER = 0.01
 ERRORS, ERRORS_OF_A_ROW = 3.0, 4.0
@@ -89,8 +89,8 @@ class BandwidthRow:
 
     group: RowGroup
     kind: str  # worse | better | same | unclear | appeared
-    told_before: str
-    told_after: str
+    reported_before: str
+    reported_after: str
     change: float | None = None  # of the two numbers, as a share: -0.1 is ten percent less; None: not compared
     error: float | None = None  # one standard error of it
     note: str = ""
@@ -111,8 +111,8 @@ class BandwidthRow:
             "kind": self.kind,
             "change": None if self.change is None else round(self.change, 5),
             "error": None if self.error is None else round(self.error, 5),
-            "before": self.told_before,
-            "after": self.told_after,
+            "before": self.reported_before,
+            "after": self.reported_after,
             "note": self.note,
         }
 
@@ -151,7 +151,9 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
     for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
         old, new = (side.get(group, ({}, {})) for side in split)
         if not any(old):
-            yield BandwidthRow(group=group, kind="appeared", told_before=_as_text({}), told_after=_as_text(new[0]))
+            yield BandwidthRow(
+                group=group, kind="appeared", reported_before=_as_text({}), reported_after=_as_text(new[0])
+            )
             continue
         yield _large(group, old[0], new[0], usual)
         if change := _medium(group, old[1], new[1], usual):
@@ -161,8 +163,8 @@ def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
             yield BandwidthRow(
                 group=group,
                 kind="unclear",
-                told_before=_as_text(old[1]),
-                told_after=_as_text(new[1]),
+                reported_before=_as_text(old[1]),
+                reported_after=_as_text(new[1]),
                 note=note,
                 sizes=_span(missing),
             )
@@ -186,7 +188,7 @@ def compared(before: Samples, after: Samples) -> str:
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Split rows into those that tell of the links (of a short sweep its largest ones) and those below."""
+    """Split rows into those that show the links (of a short sweep its largest ones) and those below."""
     least = min(LEAST_SIZE, max(rows) // 4)
     return (
         {s: r for s, r in rows.items() if s >= least},
@@ -198,7 +200,9 @@ def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
         note = "not measured on both sides: different nodes, different rows, or a trial that ended earlier"
-        return BandwidthRow(group=group, kind="unclear", told_before=_as_text(old), told_after=_as_text(new), note=note)
+        return BandwidthRow(
+            group=group, kind="unclear", reported_before=_as_text(old), reported_after=_as_text(new), note=note
+        )
     part = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and part.kind != "worse":
         return replace(part, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
@@ -229,7 +233,7 @@ def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> 
     }
     for kind in ("worse", "unclear"):
         for size, row in alone.items():
-            if row.kind == kind == "worse" or (row.kind == kind and (row.change or 0) < math.expm1(-STANDS_OUT)):
+            if row.kind == kind == "worse" or (row.kind == kind and (row.change or 0) < math.expm1(-NOTICEABLE)):
                 note = f"the rows of {format_size(size)} alone: {row.note}"
                 return replace(row, note=note)
     return together
@@ -248,8 +252,8 @@ def _judged(
     if least == LEAST_CHANGE:
         repeated = min(len(side[s]) for side in (old, new) for s in sizes) >= LEAST_RUNS
         least = LEAST_CHANGE_OF_RUNS if repeated else MATTERS if len(sizes) == 1 else LEAST_CHANGE
-    told_before, told_after = _as_text(old), _as_text(new)
-    shown = change_of(told_before, told_after)
+    reported_before, reported_after = _as_text(old), _as_text(new)
+    shown = change_of(reported_before, reported_after)
     kind, note = "same", ""
     if abs(change) >= least and min(counts) < LEAST_SAMPLES:
         kind, note = "unclear", f"{min(counts)} samples on one side: repeat the run before anything is concluded"
@@ -260,7 +264,13 @@ def _judged(
     elif abs(change) >= max(least, MATTERS):
         kind, note = "unclear", f"one standard error is {100 * error:.0f} %: repeat the run"
     return BandwidthRow(
-        group=group, kind=kind, change=shown, error=error, note=note, told_before=told_before, told_after=told_after
+        group=group,
+        kind=kind,
+        change=shown,
+        error=error,
+        note=note,
+        reported_before=reported_before,
+        reported_after=reported_after,
     )
 
 
@@ -338,7 +348,7 @@ Key = tuple[tuple[str, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a run tells of a rate, and from which share of change on it is noticed, and called of one run a side."""
+    """The value of a rate in a run, and the shares of change from which it is noticed, and called of one run a side."""
 
     area: str
     unit: str
@@ -380,7 +390,7 @@ RATES = (
 def changed(
     rate: Rate, before: Sequence[Record], after: Sequence[Record]
 ) -> Iterator[tuple[tuple[str, ...], float, float, bool | None]]:
-    """Yield nodes, the rate before and after, and whether that is worse: None where it cannot be told from noise."""
+    """Yield nodes, the rate before and after, and whether that is worse: None if it is within the noise."""
     old, new = _by_key(rate, before), _by_key(rate, after)
     for key in sorted(old.keys() & new.keys()):
         was, now = statistics.median(old[key]), statistics.median(new[key])
@@ -392,7 +402,7 @@ def changed(
 
 
 def _by_key(rate: Rate, side: Sequence[Record]) -> dict[Key, list[float]]:
-    """Return the rate of each run; runs that tell of none are missing."""
+    """Return the rate of each run; runs that report none are missing."""
     values: dict[Key, list[float]] = {}
     for key, value in filter(None, map(rate.of, side)):
         values.setdefault(key, []).append(value)

@@ -124,7 +124,7 @@ def _brief(digest: str) -> str:
 
 
 def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield what hints at a mistake of whoever chose the records."""
+    """Yield hints at a wrong choice of records."""
     for name, side in (("before", before), ("after", after)):
         if copies := len(side) - len(distinct(side)):
             yield f"{name}: {copies} of {len(side)} records are copies of another one and do not count"
@@ -140,7 +140,7 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def distinct(side: Sequence[Record]) -> list[Record]:
-    """Each run once: a copy is no repeat, and makes no number surer."""
+    """Each run once: a copy is not a repeat, and makes no number surer."""
     unique: list[Record] = []
     for record in side:
         if record not in unique:

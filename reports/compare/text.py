@@ -115,7 +115,7 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
 
 
 def _width() -> int:
-    """Columns to fill: the terminal's; 120 where the output is no terminal, for the table has six columns."""
+    """Columns to fill: the terminal's; 120 where the output is not a terminal, for the table has six columns."""
     return max(80, shutil.get_terminal_size((120, 24)).columns)
 
 
@@ -160,8 +160,8 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
         [
             r.group.where,
             " ".join(dict.fromkeys((r.group.collective, r.group.run))) + (f" {r.sizes}" if r.sizes else ""),
-            r.told_before,
-            r.told_after,
+            r.reported_before,
+            r.reported_after,
             "-" if r.change is None else percent(r.change),
             "-" if r.error is None else f"{100 * r.error:.1f} %",
             r.kind,

@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One requirement: its id in its list, and the checks of which each must pass, and whose failure disproves it."""
+    """One requirement: its id in its list, and the checks that must all pass, and disprove it by failing."""
 
     id: str
     title: str
@@ -38,7 +38,7 @@ class Requirement:
     not_shown: str = ""  # what of it no check shows: then it is never met, and its checks can only disprove it
 
     def __post_init__(self) -> None:
-        """Refuse, as the loader expects it, what cannot be told from another or says nothing."""
+        """Refuse, as the loader expects it, an entry that is ambiguous or empty."""
         for name in ("id", "title"):
             if not getattr(self, name).strip():
                 raise ValueError(f".{name} must not be empty")
@@ -55,7 +55,7 @@ class RequirementList:
     requirements: tuple[Requirement, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a list of nothing, and one in which an id stands for two requirements."""
+        """Refuse a list of nothing, and one with an id of two requirements."""
         if not self.requirements:
             raise ValueError(".requirements must not be empty")
         if twice := _twice(each.id for each in self.requirements):
@@ -139,7 +139,7 @@ def limits(record: Record) -> list[str]:
 
 
 def verdict_over(judged: Iterable[Judged]) -> Verdict:
-    """Return what a list comes to: no-go where something is not met, go where all of it is met."""
+    """Return the result of a list: no-go if something is not met, go if all of it is met."""
     states = {each.state for each in judged}
     if State.NOT_MET in states:
         return Verdict.NO_GO

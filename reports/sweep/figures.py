@@ -9,7 +9,7 @@ from ..schema import RecordedAccusation, RecordedSweep, elements
 
 PAIR = 2
 SHARE = " of the median"
-"""In the reason of an accusation that rests on a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
+"""In the reason of a fault that is found by a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
 REST = "all others at "
 """How a finding says what the rest reached, as a share (checks/rules/sweep_texts.py): here it is in GB/s."""
 LEAVES = 8

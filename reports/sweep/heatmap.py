@@ -71,7 +71,7 @@ def worst(grades: Iterable[str]) -> str:
 
 
 def svg(width: float, height: float, title: str, parts: Sequence[str], *, fits: bool = False) -> Markup:
-    """Return a picture, whose cells are read out when pointed at, or by key.
+    """Return a picture with cells that are read out when pointed at, or by key.
 
     It can be scrolled sideways, or becomes as narrow as the page where it ``fits``.
     """
@@ -93,7 +93,7 @@ def text(x: float, y: float, label: str, *, anchor: str = "start", turned: int =
 
 
 def short(label: str, most: int = 26) -> str:
-    """Return a label of at most 26 characters: the end of a name tells nodes apart."""
+    """Return a label of at most 26 characters: the end of a name distinguishes nodes."""
     return label if len(label) <= most else "…" + label[1 - most :]
 
 

@@ -14,19 +14,19 @@ QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "fai
 
 
 def read_own(check: Path) -> Mapping[str, Fault]:
-    """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml beside it, where there is one.
+    """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml next to it, if it exists.
 
-    Raises ValueError, one line, for a file that is no catalogue or that redefines a fault of this one.
+    Raises ValueError, one line, for a file that is not a catalogue or that redefines a fault of this one.
     """
-    beside = check.with_suffix(".faults.yaml")
-    if not beside.is_file():
+    own_file = check.with_suffix(".faults.yaml")
+    if not own_file.is_file():
         return {}
     try:
-        own = read_faults(beside)
+        own = read_faults(own_file)
     except Exception as error:  # a user's file: it may hold anything
-        raise ValueError(f"{beside}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{own_file}: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if known := sorted(own.keys() & FAULTS.keys()):
-        raise ValueError(f"{beside}: {', '.join(known)} is in the catalogue already")
+        raise ValueError(f"{own_file}: {', '.join(known)} is in the catalogue already")
     return own
 
 
@@ -35,7 +35,7 @@ def explain(
     subject: str = "",
     namespace: str = "",
     own: Mapping[str, Fault] | None = None,
-    others: Sequence[str] = (),
+    other_nodes: Sequence[str] = (),
     advice: Mapping[str, str] | None = None,
     *,
     names: Mapping[str, str] | None = None,
@@ -43,9 +43,9 @@ def explain(
 ) -> dict[str, str]:
     """Return the catalogue entry as plain texts, its command filled in for the subject of a finding.
 
-    ``own``: entries that checks of the user brought; ``others``: nodes for a command that needs more than the subject;
+    ``own``: entries that checks of the user brought; ``other_nodes``: for a command that needs more than the subject;
     ``advice``: the confirm and remedy of the fault's variant, which come before those of all its causes; ``names``:
-    what POD, NODE, IMAGE and JOB stand for, and ``trial``: whether it is told of a trial or of a job of anybody's.
+    the values of POD, NODE, IMAGE and JOB, and ``trial``: whether the text is about a trial or a user's job.
     """
     fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:
@@ -61,8 +61,8 @@ def explain(
         }
     form = None if own and fault_id in own else trial  # what a user wrote may have [[ for a shell
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
-    if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log speaks of
-        entry["confirm"] = _with_nodes(entry["confirm"], others)
+    if entry["confirm"].startswith("seatrial "):  # elsewhere NODE is whom a log mentions
+        entry["confirm"] = _with_nodes(entry["confirm"], other_nodes)
     for key in ("confirm", "remedy"):
         text = (advice or {}).get(key)  # names of a message are in it, quoted: of the rest the namespace alone is known
         filled = fill(text or entry[key], "" if text else subject, namespace, trial=form)

@@ -18,15 +18,15 @@ from .variants import Detail, Variant, fill, told_of
 
 FOLDER = Path(__file__).resolve().parent
 INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
-"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or not told."""
+"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
+    """One of several causes that a fault may have; ``confirm`` is the command that distinguishes it from the others.
 
     ``when`` names what must not be known to be otherwise (seatrial.logs.diagnosis.ranking: roce, ib, running, ...).
-    ``said`` is a regular expression of a line without which the cause is none (seatrial.logs.diagnosis.usual_causes).
+    ``said`` is a regular expression of a line that the cause requires (seatrial.logs.diagnosis.usual_causes).
     """
 
     cause: str
@@ -62,16 +62,16 @@ class Fault:
     ``severity`` is the log analyzer's, as a check's finding has a state of its own and its fault none: fatal (the job
     cannot run, or its results are wrong), degraded (it runs, but not on what was paid for), info (says how far the
     judgement goes). ``alternatives`` are the causes that it may have, in the order in which the field meets them, and
-    ``variants`` those that a line tells.
+    ``variants`` those that a line shows.
 
     How the log analyzer weighs a line of a fault: ``stage`` is when it meets a job: start (it keeps a process from
     starting: where NCCL has come up and no program died, another process says it), store (said before the first line
-    of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank comes to it by
-    itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher tells it of a process
-    that had no last word), peer (what the end of another rank or NIC looks like from elsewhere), last (said of a peer
+    of NCCL's, and tried again in another way), connect (to a peer) or running. ``blame``: own (one rank reaches it by
+    itself, and no peer's end brings it about), kernel (the same, and the kernel or a launcher reports it for a process
+    without a last message), peer (the end of another rank or NIC as seen from elsewhere), last (said of a peer
     that is gone, or may be overcome: any other cause comes first), warning (torch warns of it and mostly overcomes it),
     suspect (no fault by itself, and a cause where something is wrong).
-    ``scope``: hosts (it speaks of another host), host (it happens inside of one). ``deadly``: a process cannot go on
+    ``scope``: hosts (it mentions another host), host (it happens inside of one). ``deadly``: a process cannot go on
     after it, even where the log shows nothing behind it. ``recovers``: of a link that broke while data crossed it; NCCL
     may have moved to another port. ``described``: what is found of it says who waits, what is missing or between whom,
     and its alternatives say the rest. ``defects`` are those of NCCL's versions that explain it.
@@ -119,7 +119,7 @@ class Fault:
 
 
 _LINES = re.compile(r"(?m)^    lines:\n(?:      .*\n)+|^lines:\n(?:  .*\n)+")
-"""What the reader of logs knows already (seatrial.faults.lines), which nobody reads who asks what a fault means."""
+"""The part that the reader of logs has already (seatrial.faults.lines), not needed for the meaning of a fault."""
 
 
 class OwnFaultsError(ValueError):
@@ -149,7 +149,7 @@ class Catalogue(Mapping[str, Fault]):
                 yield from ((name, each) for each in self[name].variants if each.who == who)
 
     def is_so(self, fault_id: str, what: str) -> bool:
-        """Return whether a fault is ``what``, a field of its entry; what is no fault of the catalogue is not."""
+        """Return whether a fault is ``what``, a field of its entry; what is not a fault of the catalogue is not."""
         return fault_id in self._texts and bool(getattr(self[fault_id], what))
 
     def add(self, faults: Mapping[str, Fault]) -> None:
@@ -189,7 +189,7 @@ WEIGHED = FOLDER / "weights.json"
 
 @cache
 def having(weight: str, value: str | bool = True) -> frozenset[str]:
-    """Return the faults of NCCL's logs of which an entry says so."""
+    """Return the faults of NCCL's logs with this property in their entry."""
     return frozenset(fault for fault, weights in _weights().items() if weights.get(weight) == value)
 
 
@@ -220,7 +220,7 @@ def worded(fault: str, text: str) -> Detail | None:
 
 
 def read_text(who: str, text: str) -> Detail | None:
-    """Return the fault (as ``why``) that a text of one part of the cluster tells, and what it says of it."""
+    """Return the fault (as ``why``) that a text of one part of the cluster shows, and its details."""
     for fault, each in _said_by(who):
         if (said := each.of_form(text)) is not None and said.variant is not None:
             failure = each.failure or catalogue()[fault].failure
@@ -259,9 +259,9 @@ def _variants(fault: str) -> tuple[Variant, ...]:
 
 
 def failure_class(classes: Iterable[str]) -> str | None:
-    """Return the class of a failure of which these are its faults' classes; None where they tell none.
+    """Return the class of a failure with these classes of faults; None if they show none.
 
-    One cause in the cluster is enough to repair that first: a program is accused only where nothing else is at fault.
+    One cause in the cluster is enough to repair that first: a program is named at fault only if nothing else is.
     """
     known = set(classes)
     return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in known), None)

@@ -1,9 +1,9 @@
 """The numbers that CUDA, NCCL and DCGM give their errors, as data: the one table of each.
 
-cuda.csv: cudaError_t (driver_types.h) with words of cudaGetErrorString that tell one from the others, the fault that a
-failed call is explained by, and whether opening memory of a peer ends so where the peer's GPU cannot be reached (a
-process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a number.
-nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress.
+cuda.csv: cudaError_t (driver_types.h) with words of cudaGetErrorString that distinguish one from the others, the fault
+that a failed call is explained by, and whether opening memory of a peer ends so where the peer's GPU cannot be reached
+(a process that does not see that GPU; a container or system without such a call). The last row is HIP's, without a
+number. nccl.csv: ncclResult_t (nccl.h), with the words of RAS's text; 7 is in progress.
 dcgm.csv: the errors of DCGM that are a GPU's or its links', with what NVSentinel does with the node for each.
 
 What a system call says is Python's `errno` and `os.strerror`; what an exit code means is a variant of job.yaml.
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"(?i)cuda (?:failure|error:?) (\d{1,4})\b")
 
 
 def cuda_error(text: str) -> CudaError:
-    """Return the error of CUDA's that a text tells, by its number or else its words; UNKNOWN where it tells none."""
+    """Return the CUDA error in a text, by its number or else its words; UNKNOWN if it shows none."""
     number, said = _NUMBER.search(text), text.casefold()
     by_number = (row for row in _cuda_errors() if number and row.code == int(number[1]))
     return next(by_number, None) or next((row for row in _cuda_errors() if row.words.casefold() in said), UNKNOWN)

@@ -6,8 +6,8 @@ as may be (no ``(?i)``): most lines of a log meet no pattern, since a gate looks
 ``role`` is cause (the default): by itself the reason of a failure; why: explains a choice (sockets, no GPUDirect), a
 fault only together with that choice, also where other lines of its entry are causes; degraded: works, but worse than
 the hardware could; consequence: another rank failed first; benign: harmless. ``who`` is nccl where only NCCL or a
-plugin of its says so, others (the default) where it stands on lines of their own. ``lasting`` is one of NCCL's beside
-which a job that came to its end all the same leaves nothing proven. ``last`` is one that says less than any other of
+plugin of its says so, others (the default) if it is on separate lines. ``lasting`` is one of NCCL's that leaves nothing
+proven, even by a job that completed. ``last`` is one that says less than any other of
 its ``who``: a call that failed, or the place in NCCL's code alone. ``before`` names faults whose lines (of the same
 ``who``) are tried after this one, where both fit a text. ``example`` is a text that it fits and none before it does,
 ``near_miss`` one that it does not; or several.

@@ -50,12 +50,12 @@ def use(*places: Path) -> tuple[int, int]:
     faults, lines = read(*places)
     place = ", ".join(map(str, places))
     if "seatrial.logs.reader.events.symptoms" in sys.modules:
-        raise RuntimeError("the symptoms are known already: own ones come before any log is read")
+        raise RuntimeError("the symptoms are loaded already: load your own before any log is read")
     LINES.extend(json.loads(line.compiled()) for line in lines)
     try:
         from ..logs.reader.events.symptoms import classify  # noqa: PLC0415 -- it takes in LINES
     except ValueError as error:
-        said = "a pattern needs a word of some letters that always stands there"
+        said = "a pattern needs a constant word of some letters"
         raise OwnFaultsError(f"{place}: {error}; {said}") from error
     fault_catalogue().add(faults)
     catalogue().add(faults)
@@ -95,7 +95,7 @@ def _files(place: Path) -> list[Path]:
 def read(*places: Path) -> tuple[dict[str, Fault], list[Line]]:
     """Return the faults and their lines, in the order in which these are tried. Raises OwnFaultsError.
 
-    That each example shows its fault is not known yet: the reader tells it (`use`).
+    That each example shows its fault is not known yet: the reader shows it (`use`).
     """
     paths = list(dict.fromkeys(path.resolve() for place in places for path in _files(place)))
     faults: dict[str, Fault] = {}
@@ -163,7 +163,7 @@ def _entry(name: str, entry: dict[str, Any], layer: str, path: Path) -> tuple[Fa
             try:
                 re.compile(pattern.encode())
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
             if _POSSESSIVE.search(_NO_OPERATOR.sub("x", pattern)):
                 raise ValueError(f"{pattern!r}: the Python of an image may know no possessive *+, ++, ?+ or }}+")
     return fault, lines

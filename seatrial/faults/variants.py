@@ -1,16 +1,16 @@
-"""What a text says of a fault: the variants of an entry of the catalogue, of which the first that fits counts.
+"""The details of a fault in a text: the variants of a catalogue entry; the first match counts.
 
-A variant has ``pattern`` (a regular expression, or several), which speaks for itself, or ``words`` (any of them), which
-are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by number,
-and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains the
-line and lends what the entry does not say. ``like`` names the entry (or several) whose variants say more of the same
-line; it may have a ``failure`` class of its own. Without either it has its own ``confirm``, ``remedy`` and ``failure``
-class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
+A variant has ``pattern`` (a regular expression, or several), which is sufficient alone, or ``words`` (any of them),
+which are looked for once nothing else of the job explains the line. ``cause`` may quote the expression's groups by
+number, and as ``{said}`` the end of the line's chain of errors. ``why`` names the fault of the catalogue that explains
+the line and supplies what the entry lacks. ``like`` names the entry (or several) with more specific variants of the
+same line; it may have a ``failure`` class of its own. Without either it has its own ``confirm``, ``remedy`` and
+``failure`` class. ``example`` is a line that it fits, ``near_miss`` one that it does not.
 
-What the cluster's own parts say tells its fault by itself, and need not say more than that: ``who`` names the part
+A message of the cluster's own parts shows its fault by itself, and needs no more than that: ``who`` names the part
 (api, kueue, kubelet, volumes, admission, eviction, pressure, oom, mpirun, registry, runtime, scheduler, exit: the exit
 code of a container). All variants of one part are tried in the order of the catalogue, but one that is to be tried
-``before`` another entry. ``subject`` names what it is about by the expression's named groups, without what stands in
+``before`` another entry. ``subject`` names what it is about by the expression's named groups, without the text in
 brackets where its group has nothing. ``final``: another attempt ends the same.
 """
 
@@ -29,7 +29,7 @@ _OPTIONAL = re.compile(r"\[([^\]]*)\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One of the causes that a fault hides, told by its line."""
+    """One of the causes of a fault, shown by its line."""
 
     example: str
     pattern: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Detail(NamedTuple):
 
 
 def last_words(text: str) -> str:
-    """Return what stands at the end of a chain of errors, each behind a colon: what failed, and why."""
+    """Return the end of a chain of errors separated by colons: the failure and its reason."""
     parts = text.strip().rstrip(".\"'").removesuffix(": unknown").split(": ")
     words = parts[-1]
     for part in reversed(parts[:-1]):
@@ -105,9 +105,9 @@ _BY_SUBJECT = re.compile(r"\s?\[\[(.*?)(?:\|\|(.*?))?\]\]", re.DOTALL)
 
 
 def told_of(text: str, *, trial: bool | None) -> str:
-    """Return a text of the catalogue as it is told of a trial or of anybody else's job; None: a text that has no marks.
+    """Return a text of the catalogue in its form for a trial or for a user's job; None: a text without marks.
 
-    [[of a trial||of any other job]] stands in it where the words differ; without the second part nothing is told.
+    [[of a trial||of any other job]] is in it where the words differ; without the second part nothing is printed.
     """
     if trial is None:
         return text
@@ -124,14 +124,14 @@ _KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER)\b(?![:=.])")
 
 
 def named(text: str, names: Mapping[str, str]) -> str:
-    """Put names in the places of their words in capitals, quoted for a shell; a word whose name is not known stays."""
+    """Put names in the places of their words in capitals, quoted for a shell; a word without a known name stays."""
     return _KNOWN.sub(lambda word: shlex.quote(names[word[0]]) if names.get(word[0]) else word[0], text)
 
 
 def fill(text: str, subject: str = "", namespace: str = "", *, trial: bool | None = True) -> str:
     """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
 
-    The values come from the cluster and the command goes into somebody's shell: they are quoted for it.
+    The values come from the cluster and the command goes into a user's shell: they are quoted for it.
     A finding's subject starts with the node's name where it is about a node, and goes on with 'rail mlx5_3' where it is
     about one of its rails; a pair reads 'NODE - NODE', a right 'create jobs.batch in ns'.
     """

@@ -3,7 +3,7 @@
 xid.csv holds of each its meaning, the action that NVIDIA's catalogue asks for at once (none; restart app; reset GPU;
 reboot, of a virtual machine, too; or workflow: a flow, a look at the board or an update of its own), whether a program
 usually brings it about itself, and the faults that a check and the log analyzer name it by. Its first line names the
-source. The check names those after which a GPU is reset or a node rebooted, and 48 and 74, of which the flow says so
+source. The check names those after which a GPU is reset or a node rebooted, and 48 and 74, as the flow says
 where they come again. The numbers that the catalogue calls unused are left out.
 """
 
@@ -29,7 +29,7 @@ XID = re.compile(r"\b(?:Xid|XID)\b(?:\s*\([^)]*\))?[:\s]*(\d{1,3})\b")
 
 
 class Xid(NamedTuple):
-    """One Xid; ``check`` and ``log`` name faults, '' where it is none."""
+    """One Xid; ``check`` and ``log`` name faults, '' without one."""
 
     code: int
     meaning: str

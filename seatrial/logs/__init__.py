@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .diagnosis.amd import tell_of_amd
+    from .diagnosis.amd import report_amd
     from .diagnosis.conclusion import withhold
     from .diagnosis.faults import DIAGNOSES, failure_class_of
     from .document import conclude
@@ -47,8 +47,8 @@ __all__ = [
     "merge",
     "open_sources",
     "read",
+    "report_amd",
     "tail_of",
-    "tell_of_amd",
     "watched",
     "withhold",
     "withhold_unread",
@@ -69,7 +69,7 @@ _HOMES = {
     "open_sources": ".sources:open_sources",
     "read": ".parallel:read",
     "tail_of": ".hang.collect:tail_of",
-    "tell_of_amd": ".diagnosis.amd:tell_of_amd",
+    "report_amd": ".diagnosis.amd:report_amd",
     "watched": ".hang.watchdog:watched",
     "withhold": ".diagnosis.conclusion:withhold",
     "withhold_unread": ".explanation:withhold_unread",

@@ -9,20 +9,20 @@ from ..faults.catalogue import formed, having
 from ..faults.variants import Detail
 from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
-from .diagnosis.conclusion import diagnosis_of, sentence_of, signs_beside, signs_shown
+from .diagnosis.conclusion import diagnosis_of, further_signs, sentence_of, signs_shown
 from .diagnosis.defects import slow_causes, slow_versions, with_defects
 from .diagnosis.judge import Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
 from .diagnosis.quotes import meant, quoted, trouble_said
 from .diagnosis.rails import rails_used
-from .diagnosis.ranking import Signs, rank, told
+from .diagnosis.ranking import Signs, quoted_cause, rank
 from .diagnosis.results import judge_local_network, judge_node, judge_nvlink_fabric, judge_runs, judge_tables
-from .diagnosis.separate_jobs import tell_alone
+from .diagnosis.separate_jobs import report_single
 from .diagnosis.termination import judge_ending
 from .diagnosis.truncation import judge_cut_channels, judge_truncation
 from .diagnosis.usual_causes import with_usual_causes
-from .job.attempts import last_attempt, stands_before
+from .job.attempts import comes_earlier, last_attempt
 from .job.device_order import compact_devices
 from .job.jobs import Job
 from .job.streams import group
@@ -63,20 +63,20 @@ def conclude(
 ) -> list[JobDocument]:
     """Return the job documents of a partial, in the order of the streams.
 
-    ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``beside`` names those that lie next to one job's dumps.
+    ``expect`` are a profile's demands on a log. ``one_job`` takes all streams (or those of these names, and
+    no other) as one job, as a launcher knows that they are; ``beside`` names those in the folder of one job's dumps.
     """
     with uncollected():
         documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
         if len(documents) > 1:
-            tell_alone(documents)
+            report_single(documents)
         return documents
 
 
 def _judged(job: Job, expect: Expected) -> Judgement:
     """Return the judgement of a job; of one that ended badly and was started again, that of its last attempt.
 
-    Which has to have come to its end; or to have come up, where the log shows the processes of one before it. What is
+    It has to be complete, or to have come up, where the log shows the processes of one before it. What is
     expected of other GPUs than the log's is not.
     """
     listed = {str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4]} if expect.products else ()
@@ -84,12 +84,12 @@ def _judged(job: Job, expect: Expected) -> Judgement:
     judgement = Judgement(View(job), expect)
     _judge(judgement)
     again = last_attempt(job) if judgement.ended_badly else None
-    if again is None or not stands_before(judgement.faults[0]["evidence"], again):
+    if again is None or not comes_earlier(judgement.faults[0]["evidence"], again):
         return judgement
     last = Judgement(View(again), expect)
     if not last.ended_well and (len(again.comms) == len(job.comms) or not last.proven()):
         return judgement
-    last.tell_earlier(judgement)
+    last.report_earlier(judgement)
     _judge(last)
     return judgement if last.ended_badly else last
 
@@ -105,7 +105,7 @@ def _document(judgement: Judgement) -> JobDocument:
         beside = judgement.unexplained()
     if beside is not None:
         judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
-    # One host is the whole job only where something tells its size.
+    # One host is the whole job only where its size is known.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
     averages = _averages(judgement.tables) if judgement.tables else {}
@@ -191,27 +191,29 @@ def _causes(judgement: Judgement, diagnosis: str, versions: list[str], gpus: Col
     note = None if causes else trouble_said(judgement)
     if note is None:
         return causes
-    known = [_told_of(judgement, name, said) for name, said in judgement.causes if said is note]
+    known = [_details_of(judgement, name, said) for name, said in judgement.causes if said is note]
     role, _, fault = note.shows.partition(" ")
     if role == WHY and (said := formed(fault, note.text)) is not None:
         known.append((fault, said))
     gone = _FOLLOWS if role == CONSEQUENCE else ""
-    return rank((), signs, known) or [told(quoted(note) + meant(note.text) + gone)]
+    return rank((), signs, known) or [quoted_cause(quoted(note) + meant(note.text) + gone)]
 
 
 def _further(judgement: Judgement, diagnosis: str) -> list[tuple[str, Detail]]:
-    """Return what else lines mention, where the job ended badly; else, where nothing shows, a sign of trouble.
+    """Return other faults in the lines of a job that ended badly; else, without any, a sign of trouble.
 
-    Each with what its line tells beyond its kind.
+    Each with details from its line.
     """
     unheaded = [name for name, _ in judgement.unheaded() if name]
     if judgement.ended_badly:
-        if judgement.causes:  # of which the first is reported as a fault
-            return [_told_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
-        return _signs(judgement, unheaded or signs_beside(judgement))
+        if judgement.causes:  # the first is reported as a fault
+            return [_details_of(judgement, name, note) for name, note in judgement.causes[1:MOST_CAUSES]]
+        return _signs(judgement, unheaded or further_signs(judgement))
     if diagnosis != "no-evidence" or judgement.view.ranks == 1:
         return []
-    warned = [_told_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")]
+    warned = [
+        _details_of(judgement, name, note) for name, note in judgement.causes if name in having("blame", "warning")
+    ]
     return warned or _signs(judgement, unheaded or signs_shown(judgement)[:1])
 
 
@@ -221,7 +223,7 @@ def _signs(judgement: Judgement, names: Iterable[str]) -> list[tuple[str, Detail
     return [(name, (note and formed(name, note.text)) or Detail()) for name, note in notes]
 
 
-def _told_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detail]:
+def _details_of(judgement: Judgement, name: str, note: Note) -> tuple[str, Detail]:
     said = refine(judgement, name, note)
     return said.why or name, said
 
@@ -289,14 +291,14 @@ def _collective(table: ReadTable, ranks: int | None) -> str | None:
     if not ranks or ranks < 3:
         return None
     part = (ranks - 1) / ranks
-    told = set()
+    operands = set()
     for row in table["rows"]:
         side = row["out_of_place"] or row["in_place"]
         algbw, carried = (side["algbw_gbps"] or 0.0, side["busbw_gbps"]) if side else (0.0, None)
         if carried is not None and algbw > max(1.0, ranks * _DIGIT):
             ratio = carried / algbw
             factor = min((2 * part, part, 1.0), key=lambda each: abs(each - ratio))
-            told.add((row["redop"] not in (None, "none"), row["root"] not in (None, -1), factor))
+            operands.add((row["redop"] not in (None, "none"), row["root"] not in (None, -1), factor))
     names = {
         (True, False, 2 * part): "all_reduce",
         (True, False, part): "reduce_scatter",
@@ -304,7 +306,7 @@ def _collective(table: ReadTable, ranks: int | None) -> str | None:
         (True, True, 1.0): "reduce",
         (False, True, 1.0): "broadcast",
     }
-    return names.get(told.pop()) if len(told) == 1 else None
+    return names.get(operands.pop()) if len(operands) == 1 else None
 
 
 def _table(table: ReadTable, algorithm: str | None, rows: list[Row]) -> Table:

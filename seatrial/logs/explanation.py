@@ -64,9 +64,9 @@ def explain(
     for job in jobs:
         job["failure_class"] = failure_class_of(job) if job["faults"] else None
         if (job["nccl_version"] or "").startswith("RCCL"):
-            from .diagnosis.amd import tell_of_amd  # noqa: PLC0415 -- most logs are NVIDIA's
+            from .diagnosis.amd import report_amd  # noqa: PLC0415 -- most logs are NVIDIA's
 
-            tell_of_amd(job)
+            report_amd(job)
     return jobs
 
 

@@ -1,8 +1,8 @@
-"""Exports of log stores and shippers: a CSV file whose column holds the message is read; of others is said what to do.
+"""Exports of log stores and shippers: read CSV with a column of messages, advise for others.
 
-A JSON record a line, whose message is one of its fields, is the reader's business (seatrial/logs/reader/unwrap.py). Any
-other form of a store's own is refused with the command that prints its messages, never read as half of what it says:
-documents, records with the message deeper inside, quoted messages behind a tag, and the newest line first.
+A JSON record a line, with the message as one of its fields, is the reader's business (seatrial/logs/reader/unwrap.py).
+Any other form of a store's own is refused with the command that prints its messages, never read as half of what it
+says: documents, records with the message deeper inside, quoted messages behind a tag, and the newest line first.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NOT_CSV = b"(not read: what comes behind a quote of this CSV file that is not cl
 _LOGCLI = re.compile(rb'\d{4}-\d\d-\d\dT\S{8,24} \{[^{}\n]*\} |\{"labels":\s?\{')  # plain, and -o jsonl
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|(?<![\w.])1\d{18}(?!\w)")
 _SHOWN = re.compile(rb'[{"]|\A[^\n]*[,;\t]|' + _STAMP.pattern)
-"""What the beginning of every export holds: records, quotes, a first line of several fields, or times."""
+"""The content of every export's beginning: records, quotes, a first line of several fields, or times."""
 _KIBANA = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}) @ (\d\d:\d\d:\d\d(?:\.\d{1,9})?)\Z")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _STAMPED_WITHIN = 200  # bytes of a line
-_FEW = 4  # times that fall and never rise are no accident
+_FEW = 4  # times that fall and never rise are not an accident
 _MAX_RECORDS = 50
 _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]\s*[\"{]")
-_SPEAKS = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
+_OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
 _QUOTED = re.compile(rb'[:>=\[,]\s*"(?:[^"\\\n]|\\.)*NCCL (?:INFO|WARN)')
 """A line of NCCL inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
 REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial)"')
-"""What a benchmark's report and a trial's own evidence have; these are read elsewhere."""
+"""Marks of a benchmark's report and a trial's own evidence; these are read elsewhere."""
 NOT_READ = (
     "its lines are inside of JSON or quotes, as a log store or shipper wrote them: print the messages alone, oldest "
     "first, e.g. jq -r '.. | strings' FILE | seatrial explain -"
@@ -79,8 +79,8 @@ def _checked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def _is_carried(head: bytes) -> bool:
-    """Return whether what NCCL said is in strings, so that the lines of the file are not those of the log."""
-    if not _SPEAKS.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
+    """Return whether NCCL's lines are in strings, so that the lines of the file are not those of the log."""
+    if not _OF_NCCL.search(head) or text_of(head.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]) is not None:
         return False
     if REPORT.search(head):
         return False
@@ -89,13 +89,13 @@ def _is_carried(head: bytes) -> bool:
 
 
 def _may_lack(records: int) -> bytes:
-    """Return what is said behind so many records of a store: nothing where no store's limit cut it."""
+    """Return the note after so many records of a store: nothing where no store's limit cut it."""
     said = b"(not read: what the log store holds beyond these %d lines, a usual limit of its answers)" % records
     return said if records in LIMITS else b""
 
 
 def _counted(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a store's answer, and what may be missing behind them."""
+    """Yield the chunks of a store's answer, and a note on missing ones."""
     lines = 0
     for chunk in chunks:
         lines += chunk.count(b"\n")
@@ -126,13 +126,13 @@ class _Csv(NamedTuple):
 
 
 def _csv_of(head: bytes) -> _Csv | None:
-    """Return the form of a CSV export, whose first record names the column of messages."""
+    """Return the form of a CSV export; its first record names the column of messages."""
     start = head[:_LOOK_CSV].removeprefix(b"\xef\xbb\xbf")
     for separator in (",", ";", "\t"):
         if separator.encode() not in start.partition(b"\n")[0]:
             continue
         records = list(_records(iter([start]), separator))[:_MAX_RECORDS]
-        records = records[:-1] if len(head) > _LOOK_CSV else records  # whose last one is cut
+        records = records[:-1] if len(head) > _LOOK_CSV else records  # with a cut last one
         if len(records) < 2 or not all(records) or len({len(record) for record in records}) > 1:
             continue
         names = tuple(name.strip().lower() for name in records[0])
@@ -155,13 +155,13 @@ def _records(chunks: Iterator[bytes], separator: str) -> Iterator[list[str]]:
 
 
 def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
-    """Yield the text of each record, behind what else of it tells a time; those of another width as they are."""
+    """Yield the text of each record, after its other fields that hold a time; those of another width as they are."""
     records = _records(chunks, form.separator)
     next(records, None)
     count = 0
     for record in records:
         count += 1
-        if not record:  # what cannot be taken apart
+        if not record:  # text that cannot be parsed
             yield NOT_CSV
             return
         if len(record) != len(form.names):
@@ -169,11 +169,11 @@ def _of_csv(chunks: Iterator[bytes], form: _Csv) -> Iterator[bytes]:
             continue
         text = record[form.text]
         inner = text_of(text.encode("utf-8", "replace"))
-        others = {
+        other_fields = {
             name: field for at, (name, field) in enumerate(zip(form.names, record, strict=True)) if at != form.text
         }
-        times = [time for field in others.values() if (time := _time(field))]
-        text = with_trouble(text if inner is None else inner, others).rstrip("\r\n")
+        times = [time for field in other_fields.values() if (time := _time(field))]
+        text = with_trouble(text if inner is None else inner, other_fields).rstrip("\r\n")
         yield (times[0] + " " + text if times else text).encode("utf-8", "replace") + b"\n"
     if left := _may_lack(count):
         yield left

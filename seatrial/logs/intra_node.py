@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .job_document import IntraNode
 
 _GOOD = {"p2p": ("p2p", "mnnvl"), "shm": ("p2p", "mnnvl", "shm")}
-"""What does for a profile's path: one that is faster than expected is no fault."""
+"""The accepted paths for a profile's path: one that is faster than expected is not a fault."""
 
 
 def channels_by_path(paths: IntraNode) -> dict[str, int]:

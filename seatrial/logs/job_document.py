@@ -1,6 +1,6 @@
-"""The job document: what is said of one job. The types of what conclude() returns; every key is always there.
+"""The job document: all findings about one job. The types of conclude()'s result; every key is always there.
 
-None represents what the log does not show.
+None represents facts that the log does not show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Verdict = Literal["go", "no-go", "inconclusive"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a profile says that the logs of its platform show; None where it says nothing."""
+    """A profile's demands on the logs of its platform; None where it has none."""
 
     fabric: str | None = None
     rails: int | None = None  # network devices that a host uses
@@ -62,7 +62,7 @@ class FoundFault(TypedDict):
 
 
 class Cause(TypedDict):
-    """A cause that remains after all that the log shows; ``confirm`` is the command that tells it from the next one."""
+    """A cause that remains after the whole log; ``confirm`` is the command that distinguishes it from the next one."""
 
     fault: str
     cause: str
@@ -121,7 +121,7 @@ class Sweep(TypedDict):
 
 
 class WireUse(TypedDict):
-    """What a table's peak means on the links: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
+    """A table's peak as a rate of the links: of a host in GB/s, of a rail and a GPU in Gb/s; null where not known."""
 
     algorithm: str
     node_gbps: float | None
@@ -143,7 +143,7 @@ class FloorRow(TypedDict):
 
 
 class PublishedRow(TypedDict):
-    """A row and a published one of the same size, in GB/s; ``of_wire``: share of what the published rails carry."""
+    """A row and a published one of the same size, in GB/s; ``of_wire``: share of the published rails' bandwidth."""
 
     size_bytes: int
     busbw_gbps: float
@@ -158,7 +158,7 @@ ReferenceKind = Literal["floor", "published", "elsewhere", "wires", "links", "no
 
 
 class Reference(TypedDict):
-    """What a table's bandwidth is compared with: the nearest number that is known for its hardware, in GB/s.
+    """The reference of a table's bandwidth: the nearest number that is known for its hardware, in GB/s.
 
     ``kind``: a floor of the profile; a published row of this hardware; one of its GPUs in another layout, fabric or
     collective; what the NICs, or the links between GPUs, carry; none. ``expected_gbps`` is what follows from it for
@@ -176,7 +176,7 @@ class Reference(TypedDict):
 
 
 class Table(TypedDict):
-    """A benchmark's table, bandwidths in GB/s. seatrial.logs.bandwidth adds what the numbers are compared with."""
+    """A benchmark's table, bandwidths in GB/s. seatrial.logs.bandwidth adds the references of the numbers."""
 
     collective: str | None
     algorithm: str | None
@@ -198,7 +198,7 @@ class Table(TypedDict):
 
 
 class Pair(TypedDict):
-    """What carried the data from one host to another: channels by transport, as one end or both printed it."""
+    """The transports of data from one host to another: channels by transport, as one end or both printed it."""
 
     src: str
     dst: str
@@ -210,7 +210,7 @@ class Pair(TypedDict):
 
 
 class Host(TypedDict):
-    """A host of the job; ``connected`` are the ranks whose channels the log shows, ``rails`` the devices by rank."""
+    """A host of the job; ``connected`` are the ranks with channels in the log, ``rails`` the devices by rank."""
 
     name: str | None
     ranks: list[int]
@@ -269,7 +269,7 @@ class Stuck(TypedDict):
 
 
 class Carried(TypedDict):
-    """What carried a host's data to and from other hosts."""
+    """The transport of a host's data to and from other hosts."""
 
     transports: dict[str, int]
     gdr: bool | Literal["mixed"] | None
@@ -277,7 +277,7 @@ class Carried(TypedDict):
 
 
 class Place(TypedDict):
-    """What is known of a late, dead or silent rank."""
+    """The known facts about a late, dead or silent rank."""
 
     host: str | None
     gpu: str | None
@@ -304,7 +304,7 @@ class Around(TypedDict):
 
 
 class Lacking(TypedDict):
-    """What the pod template of the workload lacks, with what helps."""
+    """The missing parts of the workload's pod template, with the remedy."""
 
     fault: str
     subject: str
@@ -314,7 +314,7 @@ class Lacking(TypedDict):
 
 
 class Standing(TypedDict):
-    """How a job of the cluster stands: its state, its ranks in lines, and what else the cluster says of it."""
+    """The status of a cluster's job: its state, its ranks in lines, and other facts from the cluster."""
 
     job: str
     namespace: str
@@ -323,7 +323,7 @@ class Standing(TypedDict):
 
 
 class JobDocument(TypedDict):
-    """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
+    """One job: its verdict, its transport, its faults, and its benchmark tables."""
 
     files: list[str]
     nccl_lines: int
@@ -393,4 +393,4 @@ NETWORK_NAMES = {
     "verbs-ofi": "verbs through libfabric",
     "other": "a plugin this tool does not know",
 }
-"""What the values of ``inter_node_transport`` are called."""
+"""The names of the values of ``inter_node_transport``."""

@@ -51,7 +51,7 @@ _WIDTHS = {"half": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int8
 _KNOWN = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _HEADER = "#  size  count  type  redop  root" + "  time  algbw  busbw  #wrong" * 2
 _SIDES = ("out_of_place", "in_place")
-_LONGEST = 32 * 1024  # characters of the lines that stand for one
+_LONGEST = 32 * 1024  # characters of the lines that represent one
 
 
 def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -81,19 +81,19 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _marked(data: bytes, start: int) -> int:
-    """Return the end of the first word behind a place by which a report is reported; -1 where there is none."""
+    """Return the end of the first word behind a place by which a report is reported; -1 without one."""
     ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
     return min(ends, default=-1)
 
 
 def _begin(before: bytes, start: int) -> int | None:
-    """Return where the report begins whose word ends these bytes; None where that is of something else."""
+    """Return the start of the report with a word that ends these bytes; None if the word is of something else."""
     matches = (pattern.search(before) for pattern in _BEGINNINGS)
     return next((start + match.start(1) for match in matches if match), None)
 
 
 class _Lines:
-    """The lines of what was read and of what comes; ``rest`` was read and not taken."""
+    """The lines that were read and those to come; ``rest`` was read and not taken."""
 
     def __init__(self, rest: bytes, chunks: Iterator[bytes]) -> None:
         self.rest = rest
@@ -112,7 +112,7 @@ class _Lines:
 
 
 def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
-    """Yield the lines of a report's table, and what is in front of it and between those of the report."""
+    """Yield the lines of a report's table, and the text in front of it and between those of the report."""
     first = lines.next()
     tag, opening = first[:column], first[column:]
     if matters(tag):  # no launcher's: another process wrote on the same line
@@ -125,7 +125,7 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     twice: list[str] = []
     while size < MAX_REPORT and tried < _TRIED:
         ends = text[-1].rstrip()[-1:] == closing
-        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones, where the first bracket stood
+        if ends and (tried < _TRIED // 2 or text[-1][:1] not in b" \t"):  # of large ones: the first bracket
             content, tried = _decoded(b"".join(text), twice), tried + size
             if content is not None:
                 break
@@ -178,7 +178,7 @@ def _fields(line: bytes) -> list[str]:
 
 
 def _record(names: list[str], fields: list[str]) -> dict[str, Any] | None:
-    """Return a line of a CSV file by the names of its columns; None where it is none.
+    """Return a line of a CSV file by the names of its columns; None if it is another line.
 
     The header lacks the number of nodes that records of a program with MPI have behind the name (Reporter::addResult).
     """
@@ -195,7 +195,7 @@ def _doubted(table: list[str], twice: list[str]) -> list[str]:
 
 
 def _decoded(text: bytes, twice: list[str]) -> Any:
-    """Return what a report says, None where that has no end; ``twice`` gets the keys that have two values."""
+    """Return the content of a report, None without its end; ``twice`` gets the keys that have two values."""
     try:
         return json.loads(text, object_pairs_hook=partial(_object, twice))
     except (ValueError, RecursionError):
@@ -210,7 +210,7 @@ def _object(twice: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _placed(table: list[str], lines: int) -> Iterator[bytes]:
-    """Yield the lines of a table on as many as the report had, so that what comes behind keeps its number."""
+    """Yield the lines of a table on as many as the report had, so that later lines keep their numbers."""
     together = max(1, math.ceil(len(table) / lines))
     groups = ["\r".join(table[at : at + together]) for at in range(0, len(table), together)]
     if any(len(group) > _LONGEST for group in groups):
@@ -266,7 +266,7 @@ def _of_rccl(records: list[Any], whole: bool) -> list[str]:
         rows = tests.setdefault(test, {})
         side = _SIDES[str(item.get("inPlace")) in ("1", "True", "true")]
         what = test, *(str(item.get(key)) for key in ("numCycle", "size", "type", "redop", "root"))
-        again[what, side] += 1  # what is run once more has its own row
+        again[what, side] += 1  # a repeated run has its own row
         row = rows.setdefault((*what, again[what, side]), {"item": item})
         row[side] = {
             "time": item.get("time"),
@@ -283,7 +283,7 @@ def _of_rccl(records: list[Any], whole: bool) -> list[str]:
         values = [
             float(busbw) for row in rows.values() for side in _SIDES if (busbw := _busbw(row.get(side))) is not None
         ]
-        if whole and values:  # what the benchmark prints as its last line, and leaves out here
+        if whole and values:  # the benchmark's last line, left out here
             out.append("# Avg bus bandwidth    : %r" % mean(values))
     return out
 
@@ -315,7 +315,7 @@ _NO_NUMBER = "unreadable"
 
 
 def _figure(value: Any, missing: str = "N/A") -> str:
-    """Return a number as it is printed: whole ones without a point; what is missing as N/A, else as no number."""
+    """Return a number as it is printed: whole ones without a point; a missing one as N/A, else unchanged."""
     if value is None or (isinstance(value, str) and value.strip() in ("", "N/A")):
         return missing
     try:

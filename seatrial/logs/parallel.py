@@ -33,17 +33,17 @@ START = 16 << 20
 """Bytes after which workers are started: what is digested apart is applied in several parts, as lists that are copied,
 so that logs of 20 MB are read no faster by three processes than by one, and one of 75 MB in 0.6 of the time."""
 MOST = 4
-"""Workers: what they digest is applied here, at a third of the work, so that more would wait."""
+"""Workers: their digests are applied here, at a third of the work, so that more would wait."""
 PATIENCE_S = 1.0
-"""Seconds that a worker is waited for; a span takes 0.1. Who is later has no core of its own, and is dismissed."""
-_SPAN = 8 << 20  # bytes of the blocks that are digested together, at most: each digest costs what it is applied
+"""Seconds that a worker is waited for; a span takes 0.1. A later one has no core to itself, and is dismissed."""
+_SPAN = 8 << 20  # bytes of the blocks that are digested together, at most: applying each digest has a cost
 _SHARE = 4  # and at most this part of what was read so far, so that all end together
 _ROOM = _SPAN + (1 << 18)  # bytes of a span, or of its digest, in the memory that is shared with a worker
 _DEPTH = 2  # spans that a worker has at a time, so that it has the next one when it ends one
 
 
 def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partial:
-    """Read streams and return what was seen in them, as the pods' reader does, on the cores that there are."""
+    """Read streams and return their content, as the pods' reader does, on the cores that there are."""
     sources = ((name, spelled_out(chunks(stream))) for name, stream in sources)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if cores < 2 or threading.active_count() > 1:
@@ -109,8 +109,8 @@ class _Worker:
 
 
 def _digest_all(pipe: Connection, memory: mmap, inherited: list[Connection]) -> None:
-    """Digest what is handed over until the pipe's other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who reads the log decides what an interrupt means
+    """Digest the blocks until the pipe's other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader of the log handles interrupts
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()
@@ -118,7 +118,7 @@ def _digest_all(pipe: Connection, memory: mmap, inherited: list[Connection]) -> 
     try:
         while True:
             index, at, sizes = pipe.recv()
-            if index != stream:  # what a digester has named and quoted, it has of one stream
+            if index != stream:  # a digester's names and quotes are of one stream
                 stream, digester = index, Digester()
             ends = [at, *(at + size for size in accumulate(sizes))]
             digest = marshal.dumps(tuple(_digested(digester, (memory[a:b] for a, b in pairwise(ends)))))
@@ -141,7 +141,7 @@ def _digested(digester: Digester, blocks: Iterable[bytes]) -> Digest:
 
 @dataclass
 class _Crew:
-    """The workers, and what was taken of the logs and not applied, in their order."""
+    """The workers, and the blocks that were taken and not applied, in their order."""
 
     most: int  # workers that may be hired
     read: int = 0  # bytes that were taken
@@ -205,7 +205,7 @@ class _Crew:
 
 
 class _Shared(Reader):
-    """A reader whose blocks are digested by a crew, once there is much to read."""
+    """A reader with blocks that a crew digests, once there is much to read."""
 
     def __init__(self, partial: Partial, name: str, crew: _Crew) -> None:
         super().__init__(partial, name)

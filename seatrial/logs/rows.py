@@ -1,4 +1,4 @@
-"""What a row of a benchmark's table holds: the sides that were measured, and their bandwidths."""
+"""The content of a benchmark table's row: the sides that were measured, and their bandwidths."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def copies(rows: Sequence[Row]) -> int:
 
 
 def mean(values: list[float]) -> float:
-    """Return the mean of some values, of which there is one at least."""
+    """Return the mean of at least one value."""
     return sum(values) / len(values)

@@ -1,9 +1,9 @@
 """Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
-What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
-line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it
-was opened. A stream that never ends (a FIFO, standard input) is read until somebody interrupts it, or up to a bound;
-what was read until then is the log.
+A named file must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
+line. Inside a directory whatever is not an NCCL log is passed over. A file that grows is read up to where it ended when
+it was opened. A stream that never ends (a FIFO, standard input) is read until a user interrupts it, or up to a bound;
+the bytes until then are the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from .exports import opened
 from .reader.errors import NcclLogError
-from .reader.events.signals import tells_trouble
+from .reader.events.signals import shows_trouble
 from .reader.lines.clean import printable
 from .unread_files import ANCHORS, ARCHIVE, PACKED, is_binary, unread_below
 
@@ -34,13 +34,13 @@ MAX_FILES = 20_000
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 PATIENCE_S = 5.0  # between two words about a stream that has no end yet
-MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
-# What stands where a stream was left: a last line of its own without an end, so that it counts as torn.
+MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from files without a size (FIFO, device, socket)
+# The text at the place where a stream was left: a last line of its own without an end, so that it counts as torn.
 CUT = b"\n(not read: the compressed data end here, before their end)"
 ENOUGH = b"\n(not read: what comes behind the first %d MB)" % (MAX_ENDLESS // 1_000_000)
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\[\"])")
 
-# What lies next to logs and quotes errors without telling of one.
+# Files next to logs that quote errors without reporting one.
 _NO_LOG = (
     ".py",
     ".sh",
@@ -69,7 +69,7 @@ def open_sources(
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
-    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is no exception; with
+    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is reported there, and is not an exception; with
     ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
     """
     if not paths:
@@ -98,10 +98,10 @@ class _Lines:
 
 
 class _Endless:
-    """A stream without its own end: an interrupt is its end, and who waits is reported that it continues."""
+    """A stream without its own end: an interrupt is its end, and the user is shown that it continues."""
 
     def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
-        self._read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+        self._read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
         self._name = name
         self._tell = tell
         self._progress = progress
@@ -109,16 +109,16 @@ class _Endless:
         self._reported_at = time.monotonic()
 
     def read(self, size: int) -> bytes:
-        """Return what is there, nothing at the end or after an interrupt."""
+        """Return the available bytes, nothing at the end or after an interrupt."""
         try:
             chunk: bytes = self._read(size)
         except KeyboardInterrupt:
-            self._tell("%s: interrupted after %d bytes; what follows judges these" % (self._name, self._taken))
+            self._tell("%s: interrupted after %d bytes; these are judged" % (self._name, self._taken))
             return b""
         self._taken += len(chunk)
         if self._progress and time.monotonic() - self._reported_at > PATIENCE_S:
             self._reported_at = time.monotonic()
-            self._tell("%s: %d MB so far; Ctrl-C judges what was read" % (self._name, self._taken // 1_000_000))
+            self._tell("%s: %d MB so far; Ctrl-C judges the part read so far" % (self._name, self._taken // 1_000_000))
         return chunk
 
 
@@ -161,7 +161,7 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    Beside such a log, and next to dumps (``without``), files that tell of a failure belong to the job, too: stderr in a
+    Beside such a log, and next to dumps (``without``), files that report a failure belong to the job, too: stderr in a
     file of its own, a launcher's words.
     """
     logs: dict[str, bool] = {}
@@ -174,25 +174,25 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
             try:
                 head = _head(path)
             except NcclLogError:
-                continue  # what cannot be read is passed over in a directory, not when it is named
+                continue  # an unreadable file is skipped in a directory, not when it is named
             if not head or is_binary(head) or _other_json(head):
                 continue
-            speaks = any(anchor in head for anchor in ANCHORS)
-            if speaks or (not item.endswith(_NO_LOG) and _tells_trouble(path, head)):
-                logs[path] = speaks
+            of_nccl = any(anchor in head for anchor in ANCHORS)
+            if of_nccl or (not item.endswith(_NO_LOG) and _shows_trouble(path, head)):
+                logs[path] = of_nccl
             if len(logs) >= MAX_FILES:
                 break
     return list(logs) if any(logs.values()) or without else []
 
 
-def _tells_trouble(path: str, head: bytes) -> bool:
-    """Return whether the first or the last lines of a file tell of a failure."""
+def _shows_trouble(path: str, head: bytes) -> bool:
+    """Return whether the first or the last lines of a file report a failure."""
     lines = head.splitlines()
     with open(path, "rb") as file:
         if len(head) == SNIFF and file.seek(0, os.SEEK_END) > SNIFF:
             file.seek(-SNIFF, os.SEEK_END)
             lines += file.read(SNIFF).splitlines()
-    return any(map(tells_trouble, lines))
+    return any(map(shows_trouble, lines))
 
 
 def _other_json(head: bytes) -> bool:
@@ -226,7 +226,7 @@ def _why_no_log(head: bytes, name: str) -> str:
     """Describe an input that is not text; for compression other than gzip, name the command that unpacks it."""
     for magic, what, command in PACKED:
         if head.startswith(magic):
-            return "%s: packed by %s, which is not read here: unpack it, %s FILE | seatrial explain -" % (
+            return "%s: packed by %s, which is not supported: unpack it, %s FILE | seatrial explain -" % (
                 name,
                 what,
                 command,
@@ -243,7 +243,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
         return
     opened = False
     try:
-        with open(path, "rb") as file:  # a FIFO opens when somebody writes to it
+        with open(path, "rb") as file:  # a FIFO opens when a process writes to it
             opened = True
             status = os.fstat(file.fileno())
             size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
@@ -251,7 +251,7 @@ def _file(path: str | None, name: str, tell: Callable[[str], None] | None, progr
     except KeyboardInterrupt:
         if tell is None or opened:
             raise
-        raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
+        raise NcclLogError("%s: interrupted; this pipe received no data" % name) from None
     except OSError as error:
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
@@ -278,7 +278,7 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
                 raise NcclLogError(_why_no_log(chunk, name))
             if chunk[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
                 decoder = codecs.getincrementaldecoder("utf-32")("replace")
-            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
+            elif chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as PowerShell writes with ">"
                 decoder = codecs.getincrementaldecoder("utf-16")("replace")
         taken += len(chunk)
         yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
@@ -287,8 +287,8 @@ def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] 
 
 
 def _pieces(file: Any, size: int | None) -> Iterator[bytes]:
-    """Yield what a stream gives, of a file no more than it held when it was opened: its job may write faster."""
-    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    """Yield the bytes of a stream, of a file no more than it held when it was opened: its job may write faster."""
+    read = getattr(file, "read1", file.read)  # the bytes available now, so that a growing pipe is followed
     left = CHUNK if size is None else size
     while chunk := read(min(CHUNK, left)):
         left -= 0 if size is None else len(chunk)
@@ -303,7 +303,7 @@ def _bounded(pieces: Iterator[bytes], name: str, tell: Callable[[str], None] | N
         yield chunk if taken < MAX_ENDLESS else chunk[: chunk.rfind(b"\n") + 1]
         if taken >= MAX_ENDLESS:
             if tell is not None:
-                tell("%s: %d MB were read and it goes on; what follows judges these" % (name, taken // 1_000_000))
+                tell("%s: %d MB were read and it goes on; these are judged" % (name, taken // 1_000_000))
             yield ENOUGH
             return
 
@@ -336,7 +336,7 @@ def _inflate(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
                 if not produced:
                     raise NcclLogError("%s: damaged gzip data" % name) from None
                 if member:
-                    yield CUT  # damaged: what came before is still a log
+                    yield CUT  # damaged: the bytes before are still a log
                 return  # or padded behind its end
             produced += len(out)
             member += len(out)

@@ -1,7 +1,7 @@
-"""What lies in a folder of logs and is not read: packed files, and what cannot be opened or found.
+"""Unread files of a folder of logs: packed ones, and those that cannot be opened or found.
 
-What a file is, its first bytes tell. What is packed so that the standard library unpacks it is asked whether it holds
-lines of NCCL; of anything else its name tells whether it is a log: checkpoints and data sets are packed, too.
+The first bytes of a file show its kind. What is packed so that the standard library unpacks it is asked whether it
+holds lines of NCCL; otherwise its name shows whether it is a log: checkpoints and data sets are packed, too.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PACKED = (
     (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
     (b"PK\x03\x04", "zip", "unzip -p"),
 )
-"""How a packed file begins (RFC 8878, the formats' own pages), by what, and what unpacks it."""
+"""The beginnings of packed files (RFC 8878, the formats' own pages), their packers, and the unpackers."""
 ARCHIVE = re.compile(rb"PK\x03\x04|.{257}ustar", re.DOTALL)  # which may hold its files as they are
 ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _MAGIC = {magic: what for magic, what, _ in PACKED} | {b"\x1f\x8b": "gzip"}
 _LOG_NAME = re.compile(r"(?:^|[._-])(?:logs?|out|err|stdout|stderr)(?:[._-]|\d|$)", re.IGNORECASE)
 _NO_OTHER = re.compile(r"[^.]*(?:\.\d+)?(?:\.(?:zst|lz4|zstd))?$", re.IGNORECASE)
-"""A name without a suffix that tells of something else: rank0, rank0.zst."""
+"""A name without a suffix of another kind: rank0, rank0.zst."""
 _KINDS = {
-    stat.S_IFIFO: "a FIFO, which has no end",
+    stat.S_IFIFO: "a FIFO, which never ends",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
@@ -44,7 +44,7 @@ _KINDS = {
 
 
 def unread_below(folder: str) -> list[str]:
-    """List what below a directory is not read and may be a log: each with the reason."""
+    """List the unread files below a directory that may be logs, each with the reason."""
     unread: list[str] = []
 
     def failed(error: OSError) -> None:
@@ -88,26 +88,26 @@ def _why_unread(path: str, name: str) -> str:
 
 
 def packed(path: str, name: str, head: bytes) -> str:
-    """Say by what a log is packed; nothing where it is not, or holds something else."""
+    """Return the packer of a log; empty if it is not packed, or holds something else."""
     by = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), "")
     if not by and not ARCHIVE.match(head):
         suffix = name.rpartition(".")[2].lower()
-        told = _LOG_NAME.search(name) and is_binary(head)
+        named_log = _LOG_NAME.search(name) and is_binary(head)
         how = "packed, as its name says" if suffix in ("zst", "zstd", "xz", "bz2", "lz4", "zip") else "binary data"
-        return how if told else ""
+        return how if named_log else ""
     content = _content(path, by, head)
     archive = by == "zip" or ARCHIVE.match(content or b"") is not None
     if by == "gzip" and content is not None and not archive:
         return ""  # it is read
-    whose = content is not None and any(anchor in content for anchor in ANCHORS)
-    if content is None or archive:  # what is not known, or only how it begins
-        whose = whose or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
+    is_log = content is not None and any(anchor in content for anchor in ANCHORS)
+    if content is None or archive:  # the content is unknown, or only its beginning is known
+        is_log = is_log or bool(_LOG_NAME.search(name) or (not archive and _NO_OTHER.match(name)))
     how = "packed by %s" % by if by else "a tar archive"
-    return ("damaged gzip data" if by == "gzip" and content is None else how) if whose else ""
+    return ("damaged gzip data" if by == "gzip" and content is None else how) if is_log else ""
 
 
 def _content(path: str, by: str, head: bytes) -> bytes | None:
-    """Return the first of what is packed in a file; None where that is not known here."""
+    """Return the beginning of a packed file's content; None if unknown."""
     try:
         if by == "xz":
             return lzma.LZMADecompressor(memlimit=1 << 28).decompress(head, _LOOKED_AT)
@@ -137,7 +137,7 @@ def _of_zip(path: str) -> bytes | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
+    """Return whether these bytes are not text: many control bytes, or NULs that no UTF-16 mark explains."""
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return False
     sample = head[:65536]

@@ -1,4 +1,4 @@
-"""A server that answers as it is told to, and what it is asked about, for the tests of the API, admission and quota."""
+"""A server with configured answers, and the objects of its requests, for the tests of the API, admission and quota."""
 
 from typing import Any
 

@@ -318,7 +318,7 @@ def world(trial):
 
 @pytest.fixture
 def trained_trial(trial):
-    """A trial whose sixteen ranks trained as they should."""
+    """A trial with sixteen ranks that trained correctly."""
     for node, evidence in trial.evidence.items():
         evidence.stages["training"] = {
             "skipped": None,

@@ -1,4 +1,4 @@
-"""What the tests of GPUs share: all that is said of single ones, and what one pod told of its own."""
+"""What the tests of GPUs share: all findings about single ones, and one pod's report of its own."""
 
 from checks.rules import gpu_health
 

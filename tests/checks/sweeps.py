@@ -1,4 +1,4 @@
-"""Sweeps over made-up fleets, as their coordinator tells them, for the tests of what is judged of them."""
+"""Sweeps over made-up fleets, as their coordinator reports them, for the tests of their judgement."""
 
 from dataclasses import replace
 from typing import Any

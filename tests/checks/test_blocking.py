@@ -90,7 +90,8 @@ def test_a_check_of_the_trial_is_not_blocked_by_nodes_outside_of_it():
 
 @pytest.mark.parametrize("fault", ["nodes.other-kind", "nodes.too-few", "gpu.oversubscribed", "nccl.program"])
 def test_what_leaves_nothing_to_judge_blocks_though_it_leaves_the_verdict_open(fault):
-    """A profile that does not fit, or a program that failed by itself, accuses nobody; what comes after it is not judged."""
+    """A profile that does not fit, or a program that failed by itself, finds no fault; what comes after it is not
+    judged."""
     check = declared(requires=(), unless_failed=("nodes.gpu",))
     (first,) = result(bad=(), outcome=Outcome.ERROR).values()
     assert blocks(check, {"nodes.gpu": replace(first, fault=fault)}, BY_NODE, NODES).whole == ("nodes.gpu",)

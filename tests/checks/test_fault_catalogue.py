@@ -152,7 +152,7 @@ def test_a_remedy_names_only_keys_that_a_profile_has():
 
 
 def test_a_remedy_names_only_options_that_a_command_has():
-    """What stands behind `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
+    """The text after `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
     parsers = {"accept": run_parser("accept"), "preflight": run_parser("preflight")}
     known = {name: {o for a in each.arguments() for o in a.option_strings} for name, each in parsers.items()}
     seen = set()
@@ -250,7 +250,7 @@ def test_an_unknown_fault_is_explained_as_unknown():
 )
 def test_commands_that_need_further_nodes_name_them(fault, subject, further, command):
     """Some of which nothing bad was found; without any the place stays."""
-    assert explain(fault, subject, others=further)["confirm"] == command
+    assert explain(fault, subject, other_nodes=further)["confirm"] == command
 
 
 def test_further_nodes_are_none_of_which_anything_bad_was_found():

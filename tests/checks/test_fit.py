@@ -104,7 +104,7 @@ def test_fewer_gpus_than_the_profile_names_are_the_clusters_fault(node, h100):
 
 @pytest.mark.parametrize("check", ["storage", "queue", "images"])
 def test_nothing_that_only_the_profile_wants_is_missed_where_it_does_not_fit(check, node, inventory, h100, spec):
-    """A claim, a queue or a registry of another cluster's profile accuses nobody here."""
+    """A claim, a queue or a registry of another cluster's profile finds no fault here."""
     pool = pool_of(inventory([carded(node("a"), VF), carded(node("b"), VF)]), h100)
     path = StoragePath(claim="datasets", name="data", path="/data")
     storage = replace(h100.storage, classes=("fast",), paths=(path,))

@@ -96,7 +96,7 @@ def test_what_nobody_can_see_is_repeated_as_not_verified():
     assert bom_rules.from_profile(Profile()) == {}
     bom = bom_rules.from_profile(asked)
     assert bom["not verified"] == {"switches": "Quantum-2 31.2014"}
-    assert list(bom["model images"].values()) == ["by a tag, which can be moved", "by digest"]
+    assert list(bom["model images"].values()) == ["by a mutable tag", "by digest"]
 
 
 def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):

@@ -300,7 +300,7 @@ def test_the_profile_names_where_checkpoints_go(h100):
     volumes, mounts = ({"name": "v", "emptyDir": {}},), ({"name": "v", "mountPath": "/own"},)
     pod = replace(there.pod, volumes=volumes, mounts=mounts)
     assert checkpoint_of(replace(there, pod=pod, checkpoint=CheckpointSection(path="own"))).kinds["path"] == "scratch"
-    with pytest.raises(SpecError, match="is no path of"):
+    with pytest.raises(SpecError, match="is not a path of"):
         checkpoint_of(replace(there, checkpoint=CheckpointSection(path="other")))
 
 

@@ -44,7 +44,7 @@ def test_a_healthy_trial_raises_nothing(trial, whole_spec, all_jobs, node_jobs, 
 
 
 def test_the_node_that_hangs_alone_is_named(trial, whole_spec, node_jobs):
-    """Its peer ended: only the node whose own GPUs do not come to an end is at fault."""
+    """Its peer ended: only the node whose own GPUs do not end is at fault."""
     trial.evidence[1].stages["collective.node"].update(timed_out=True, exit=None, seconds=240.0)
     node_jobs[1].update(hang=True, tables=[])
     findings = list(alone_findings(trial, whole_spec, node_jobs))

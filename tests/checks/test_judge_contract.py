@@ -680,11 +680,11 @@ RIGHT = [objects(launcher)[0] for launcher in LAUNCHERS] + [
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"command": "torchrun --nnodes=2"}, "command is no list of texts"),
-        ({"args": ["--steps", 2]}, "args is no list of texts"),
-        ({"env": [{"name": "NCCL_IB_DISABLE", "value": 1}]}, "NCCL_IB_DISABLE: 1 is no text"),
-        ({"env": [{"name": "NCCL_IB_DISABLE", "value": False}]}, "NCCL_IB_DISABLE: False is no text"),
-        ({"resources": {"limits": {"nvidia.com/gpu": "8x"}}}, "nvidia.com/gpu: '8x' is no quantity"),
+        ({"command": "torchrun --nnodes=2"}, "command is not a list of strings"),
+        ({"args": ["--steps", 2]}, "args is not a list of strings"),
+        ({"env": [{"name": "NCCL_IB_DISABLE", "value": 1}]}, "NCCL_IB_DISABLE: 1 is not a string"),
+        ({"env": [{"name": "NCCL_IB_DISABLE", "value": False}]}, "NCCL_IB_DISABLE: False is not a string"),
+        ({"resources": {"limits": {"nvidia.com/gpu": "8x"}}}, "nvidia.com/gpu: '8x' is not a quantity"),
         ({"resources": {"requests": {"nvidia.com/gpu": 8}}}, "nvidia.com/gpu has a request and no limit"),
     ],
     ids=["command", "args", "variable", "truth-value", "quantity", "request-alone"],
@@ -718,7 +718,7 @@ def test_quantities_variables_and_commands_of_every_form_are_taken():
 def test_a_count_of_pods_that_is_none_is_refused(count):
     """Taken for one pod, the job would need no fabric."""
     job = {"kind": "Job", "metadata": {"name": "x"}, "spec": {"parallelism": count}}
-    with pytest.raises(ManifestError, match=r"Job/x: .* is no number of pods"):
+    with pytest.raises(ManifestError, match=r"Job/x: .* is not a number of pods"):
         sort_out([job])
 
 

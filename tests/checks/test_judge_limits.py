@@ -112,9 +112,9 @@ def test_a_majority_is_more_than_half(values, most):
 def test_a_node_that_tells_nothing_is_unclear_only_where_others_tell_something():
     """Where no node reports any, there is nothing to compare, and nothing that one of them lacks."""
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": "x"}, "b": {"os": ""}}, "f")}
-    assert found == {"a": (True, "os x"), "b": (None, "nothing is told")}
+    assert found == {"a": (True, "os x"), "b": (None, "nothing reported")}
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": ""}, "b": {}}, "f")}
-    assert found == {"a": (True, "nothing is told"), "b": (True, "nothing is told")}
+    assert found == {"a": (True, "nothing reported"), "b": (True, "nothing reported")}
     several = {"a": {"os": "x", "k": "1"}, "b": {"os": "x", "k": ""}, "c": {"os": "y", "k": "1"}}
     found = {each.subject: (each.ok, each.observed, each.expected) for each in unlike(several, "f")}
     assert found["b"] == (True, "os x", "as on most nodes")

@@ -284,7 +284,7 @@ def test_one_host_proves_nothing(trial, jobs, h100):
 
 
 def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
-    """Only nccl.completed speaks of a collective that never ran."""
+    """Only nccl.completed mentions a collective that never ran."""
     jobs["default"] = None
     assert not bad(transport.transport_findings(trial, jobs, h100))
     assert list(transport.transport_findings(trial, {"ring": None}, h100)) == []

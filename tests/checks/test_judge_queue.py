@@ -341,7 +341,7 @@ def test_no_autoscaler_may_buy_nodes_for_it():
     assert "autoscaler" in gang_refusal(launch_stack(), spec(), [NODE], [scaler], on_demand=False)
     assert "karpenter" in gang_refusal(launch_stack(), spec(), [managed], [], on_demand=False)
     assert "on demand" in gang_refusal(launch_stack(), spec(), [NODE], [], on_demand=True)
-    assert "no gang" in gang_refusal(launch_stack(), spec(queue=None), [NODE], [], on_demand=False)
+    assert "not gang-scheduled" in gang_refusal(launch_stack(), spec(queue=None), [NODE], [], on_demand=False)
 
 
 def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():

@@ -71,7 +71,7 @@ def test_a_part_with_a_name_of_the_users_own_is_known_by_its_image(name, image, 
 
 
 def test_the_plugin_must_be_ready_on_every_node(node, bad):
-    """One ready pod is not enough; a pod that is missing, and one that crashes, are told apart by their words."""
+    """One ready pod is not enough; a pod that is missing, and one that crashes, are distinguished by their words."""
     nodes = [node("a"), node("b"), node("c", allocatable=0)]
     pods = [pod(f"{PLUGIN}-1", "a"), pod(f"{PLUGIN}-2", "b", ready=False, trouble="CrashLoopBackOff: back-off 5m0s")]
     findings = list(gpu_stack.stack_findings(nodes, pods))
@@ -109,7 +109,7 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
     first, second = gpu_stack.stack_findings(nodes, pods)
     assert (first.ok, second.ok) == (True, ok)
     assert second.fault == ("stack.operand-down" if ok is False else "")
-    assert ok is not True or second.observed == "ready: device-plugin; of the host's own: driver"
+    assert ok is not True or second.observed == "ready: device-plugin; from the host: driver"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from checks.rules.findings import failed, unknown
 from checks.rules.sweep import node_findings, ran_findings, scale_findings
-from checks.rules.sweep_reading import ENDED, NEVER_CAME, NO_AGENT
+from checks.rules.sweep_reading import ENDED, NEVER_JOINED, NO_AGENT
 from checks.rules.sweep_texts import notes, seen_again
 from checks.rules.swept import with_findings
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, interrupted
@@ -109,7 +109,7 @@ def test_two_heaps_of_nodes_are_told_with_their_members():
     sweep = swept(*printed(16, lambda pair: 320.0 if slow.intersection(pair) else 400.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert {(f.ok, f.fault) for f in bad} == {(None, "sweep.groups")}
-    assert "two heaps" in bad[0].observed
+    assert "two levels" in bad[0].observed
 
 
 def test_what_no_round_tested_stands_in_the_result():
@@ -151,7 +151,7 @@ def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
     assert good.ok
     away = {node: there for node, there in on(names).items() if node != "node-2"}
     (bad,) = scale_findings(swept(names, stages, placed=away), PROFILE)
-    assert (bad.ok, bad.observed) == (None, "it names nodes on which no pod of the sweep was: node-2")
+    assert (bad.ok, bad.observed) == (None, "it names nodes without a pod of the sweep: node-2")
 
 
 def test_a_suspect_is_neither_accused_nor_proven():
@@ -248,7 +248,7 @@ def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
         (f"fleet of {nodes}", "sweep.fleet")
     ]
     assert blame.reasons[0].startswith(f"{outcome}: ")
-    assert not any("is not decided" in reason for reason in blame.reasons)
+    assert not any("undecided" in reason for reason in blame.reasons)
 
 
 def test_one_node_with_wrong_sums_is_still_named():
@@ -335,7 +335,7 @@ def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last
     said = {finding.subject: finding.observed for finding in ran_findings(sweep)}
     assert all("did not start" not in said[name] for name in names)
     assert said[names[-1]].startswith(last)
-    assert said["node-9"].startswith(NEVER_CAME)
+    assert said["node-9"].startswith(NEVER_JOINED)
 
 
 def test_an_agent_that_did_not_come_though_its_pod_ran_is_told_as_that():
@@ -435,7 +435,7 @@ def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
 
 
 def test_port_counters_that_grew_are_told_and_blame_nobody():
-    """Of a node that passes they are a note; of one at fault they stand beside what speaks against it."""
+    """Of a node that passes they are a note; of one at fault they stand beside what contradicts it."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():
         for test in row.get("tests", ()) if stage != "sweep.round.1" else ():

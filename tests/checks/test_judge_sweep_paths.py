@@ -15,8 +15,8 @@ from tests.checks.sweeps import printed, swept
     ("speed", "ok", "said"),
     [
         (lambda _: 380.0, True, "15 of 15 pairs passed"),
-        (lambda _: 100.0, None, "0 of 15 pairs passed; 15 failed and are not decided"),
-        (lambda _: "no end", None, "failed and are not decided"),
+        (lambda _: 100.0, None, "0 of 15 pairs passed; 15 failed without a decision"),
+        (lambda _: "no end", None, "failed without a decision"),
         (lambda _: None, None, "measured nothing"),
         (lambda pair: 200.0 if "node-3" in pair else 380.0, True, "because of a named fault"),
         (lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0, True, "14 of 15 pairs passed; 1 failed or"),
@@ -25,7 +25,11 @@ from tests.checks.sweeps import printed, swept
             None,
             "14 of 15 pairs passed; 1 measured nothing",
         ),
-        (lambda pair: 350.0 if pair == ("node-2", "node-5") else 380.0, True, "14 of 15 pairs passed; 1 are too slow"),
+        (
+            lambda pair: 350.0 if pair == ("node-2", "node-5") else 380.0,
+            True,
+            "14 of 15 pairs passed; 1 between the limits",
+        ),
     ],
     ids=["healthy", "all slow", "all hang", "silence", "a bad node", "a bad pair", "a silent pair", "between"],
 )
@@ -78,7 +82,7 @@ def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, fa
     sweep = replace(healthy, blame=blame, paths={**healthy.paths, failed: frozenset({FAIL})})
     (paths,) = (f for f in link_findings(sweep) if f.subject == "paths")
     assert paths.ok is None
-    assert "1 failed and are not decided" in paths.observed
+    assert "1 failed without a decision" in paths.observed
 
 
 def test_the_rest_is_what_a_bad_uplink_does_not_carry():

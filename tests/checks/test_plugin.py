@@ -290,7 +290,7 @@ def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
     record, result = trial(PLAIN_BAD)
     assert (record["verdict"], record["interrupted"], result.ret) == (
         "inconclusive",
-        "a test that is no check failed",
+        "a test that is not a check failed",
         10,
     )
 

@@ -28,7 +28,7 @@ WRONG = {
     "not ready": lambda n, _: replace(n, ready=False),
     "GPUs lost": lambda n, _: replace(n, allocatable={GPU: 7}),
     "without labels": lambda n, _: replace(n, labels={"nvidia.com/gpu.present": "true"}),
-    "nothing told": lambda n, _: replace(n, kernel="", runtime="", kubelet="", os=""),
+    "nothing reported": lambda n, _: replace(n, kernel="", runtime="", kubelet="", os=""),
     "each another driver": lambda n, i: replace(n, labels={"nvidia.com/cuda.driver-version.full": f"580.{i}"}),
     "each another machine": lambda n, i: replace(n, labels={"node.kubernetes.io/instance-type": f"type-{i}"}),
     "each other taints": lambda n, i: replace(n, taints=tuple(Taint(f"t{i}-{t}", "", "NoSchedule") for t in range(9))),

@@ -82,7 +82,7 @@ SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "
         ({"started": None}, {}, "does not say when"),
         ({"seconds": None}, {}, "how long"),
         ({"seconds": 1e17}, {}, "how long"),
-        ({"sweep": None}, {}, "no sweep"),
+        ({"sweep": None}, {}, "not a sweep"),
     ],
 )
 def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, said):

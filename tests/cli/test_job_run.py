@@ -160,7 +160,7 @@ def test_gpus_that_others_hold_are_nobodys_fault(config):
     done = run(config, "run", "--image", IMAGE, "--gpus", "1", "--", "true")
     assert done.returncode == 10 and "in use by other workloads: Job/held in default (8)" in done.stderr
     swept = seatrial("cleanup", "--all", "--kubeconfig", config)
-    assert "kept job held, which is not a trial: seatrial job cancel held deletes it" in swept.stdout
+    assert "kept job held, not a trial: seatrial job cancel held deletes it" in swept.stdout
     assert run(config, "cancel", "held").returncode == 0
 
 
@@ -199,7 +199,7 @@ def test_who_is_interrupted_cancels_the_job(config, number):
     [
         (["--"], "the command is missing"),
         (["--env", "A", "--", "x"], "--env 'A' is not of the form KEY=VALUE"),
-        (["--rdma", "rdma/hca=two", "--", "x"], "is no whole number"),
+        (["--rdma", "rdma/hca=two", "--", "x"], "is not a whole number"),
         (["--env", "A=1", "--env", "A=2", "--", "x"], "given twice"),
         (["--env", "MASTER_ADDR=x", "--", "x"], "MASTER_ADDR is set by seatrial"),
         (["--queue", "trial", "--", "x"], "is not kueue:NAME"),

@@ -77,7 +77,7 @@ def test_other_mistakes_are_one_line(tmp_path, ours, capsys):
         (["cncf-ai-1.36"], "cncf-ai-1.3"),
         ([str(ours), str(tmp_path / "gone")], "gone"),
         ([str(ours), "a", "b"], "one record"),
-        ([str(ours), "--format", "csv"], "name its record"),
+        ([str(ours), "--format", "csv"], "name it"),
         ([str(tmp_path / "none.yaml")], "none.yaml"),
     ):
         assert main(["checks", "--requirements", *arguments]) == 4

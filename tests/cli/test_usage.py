@@ -69,7 +69,7 @@ CASES = {
         for options in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--detach"])
     },
     "a model of no size": (["accept", "--cluster", "sim:healthy", "--checkpoint", "--model-size", ""], "such as 70B"),
-    "a job by no name": (["job", "status", "../../x", "--kubeconfig", "no-such-file"], "no name of a job"),
+    "a job by no name": (["job", "status", "../../x", "--kubeconfig", "no-such-file"], "is not the name of a job"),
     "an unknown check": (["preflight", "--check", "gpu.alocatable", "--cluster", "sim:healthy"], "gpu.allocatable"),
     "an unknown scenario": (["accept", "--cluster", "sim:helthy"], "healthy"),
     "an unknown profile": (["accept", "--cluster", "sim:healthy", "--profile", "h100-bi"], "h100-ib"),
@@ -272,7 +272,7 @@ def test_a_fault_in_full_has_the_causes_that_messages_tell(capsys):
     assert listing.show_faults(["nccl.launch-failed"]) == 0
     assert "image.pull, mpi.ssh-failed" in capsys.readouterr().out
     assert listing.show_faults(["gpu.ecc"]) == 0
-    assert "with their own message" not in capsys.readouterr().out
+    assert "with a separate message" not in capsys.readouterr().out
 
 
 def faults_shown(capsys, *words):
@@ -317,17 +317,17 @@ def test_ids_that_hold_the_word_come_first(capsys):
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("strangler", "none is about it: seatrial faults lists them all"),  # one letter beside straggler
+        ("strangler", "none found: seatrial faults lists them all"),  # one letter beside straggler
         ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id, and its family is right
         ("nccl.sockt", "did you mean nccl.socket-address or nccl.socket-fallback or nccl.local-socket?"),  # by a part
         ("nccl.adress-sockt", "did you mean nccl.socket-address?"),
-        ("nccl.zzz", "none is about it"),
-        ("nccl.sea-sockt", "none is about it"),  # one part of two
-        ("ncl.socket-fallback", "none is about it"),
+        ("nccl.zzz", "none found"),
+        ("nccl.sea-sockt", "none found"),  # one part of two
+        ("ncl.socket-fallback", "none found"),
         ("stack", None),
-        ("[", "none is about it"),
+        ("[", "none found"),
         ("nccl", None),
-        ("no such thing", "none is about it"),
+        ("no such thing", "none found"),
     ],
 )
 def test_what_nothing_is_about_is_never_answered_by_letters_alone(word, said, capsys):

@@ -76,7 +76,7 @@ class Interpreter:
 
 
 def _lead(line: socket.socket) -> None:
-    """Fork a command for each order, until nobody is there any more."""
+    """Fork a command for each order, until no reader is left."""
     while True:
         told, outputs, _, _ = socket.recv_fds(line, LONGEST, 2)
         if not told:

@@ -54,7 +54,7 @@ def test_a_program_below_the_floors_is_no_go(accept):
 
 
 def test_a_program_with_a_traceback_is_told_by_its_last_words(accept):
-    """It accuses nobody: the network was not judged."""
+    """It finds no fault: the network was not judged."""
     script = 'raise ValueError("no shard 7")'
     done, record = accept(f"python3 -c '{script}'")
     assert done.returncode == 10, done.stdout

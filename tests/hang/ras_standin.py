@@ -1,6 +1,6 @@
-"""A stand-in for NCCL's RAS thread: speaks the protocol of a version, whole, slowly, in half, or garbage.
+"""A stand-in for NCCL's RAS thread: uses the protocol of a version, whole, slowly, in half, or garbage.
 
-python ras_standin.py VERSION MANNER [PORT]; counts of MANNER "late" stand still with rank 1 behind, those of "alive" advance.
+python ras_standin.py VERSION MANNER [PORT]; counts of MANNER "late" stop with rank 1 behind, those of "alive" advance.
 Reads commands as src/ras/client_support.cc does: SET FORMAT since 2.28.7, an unknown command is an error and no end.
 """
 

@@ -76,7 +76,7 @@ GLOO = "/gloo/transport/tcp/"
 
 
 def test_what_gloo_says_of_a_connection_is_kept_from_its_first_line():
-    """Who waited in vain and who was left are told apart; a later line does not replace the first."""
+    """Who waited without an answer and who was left are distinguished; a later line does not replace the first."""
     closed = f"RuntimeError: [{GLOO}pair.cc:534] Connection closed by peer [10.0.0.2]:4711"
     waited = f"[{GLOO}unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
     evidence = read("nothing", closed, waited, closed, waited)

@@ -126,4 +126,4 @@ def test_ten_thousand_ranks_and_cut_lines_are_bounded(tmp_path, capsys):
     main([str(tmp_path), "--format", "json"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert job["late_ranks"] == [7]
-    assert any("no Inspector records" in text for text in job["unread"])
+    assert any("not Inspector records" in text for text in job["unread"])

@@ -170,7 +170,7 @@ def test_ras_of_a_job_with_more_ranks_than_the_dumps_changes_nothing_of_theirs(e
     dumped(tmp_path, groups, *play(groups, 4, {1: 2}), range(4))
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"]) == (1, [1]), job["sentence"]
-    assert [text[:38] for text in job["contradictions"]] == ["NCCL RAS speaks of a job of 16 ranks, "]
+    assert [text[:36] for text in job["contradictions"]] == ["NCCL RAS reports a job of 16 ranks, "]
 
 
 def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_path):

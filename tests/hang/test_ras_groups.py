@@ -120,7 +120,7 @@ def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain,
     assert (code, document["diagnosis"]) == (1, "hang-late")
     assert found == (expected if form == "json" else ([], [4, 5])), document["sentence"]
     assert document["waiting_ranks"] == [0, 1, 2, 3, 6, 7]
-    assert ("stand together inside" in document["sentence"]) == (document["late_ranks"] == [])
+    assert ("wait together in" in document["sentence"]) == (document["late_ranks"] == [])
 
 
 def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp_path):
@@ -130,7 +130,7 @@ def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp
         (tmp_path / f"ras-{look}").write_text(as_json(Job(8, comms), stamp=f"10:00:{5 * look:02}"))
     code, document = explain(tmp_path)
     assert (code, document["late_ranks"], document["unknown_ranks"]) == (1, [7], [4, 5])
-    assert "Ranks 4 and 5 may be late, or only stand together in communicator 0xb1" in document["sentence"]
+    assert "Ranks 4 and 5 may be late, or only wait together in communicator 0xb1" in document["sentence"]
 
 
 @pytest.mark.parametrize(("steps", "diagnosis"), [(0, "hang-inside"), (1, "hang")])

@@ -103,7 +103,7 @@ def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_pat
 
 
 def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
-    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one speaks of the other."""
+    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one mentions the other."""
     logs = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
     for name, was, then in (("a", "", ""), ("b", " 2 failed to pass", " 1 failed to pass")):
         (tmp_path / name).mkdir()
@@ -169,7 +169,7 @@ def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain
     write(tmp_path, {0: 5, 1: 8})
     code, (job,) = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (10, "hang-undecided", [])
-    assert "rank 1 has all_reduce 7 of default_pg behind it, which rank 0 had not entered" in job["sentence"]
+    assert "rank 1 has completed all_reduce 7 of default_pg, which rank 0 had not entered" in job["sentence"]
     write(tmp_path, {0: 5, 1: 6})
     _, (job,) = explain(tmp_path)
     assert (job["late_ranks"], "rank 0 had not finished" in job["sentence"]) == ([], True)

@@ -123,13 +123,13 @@ def mutated(
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are of one JSON type; a number may stand for a quantity, and text for any scalar."""
+    """Whether two values are of one JSON type; a number may replace a quantity, and text for any scalar."""
     scalar = (str, int, float)
     return type(one) is type(other) or (isinstance(one, scalar) and isinstance(other, scalar))
 
 
 class AnsweringKube(Kube):
-    """A client whose server answers with these objects, by resource."""
+    """A client with a server that answers with these objects, by resource."""
 
     def __init__(self, objects: Mapping[str, list[Object]]) -> None:
         self.objects = objects
@@ -234,7 +234,7 @@ def green(findings: list[Finding]) -> bool:
 
 @dataclass
 class Tally:
-    """How many objects were tried, and what they came to."""
+    """How many objects were tried, and their results."""
 
     tried: int = 0
     ended: Counter[str] = field(default_factory=Counter)

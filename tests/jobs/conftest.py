@@ -1,4 +1,4 @@
-"""A tiny HTTP server that answers what a test tells it, and the recordings of a real cluster."""
+"""A tiny HTTP server with the answers of a test, and the recordings of a real cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs, pods, nodes and events as an API server tells them, for the diagnosis."""
+"""Jobs, pods, nodes and events as an API server reports them, for the diagnosis."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from jobs.cluster.client.errors import Forbidden
 from jobs.diagnosis.history import History
 from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis, JobState, Replica, interrupted
 from jobs.diagnosis.verdict import diagnose
-from jobs.run.aftermath import after, by_whom
+from jobs.run.aftermath import after, deleted_by
 from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
@@ -49,7 +49,7 @@ def lost(observed="pod t-1-abcde on n1: Deleted: the pod was deleted by others",
 
 
 def told(kube, result=None, *, sees_pods=True):
-    return by_whom(kube, "ns", result or lost(), sees_pods=sees_pods).analysis.observed
+    return deleted_by(kube, "ns", result or lost(), sees_pods=sees_pods).analysis.observed
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_nothing_is_asked_of_a_trial_that_nobody_interrupted():
     )
     for cause in (failure, None, interrupted("job/t", "job t: Edited: x")):
         result = TrialResult(job="t", state=JobState.ERROR, replicas=lost().replicas, analysis=cause)
-        assert by_whom(kube, "ns", result, sees_pods=True) is result
+        assert deleted_by(kube, "ns", result, sees_pods=True) is result
     assert kube.asked == []
     assert told(Kube()) == lost().analysis.observed  # events are denied
 
@@ -166,7 +166,7 @@ def test_who_preempted_comes_before_what_is_left_for_another_attempt(monkeypatch
     urgent = {"metadata": {"name": "urgent-0", "namespace": "team", "uid": UID}}
     kube = Kube(events=[said("Preempted", f"Preempted by pod {UID} on node n1", "default-scheduler")], pods=[urgent])
     kube.answers["all"] = True
-    first = by_whom(kube, "ns", lost(TAKEN), sees_pods=True)
+    first = deleted_by(kube, "ns", lost(TAKEN), sees_pods=True)
     monkeypatch.setattr(Launcher, "_once", lambda *_: first)
     monkeypatch.setattr("jobs.run.launcher.namespace_gone", lambda *_: "")
     left = "n1 has no room (0 of 8 free): 1 of 2 nodes are left for another attempt"

@@ -83,7 +83,7 @@ def test_another_object_is_not_the_one_that_was_asked_for(kube: Kube, api: FakeA
 
 
 def test_a_right_is_denied_only_by_who_says_so(kube: Kube, api: FakeApi) -> None:
-    """Another kind, or `allowed` that is not true or false, accuses nobody."""
+    """Another kind, or `allowed` that is not true or false, finds no fault."""
     for body in (
         {"kind": "Status", "status": {"allowed": False}},
         {"kind": "SelfSubjectAccessReview", "status": {"allowed": "no"}},

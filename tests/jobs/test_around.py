@@ -210,7 +210,7 @@ NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preempt
     ],
 )
 def test_what_every_cluster_says_of_healthy_jobs_is_no_cause(warned, kind, role):
-    """The scheduler speaks of preemption to each pod that waits; kubelets warn of much that kills nobody."""
+    """The scheduler mentions preemption to each pod that waits; kubelets warn of much that kills nobody."""
     kinds = [(moment.kind, moment.role) for moment in judged_moments(warned) if moment.kind != "failure"]
     assert kinds == ([(kind, role)] if kind else [])
 

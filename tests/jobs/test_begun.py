@@ -96,9 +96,9 @@ def test_deep_nesting_is_no_crash():
     [
         (Api(packed({})), "training", "there is no job training in namespace ns, and no event of one"),
         (Api(), NAME, "has no record of the run"),
-        (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is no trial of seatrial"),
-        (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is no trial of seatrial"),
-        (Api(packed({})), f"{NAME}-copy", "is no trial of seatrial"),
+        (Api(packed({}), **{"app.kubernetes.io/managed-by": "helm"}), NAME, "is not a trial of seatrial"),
+        (Api(packed({}), **{"app.kubernetes.io/instance": "xyz"}), NAME, "is not a trial of seatrial"),
+        (Api(packed({})), f"{NAME}-copy", "is not a trial of seatrial"),
     ],
 )
 def test_what_is_no_trial_is_left_alone(api, name, said):

@@ -1,4 +1,4 @@
-"""Several ranks on one stream, as mpirun's launcher prints them, are told apart wherever mpirun cuts."""
+"""Several ranks on one stream, as mpirun's launcher prints them, are distinguished wherever mpirun cuts."""
 
 import itertools
 import json

@@ -217,7 +217,7 @@ def test_a_list_without_items_is_empty_and_a_wrong_one_is_an_error(kube, api):
     api.answer = lambda _: (200, {}, {"metadata": {}, "items": None})
     assert kube.list("/x") == ([], "")
     api.answer = lambda _: (200, {}, {"metadata": {}, "items": "no"})
-    with pytest.raises(Unreachable, match="items is no list"):
+    with pytest.raises(Unreachable, match="items is not a list"):
         kube.list("/x")
 
 

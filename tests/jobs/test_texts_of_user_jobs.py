@@ -1,4 +1,4 @@
-"""What is told of a user's own job speaks of that job: no text of the catalogue that may be is about a trial there."""
+"""What is told of a user's own job mentions that job: no text of the catalogue that may be is about a trial there."""
 
 import re
 from pathlib import Path

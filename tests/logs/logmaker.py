@@ -211,7 +211,8 @@ def averaged(text: str) -> str:
 
 
 def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: float = 1.75) -> list[str]:
-    """Return a table whose largest row has this bus bandwidth, and the time and algorithm bandwidth that belong to it."""
+    """Return a table with this bus bandwidth in its largest row, and the time and algorithm bandwidth that belong to
+    it."""
     side = f"{size * factor / busbw / 1e3:.2f} {busbw / factor:.3f} {busbw:.3f} 0"
     row = f"  {size}  {size // 4}  float  sum  -1  {side}  {side}".replace(" ", "  ")
     changed = [row if line.lstrip().startswith("1073741824 ") else line for line in table]
@@ -219,6 +220,6 @@ def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: floa
 
 
 def before_the_end(log: str, line: str) -> str:
-    """Put a line before the last three of a log: behind its benchmark's end it would be the last word of a process."""
+    """Put a line before the last three of a log: behind its benchmark's end it would be the last line of a process."""
     lines = log.splitlines(keepends=True)
     return "".join([*lines[:-3], line + "\n", *lines[-3:]])

@@ -44,7 +44,7 @@ def _item(operation: str, value: Any, rng: random.Random) -> bytes:
         "IN": lambda: _one(_in(value), rng),
         "SUBPATTERN": lambda: _text(value[3], rng),
         "BRANCH": lambda: _text(rng.choice(value[1]), rng),
-        "ASSERT": lambda: _text(value[1], rng) if value[0] > 0 and rng.random() < 0.5 else b"",  # as what stands behind
+        "ASSERT": lambda: _text(value[1], rng) if value[0] > 0 and rng.random() < 0.5 else b"",  # as the text after
         "ASSERT_NOT": lambda: b"",
         "AT": lambda: b"",
         "MAX_REPEAT": lambda: b"".join(

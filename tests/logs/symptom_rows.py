@@ -26,12 +26,12 @@ ALONE = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
 
 
 def failing(text: str, code: int = 2) -> str:
-    """Return a job whose first process warns and fails while it starts."""
+    """Return a job with a first process that warns and fails while it starts."""
     return STARTED + f"\n{A}{WARN}{text}\n{A}{INFO}init.cc:903 -> {code}\n"
 
 
 def sockets(first: str, env: str = "") -> str:
-    """Return a job on sockets whose ranks said something first."""
+    """Return a job on sockets with ranks that printed a line first."""
     heads = [line.split("NCCL INFO")[0] for line in SOCKETS.splitlines() if "Using network" in line]
     return (
         "".join(f"{head}{INFO}{first}\n" for head in heads if first)

@@ -66,7 +66,7 @@ def test_a_table_is_judged_by_what_somebody_says(options, ranks, tmp_path, capsy
         "inconclusive",
         ["nccl.no-evidence", "nccl.below-published"],
     )
-    assert "does not show what carried the data. The bandwidth is a" in job["sentence"]
+    assert "does not show the transport. The bandwidth is a" in job["sentence"]
     sound = explained(capsys, tmp_path, rows(400.0, ranks), *options)
     assert [f["fault"] for f in sound["faults"]] == ["nccl.no-evidence"], sound["sentence"]
     assert "published" in sound["sentence"]

@@ -21,7 +21,7 @@ def test_bridges_among_nccls_sockets_are_suspected():
     assert [cause["fault"] for cause in judged(bridges)["causes"]][:2] == ["nccl.bootstrap-unroutable", "nccl.crash"]
     lost = "\nn1:1:9 [0] misc/socket.cc:403 NCCL WARN Connect to 172.19.0.1<33333> failed : Connection timed out\n"
     assert (
-        "br-05ab815fa14e beside bond0"
+        "br-05ab815fa14e and bond0"
         in judged(SOCKETS + lost + "n1:1:9 [0] NCCL INFO x.cc:1 -> 2\n")["causes"][0]["cause"]
     )
     other_end = lost.replace("172.19.0.1", "192.168.1.162")
@@ -69,7 +69,8 @@ def test_a_benchmark_without_a_first_row_was_cut_or_hangs():
 
 
 @pytest.mark.parametrize(
-    ("address", "cause_text"), [("0.0.0.0", "nobody can connect"), ("127.0.1.1", "each host's own"), ("10.0.0.1", None)]
+    ("address", "cause_text"),
+    [("0.0.0.0", "none can connect"), ("127.0.1.1", "the same on each host"), ("10.0.0.1", None)],
 )
 def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, cause_text):
     said = f"The client socket has timed out after 300000ms while trying to connect to ({address}, 51216)."

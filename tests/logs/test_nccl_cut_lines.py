@@ -1,4 +1,4 @@
-"""A log that ends within a line: what its half says accuses nobody, a failure in it counts."""
+"""A log that ends within a line: what its half says finds no fault, a failure in it counts."""
 
 from __future__ import annotations
 

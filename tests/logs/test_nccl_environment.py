@@ -276,7 +276,7 @@ def test_a_port_of_something_else_that_is_taken_is_nothing_to_nccl():
 
 def test_late_ranks_of_a_barrier_are_named():
     job = judged("RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 60000 ms\n")
-    assert "ranks 2, 3 did not come" in job["sentence"]
+    assert "ranks 2, 3 did not reach" in job["sentence"]
 
 
 GAI = "[W1008 23:40:22.7 socket.cpp:767] [c10d] The IPv6 network addresses of (head-0, 29500) cannot be retrieved (gai error: -2 - Name or service not known).\n"
@@ -441,7 +441,7 @@ def test_one_host_of_a_healthy_pair_keeps_its_verdict():
     ],
 )
 def test_a_warning_that_names_a_cause_keeps_a_job_with_a_good_end_from_go(line):
-    """nccl.unexplained: the job came to its end, and what NCCL warned of is still not told to be overcome."""
+    """nccl.unexplained: the job completed, and what NCCL warned of is still not told to be overcome."""
     job = judged(HEALTHY + f"{A}misc/x.cc:10 NCCL WARN {line}\n")
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("inconclusive", ["nccl.unexplained"])
     assert judged(HEALTHY)["verdict"] == "go"
@@ -463,7 +463,7 @@ NO_P2P = (
 
 @pytest.mark.parametrize("level", [INFO, "graph/paths.cc:336 NCCL WARN "])
 def test_a_broken_nvlink_that_a_job_went_around_is_no_go(level):
-    """nccl.p2p-off where the job came to its end (NCCL_IGNORE_DISABLED_P2P), nccl.nvlink-broken where it did not."""
+    """nccl.p2p-off where the job completed (NCCL_IGNORE_DISABLED_P2P), nccl.nvlink-broken where it did not."""
     job = judged(HEALTHY + A + level + NO_P2P)
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.p2p-off"])
     assert fault_reasons(failing(NO_P2P.strip(), 3)) == [("nccl.nvlink-broken", None)]

@@ -146,11 +146,11 @@ CRASHES = {
     ),
     "peer": (
         "\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n",
-        "follows from a failure before it, which is not in the log (socketProgress: Connection closed",
+        "follows from an earlier failure, which is not in the log (socketProgress: Connection closed",
     ),
     "flush": (
         "a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n",
-        "follows from a failure before it",
+        "follows from an earlier failure",
     ),
     "program": (
         "(pid=8) RuntimeError: NCCL error in: x.cpp:784, unhandled cuda error, NCCL version 2.7.8\n(pid=9) a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\n(pid=9) a:1:2 [0] NCCL INFO init.cc:9 -> 1\n",
@@ -158,7 +158,7 @@ CRASHES = {
     ),
     "last-follows": (
         "  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nNET/IB: Got completion from peer 10.0.1.23<34696> with status=5 opcode=0 len=0 vendor err 249 (Recv)\n",
-        "follows from a failure before it, which is not in the log (NET/IB: Got",
+        "follows from an earlier failure, which is not in the log (NET/IB: Got",
     ),
     "last-unknown": (
         "  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nSomething odd\n",

@@ -311,7 +311,7 @@ def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends
     )
     alone = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
     assert "iommu=pt" in judged(warned + alone + watchdog)["causes"][0]["cause"]
-    assert "it does show this: the kernel command line lacks iommu=pt" in judged(warned)["sentence"]  # nccl.iommu
+    assert "it does show: the kernel command line lacks iommu=pt" in judged(warned)["sentence"]  # nccl.iommu
     assert all("iommu=pt" not in cause["cause"] for cause in judged(alone + watchdog)["causes"])
     assert judged(warned + HEALTHY)["verdict"] == "go"
 

@@ -135,7 +135,7 @@ def of_role(role: str, who: str) -> pytest.MarkDecorator:
 
 @of_role("cause", OTHERS)
 def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_nobody(at):
-    """Where a launcher tells only that a process failed, as torchrun does, and where the job came to its end."""
+    """Where a launcher tells only that a process failed, as torchrun does, and where the job completed."""
     for example in LINES[at].example:
         ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
         job = judged(ended + TORCHRUN)

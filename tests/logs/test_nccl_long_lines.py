@@ -44,7 +44,7 @@ def test_lines_of_nccl_that_are_passed_over_are_told(judge, size):
     """Dots without a line end, and the one edge over sockets behind them."""
     job = judge(f"{HEALTHY}{filled(size, '.')}{HEAD}Channel 00/0 : 0[0] -> 2[0] [send] via NET/Socket/0\n")
     assert job["verdict"] != "go", job["sentence"]
-    assert ("lines of NCCL that stand in one with others" in job["sentence"]) == (size > MAX_LINE)
+    assert ("lines of NCCL that are joined with others" in job["sentence"]) == (size > MAX_LINE)
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])

@@ -230,7 +230,7 @@ def test_the_sentence_names_what_the_diagnosis_says(judge):
 
 
 def test_no_sentence_says_that_data_crosses_hosts_where_no_channel_shows(judge):
-    """A last attempt that came to its end, after one that Gloo gave up."""
+    """A last attempt that completed, after one that Gloo gave up."""
     first = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
     assert "Data crosses hosts over InfiniBand" in judge(first + HEALTHY)["sentence"]
     unseen = [line for line in HEALTHY.splitlines(keepends=True) if " via " not in line and "Connected" not in line]

@@ -142,7 +142,7 @@ def test_a_sweep_in_which_a_size_is_missing_proves_nothing(judge, maker, step, m
     ids=["rows", "bounds", "concluded"],
 )
 def test_a_table_that_is_there_from_its_beginning_needs_its_end(judge, maker, end):
-    """Its job may have come to its end: what the last lines would have said of wrong values, nobody knows."""
+    """Its job may have completed: what the last lines would have said of wrong values, nobody knows."""
     job = judge(log(maker, rows(), end))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
     assert "without its last lines" in job["sentence"]

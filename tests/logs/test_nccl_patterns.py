@@ -12,7 +12,7 @@ from seatrial.logs.reader.events import foreign, signals, trouble
 from seatrial.logs.reader.events.facts import effects_of
 from seatrial.logs.reader.events.heads import Heads
 from seatrial.logs.reader.events.kinds import CHANNEL_STARTS, KINDS
-from seatrial.logs.reader.events.quiet import GATE, is_quiet, line_is_quiet, line_says
+from seatrial.logs.reader.events.quiet import GATE, has_content, is_quiet, line_is_quiet
 from seatrial.logs.reader.events.symptoms import SYMPTOMS, classify, may_show
 from seatrial.logs.reader.lines.clean import ESCAPES, plain_lines
 from seatrial.logs.reader.lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Gate, Patterns, needed, parts_of
@@ -38,7 +38,7 @@ def test_any_word_is_found_and_nothing_else():
             stands = any(word in text for word in sought[1:]) or re.search(
                 re.escape(sought[0]) + b"(?!" + re.escape(unless[sought[0]]) + b")", text
             )
-            assert words.stands_in(text) == bool(stands), (sought, unless, text)
+            assert words.contained_in(text) == bool(stands), (sought, unless, text)
 
 
 def test_the_lines_that_hold_a_word_are_found_in_the_first_text_as_in_later_ones():
@@ -133,7 +133,7 @@ def test_every_symptom_is_found_by_the_shape_of_its_words():
 
 
 def messages():
-    """Return what stands behind NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
+    """Return the text after NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
             text = raw.partition(b"NCCL INFO ")[2]
@@ -176,7 +176,7 @@ def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one(
             lines = [rng.choice(rng.choice((pool, filling, filling, [nccl]))) for _ in range(size)]
             events = digester.digest(b"".join(line + b"\n" for line in lines)).events
             lines = [ESCAPES.sub(b"", line) for line in lines]
-            said = [(at, line) for at, line in enumerate(lines) if MARK not in line and line_says(line)]
+            said = [(at, line) for at, line in enumerate(lines) if MARK not in line and has_content(line)]
             assert [(number, raw) for number, place, _, raw in events if place < 0 and MARK not in raw] == said
 
 
@@ -244,7 +244,7 @@ def test_no_symptom_is_hidden_by_the_gates_in_front_of_it(every):
                 source = Source("x")
                 signals.SignalReader(source, 0).line(text, 1)
                 if any(what.startswith("symptom ") for what in source.events):
-                    passes = GATE.places(text + b"\n", 0, len(text) + 1) and line_says(text)
+                    passes = GATE.places(text + b"\n", 0, len(text) + 1) and has_content(text)
                     unseen += [] if passes else [(item.fault, part, text)]
     assert not unseen
 

@@ -166,7 +166,7 @@ SAID = [
     (
         "(autoscaler +4s) Instance k-1 (node IP: 10.1.1.9) will be terminated soon (reason: kubernetes-pod-termination).",
         "nccl.ended-outside",
-        "taken away",
+        "removed",
     ),
     ("Container trainer failed liveness probe, will be restarted", "nccl.ended-outside", "probe in time"),
     ("Pod was active on the node longer than the specified deadline", "nccl.ended-outside", "activeDeadlineSeconds"),
@@ -316,7 +316,7 @@ def test_what_ray_says_of_a_worker_that_is_gone_comes_behind_what_the_worker_sai
     ("error", "cause"),
     [
         ("invalid usage, NCCL version 2.7.8", "two ranks use the same GPU"),
-        ("remote process exited or there was a network error, NCCL version 2.7.8", "a failure before it"),
+        ("remote process exited or there was a network error, NCCL version 2.7.8", "an earlier failure"),
     ],
 )
 def test_a_wrong_use_of_nccl_comes_before_what_peers_see_of_that_ranks_end(error, cause):

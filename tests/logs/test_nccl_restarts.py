@@ -71,7 +71,7 @@ UNREACHED = (
 
 
 def test_what_processes_say_that_never_came_up_is_of_no_attempt_before_it(judge):
-    """Behind the attempt that came to its end, they are a third one; before and behind, it cannot be told."""
+    """Behind the attempt that completed, they are a third one; before and behind, it cannot be told."""
     for log in (FIRST + LAST + UNREACHED, FIRST + UNREACHED + LAST + UNREACHED):
         job = judge(log)
         assert (job["verdict"], job["faults"][0]["fault"]) == ("no-go", "nccl.no-route")

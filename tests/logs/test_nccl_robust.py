@@ -150,7 +150,7 @@ def test_a_limit_is_marked_and_nothing_is_guessed():
 
 
 def test_a_secret_that_a_torn_line_is_glued_to_never_leaves():
-    """Two processes write at once: what stands in front of a token is anything."""
+    """Two processes write at once: the text before a token is anything."""
     log = LOG + b"gpu-node-0:1000:1000 [0] init.cc:1 NCCL WARN bad thing x9hf_AbCdEfGhIjKlMnOpQrStUvWx in the way\n"
     assert "AbCdEfGhIjKl" not in everything(log)
 

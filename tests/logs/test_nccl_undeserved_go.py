@@ -39,7 +39,7 @@ def test_what_comes_behind_a_good_table_counts(judge, ending, diagnosis):
 
 @pytest.mark.parametrize("busbw", ["nan", "inf", "0.00"])
 def test_numbers_that_cannot_be_true_are_named(judge, busbw):
-    """The sentence speaks of the numbers, not of ranks that are all shown."""
+    """The sentence mentions the numbers, not of ranks that are all shown."""
     job = judge(LOG + TABLE.replace("153.60", busbw).replace("153.68", busbw))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
     assert "numbers prove nothing" in job["sentence"]

@@ -88,7 +88,7 @@ def test_many_floors_that_met_no_row_are_counted_and_hide_nothing(tmp_path, caps
     assert job["diagnosis"] == "far-below-published", job["sentence"]
     assert "3.1 GB/s at 1G is 1% of 207.7 GB/s, the least that follows for 2 x 4 NVIDIA H100" in job["sentence"]
     assert "the log is of hosts with 4 GPUs, and profile h100-ib is of hosts with 8" in job["sentence"]
-    assert "all 7 floors, of which no row of these logs is; the 8 rails of a host" in job["sentence"]
+    assert "all 7 floors; no row of these logs has one; the 8 rails of a host" in job["sentence"]
     assert len(job["not_judged"]) == 9
 
 

@@ -100,8 +100,8 @@ def test_a_summary_that_no_result_tells_is_a_result() -> None:
         (b"Error: cannot connect", "no JSON: Error: cannot connect"),
         (b"{" * 100_000 + b"}", "broken JSON"),
         (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "broken JSON"),
-        (b'{"DCGM": {}}', "none of dcgmi diag"),
-        (b'{"DCGM GPU Diagnostic": {"version": "4.2.3"}}', "it tells no result"),
+        (b'{"DCGM": {}}', "not from dcgmi diag"),
+        (b'{"DCGM GPU Diagnostic": {"version": "4.2.3"}}', "it reports no result"),
         (b'{"DCGM Diagnostic": {"runtime_error": "Unable to run on GPU 0."}}', "Unable to run on GPU 0."),
     ],
 )

@@ -1,4 +1,4 @@
-"""Name resolution: what the C library would ask, and how a failure is told apart."""
+"""Name resolution: what the C library would ask, and how a failure is distinguished."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_every_way_to_write_a_secret_is_masked_by_all(value: str) -> None:
     "form", ["{n}={v}", "{n}: {v}", '"{n}": "{v}"', "('{n}', '{v}')", "<{n}>{v}</{n}>", "{n}%3D{v}", "x{n}={v}"]
 )
 def test_names_of_secrets_are_known_in_every_form(name: str, form: str) -> None:
-    """A value that has no shape of its own goes by its name, what stands in front of it whatever."""
+    """A value that has no shape of its own goes by its name, the text before it whatever."""
     for value in ("swordfish", "hunter2", "0123456789abcdef", "a-b_c.d/e+f=="):
         masked = redact(f"before {form.format(n=name, v=value)} after")
         assert value not in masked and masked.startswith("before ") and masked.endswith(" after")

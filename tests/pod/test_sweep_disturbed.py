@@ -1,4 +1,4 @@
-"""Rounds that something slows as a whole: what failed in them accuses nobody, and hides nobody who is bad."""
+"""Rounds that something slows as a whole: what failed in them finds no fault, and hides nobody who is bad."""
 
 import random
 from dataclasses import replace

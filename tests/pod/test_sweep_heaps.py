@@ -21,7 +21,7 @@ def test_slow_nodes_that_are_the_majority_are_told_and_none_is_named(size, slow,
     blame, _ = play(fleet, RULES, lambda test, _: 100.0 * (share if bad.intersection(test) else 1.0))
     assert blame.verdict != "go"
     assert bad.issuperset(name for each in blame.findings for name in each.names)
-    heaps = [each.why for each in blame.apart if "two heaps" in each.why]
+    heaps = [each.why for each in blame.apart if "two levels" in each.why]
     fast = f"fast: {size - slow} nodes (n{slow:03}, "
     assert any(fast.removesuffix(", ") in why for why in heaps) or blame.findings, heaps
     assert all(f"{slow} nodes (n000, " in why for why in heaps if fast in why)

@@ -120,7 +120,7 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
     [
         ("sockets gpu-node-2", "wrong transport", "1 channels through Socket"),
         ("crash gpu-node-2", "failed", "exit code 1"),
-        ("silent gpu-node-2", "nothing", "does not show what carried the data"),
+        ("silent gpu-node-2", "nothing", "does not show the transport"),
         ("wrong", "wrong sums", ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""Builds timelines that nobody recorded of those that were: changes are added, left out, rewritten or moved."""
+"""Builds new timelines from recorded ones: changes are added, left out, rewritten or moved."""
 
 import copy
 import datetime
@@ -12,7 +12,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def case_of(name):
-    """The recording whose name begins so."""
+    """The recording with a name that begins so."""
     return load(min(RECORDINGS.glob(f"{name}*.jsonl.gz")))
 
 

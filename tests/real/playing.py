@@ -69,7 +69,7 @@ class Outcome:
 
 
 def load(path):
-    """Read NAME.jsonl.gz and NAME.yaml beside it."""
+    """Read NAME.jsonl.gz and NAME.yaml next to it."""
     path = Path(path)
     name = path.name.removesuffix(SUFFIX)
     said = yaml.safe_load(path.with_name(f"{name}.yaml").read_text(encoding="utf-8"))
@@ -84,14 +84,14 @@ def load(path):
 
 
 def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead_s=0.0):
-    """Run the trial against the recording (as `change` has altered it) in virtual time; return what was told.
+    """Run the trial against the recording (as `change` has altered it) in virtual time; return the result.
 
     `logs` is what the pods say, by index; `then` the case that a second attempt meets, the same where it is None;
     `ahead_s` by how much the runner's clock is ahead of the API server's.
     """
     altered = change(case.play) if change else case.play
     first = next(c for c in altered.changes if c.kind == "Job" and c.name == case.expected.job)
-    # The world begins where the recording stands, so that its timestamps are those of the world's clock.
+    # The world begins at the recording's time, so that its timestamps are those of the world's clock.
     wall = datetime.datetime.fromisoformat(case.recording.wall).timestamp() + altered.start
     world = World(wall + ahead_s)
     following = then and (change(then.play) if change else then.play, then.recording, then.expected.job)
@@ -182,7 +182,7 @@ def wrong(case, outcome):
 
 
 def _is_about(outcome, subject):
-    """Whether it names the pod, node or Job: as the subject, or where the subject is what refused, as whose trouble it is."""
+    """Whether it names the pod, node or Job: as the subject, or, if the subject refused it, as the affected object."""
     kind, _, name = subject.rpartition("/")
     own = outcome.subject in {subject, name} or outcome.subject.removeprefix("node/") == name
     # Told of several pods at once: which of them was first is chance where all are heard together.
@@ -236,7 +236,7 @@ def _problems(case):
 
 
 def brief(argv=None):
-    """`python -m tests.real DIR...`: exit code 1 where any recording is told wrong."""
+    """`python -m tests.real DIR...`: exit code 1 if any recording is explained wrongly."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0].startswith("-"):
         print("usage: python -m tests.real FOLDER_OR_RECORDING...")

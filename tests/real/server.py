@@ -1,6 +1,6 @@
-"""An API server that plays a recording, reached without a network: it stands where urllib3's connection pool stands.
+"""An API server that plays a recording, reached without a network: it replaces urllib3's connection pool.
 
-List and get: the state of that moment; watch: what follows that resourceVersion, at its time. The recording stands just
+List and get: the state of that moment; watch: what follows that resourceVersion, at its time. The recording is just
 before its Job until a client creates a Job, then it runs; a further Job plays it again, if its namespace still takes it. The client's names replace the
 recorded ones, timestamps move with the clock. Writes change nothing; a DELETE of the Job hides all until the next one.
 """
@@ -60,9 +60,10 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Watches break at a moment (of one kind or all); for `away_s` nobody answers; then old versions are refused or not.
+    """Watches break at a moment (of one kind or all); for `away_s` the server does not answer; then old versions are
+    refused or not.
 
-    With `roles_s` the server answers after that, but refuses everybody for so long: it does not know its roles yet.
+    With `roles_s` the server answers after that, but refuses all clients for so long: it does not know its roles yet.
     """
 
     at: float
@@ -110,7 +111,7 @@ def _origin(play, recording):
 
 
 def _forgotten(changes, line):
-    """Objects that a new list does not have any more: they were deleted while nobody watched."""
+    """Objects that a new list does not have any more: they were deleted without a watch."""
     after = [c for c in changes if c.kind == line.kind and c.at >= line.t]
     if not after:
         return []

@@ -328,7 +328,7 @@ def test_a_node_that_goes_away_while_it_pulls_is_lost():
 
 @IN_EACH_WAY
 def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
-    """The Job's template asks for what it did; the scheduler speaks of the pod, as somebody's webhook made it."""
+    """The Job's template asks for what it did; the scheduler mentions the pod, as somebody's webhook made it."""
     case = case_of("07-too-much")
 
     def modest(item):

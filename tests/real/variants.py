@@ -50,7 +50,8 @@ def held(number, seconds):
 
 
 def cut(after_s, away_s=0.0, *, kind="", too_old=False):
-    """The watches of a kind, or all, break; for a while nobody answers; then the old version may be refused."""
+    """The watches of a kind, or all, break; for a while the server does not answer; then the old version may be
+    refused."""
     return lambda play: replace(play, cuts=(*play.cuts, Cut(play.start + after_s, away_s, kind, too_old)))
 
 

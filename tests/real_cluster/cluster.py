@@ -1,4 +1,4 @@
-"""A real Kubernetes on this machine: control plane, nodes, networks between them, with no container engine beside it.
+"""A real Kubernetes on this machine: control plane, nodes, networks between them, without a container engine.
 
 It runs in a process namespace, a mount namespace and a network namespace of its own (`unshare`, see `__main__`): with
 the process that started it everything ends, and no file is left outside its folder but empty control groups, which are removed.
@@ -115,7 +115,8 @@ class Cluster:
     # -- programs
 
     def _spawn(self, name: str, *argv: object, inside: str | None = None) -> None:
-        """Start a program; its output goes to `logs`/`name`.log. `inside`: the node in whose namespaces it runs."""
+        """Start a program; its output goes to `logs`/`name`.log. `inside`: the node with the namespaces that it runs
+        in."""
         if inside is not None:
             argv = ("nsenter", "--mount", "--net", f"--target={self._holders[inside]}", *argv)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
@@ -242,7 +243,7 @@ class Cluster:
         return path
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
-        """Write a kubeconfig for whoever has this token."""
+        """Write a kubeconfig for the owner of this token."""
         certificate = base64.b64encode(self._pki("server.crt").read_bytes()).decode()
         server = {"server": f"https://{CONTROL}:{PORT}", "certificate-authority-data": certificate}
         config = {
@@ -430,7 +431,8 @@ class Cluster:
 
 
 class Simulated(Cluster):
-    """The same control plane with the nodes of KWOK: for whoever is not root. Their pods are said to run, and do not."""
+    """The same control plane with the nodes of KWOK: for users other than root. Their pods are reported as running, and
+    do not run."""
 
     runs_pods = False
 

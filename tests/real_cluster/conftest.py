@@ -44,7 +44,7 @@ def operators(real: Cluster) -> Iterator[Operators]:
 
 @pytest.fixture
 def pods(real: Cluster) -> None:
-    """For tests whose trial must run."""
+    """For tests with a trial that must run."""
     if not real.runs_pods:
         pytest.skip("pods do not run on simulated nodes")
 

@@ -47,7 +47,7 @@ class Given(Cluster):
         return Path(found)
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
-        """Write a kubeconfig for whoever has this token."""
+        """Write a kubeconfig for the owner of this token."""
         config = json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
         config["users"] = [{"name": "user", "user": {"token": token}}]
         config["contexts"][0]["context"] |= {"user": "user", "namespace": namespace}

@@ -28,7 +28,7 @@ class _One:
 
 
 def world() -> dict[str, Any]:
-    """The platform whose devices the nodes offer."""
+    """The platform with the devices that the nodes offer."""
     return dict(scenario.load("healthy").world)
 
 

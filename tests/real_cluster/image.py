@@ -194,7 +194,7 @@ def _libraries(root: Path, program: Path) -> None:
 
 
 def _fakes(root: Path) -> None:
-    """The lab's stand-ins for what an image and the container toolkit bring: torchrun, nvidia-smi, sshd ..."""
+    """The lab's fakes of the files of an image and of the container toolkit: torchrun, nvidia-smi, sshd ..."""
     folder = root / FAKES.lstrip("/")
     shutil.copytree(ROOT / "lab/hardware/fakes", folder / "fakes", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()

@@ -46,7 +46,7 @@ class Operator:
     without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    sample: str = ""  # an object of its kind, which is taken as soon as all whose webhooks see it know its operator
+    sample: str = ""  # an object of its kind, which is accepted as soon as all webhooks that see it know its operator
 
 
 OLDER = "operators-older"
@@ -132,7 +132,7 @@ class Operators:
             until(lambda pods=pods: bool(self._cluster.kubectl(*pods)) == bool(replicas), f"{replicas} pods of {name}")
 
     def remove(self) -> None:
-        """Remove all; the definitions first, as long as somebody takes the finalizers off their objects."""
+        """Remove all; the definitions first, as long as a controller removes the finalizers of their objects."""
         for name in reversed(list(self._installed)):
             objects = self._installed.pop(name)
             definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]

@@ -1,6 +1,6 @@
 """`docs/tested-on.md`: what was run on real clusters, written by the runs themselves.
 
-Each run leaves its results beside its programs, a file for each minor of Kubernetes; the page is made of all of them.
+Each run leaves its results next to its programs, a file for each minor of Kubernetes; the page is made of all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Results:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
-        """Keep what a test came to; set-up and the end of it count."""
+        """Keep the result of a test; set-up and the end of it count."""
         report: pytest.TestReport = yield
         row = self._rows.setdefault(item.nodeid.rpartition("/")[2], {"outcome": "passed", "seconds": 0.0})
         row["seconds"] = round(row["seconds"] + report.duration, 1)
@@ -56,7 +56,7 @@ class Results:
         day = time.strftime("%Y-%m-%d", time.gmtime())
         ended = {
             name: row for name, row in self._rows.items() if row.pop("ended", False)
-        }  # whoever interrupts has no result
+        }  # an interrupted run has no result
         content = {"about": before["about"] | self._about, "day": day, "tests": before["tests"] | ended}
         path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 

@@ -24,7 +24,7 @@ MINORS = sorted(
     key=lambda minor: [int(part) for part in minor.split(".")],
 )
 _REQUIRED = re.compile(r"^(?:require )?\s*(\S+/\S+) (v\S+)(?: // indirect)?$", re.MULTILINE)
-#: What a cluster with nodes needs; operators are built besides.
+#: What a cluster with nodes needs; operators are built in addition.
 BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin", "helm")
 #: What a cluster with simulated nodes needs.
 SIMULATED = ("etcd", "kwok")

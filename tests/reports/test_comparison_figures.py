@@ -63,8 +63,8 @@ def test_the_numbers_are_those_that_were_judged() -> None:
     """Small rows fall and the largest one rises: the sign is the mean's, and the text says which rows it is over."""
     comparison = compare([record(1, noise=0.0)], [slower({1: 0.96, 2: 0.97, 8: 1.01}, scale=1.0)])
     row = next(row for row in comparison.rows if row.group.run == "ring")
-    assert row.told_before.endswith(" GB/s over 1G to 8G")
-    assert float(row.told_after.split()[0]) < float(row.told_before.split()[0])
+    assert row.reported_before.endswith(" GB/s over 1G to 8G")
+    assert float(row.reported_after.split()[0]) < float(row.reported_before.split()[0])
     assert row.change is not None
     assert row.change < 0
 
@@ -73,7 +73,7 @@ def test_a_row_that_is_judged_alone_shows_its_own_change() -> None:
     sides = [[record(seed, noise=0.01) for seed in (1, 3)], [slower({8: 0.8}, seed) for seed in (2, 4)]]
     comparison = compare(*sides)
     row = next(row for row in comparison.rows if row.group.run == "ring")
-    assert (row.kind, row.told_before.split(" GB/s ")[1]) == ("worse", "at 8G")
+    assert (row.kind, row.reported_before.split(" GB/s ")[1]) == ("worse", "at 8G")
     assert row.note.startswith("the rows of 8G alone: -")
     assert row.change == pytest.approx(-0.2, abs=0.03)
 

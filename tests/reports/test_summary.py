@@ -75,10 +75,10 @@ def test_of_several_nodes_the_slowest_is_told():
 @pytest.mark.parametrize(
     ("run", "culprit"),
     [
-        (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8, expected 8"),
+        (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8 (expected 8)"),
         (
             Run(results=[check("a.b", Outcome.FAILED, ok("gpu-a", "8"), bad("gpu-b"), bad("gpu-c"))]),
-            "gpu-b (and 1 more): 7 of 8, expected 8",
+            "gpu-b (and 1 more): 7 of 8 (expected 8)",
         ),
         (
             Run(
@@ -90,15 +90,15 @@ def test_of_several_nodes_the_slowest_is_told():
                     )
                 ]
             ),
-            "ring 8G: 126 GB/s, expected at least 350 GB/s",
+            "ring 8G: 126 GB/s (expected at least 350 GB/s)",
         ),
         (
             Run(results=[check("x.y", Outcome.ERROR, reason="?"), check("a.b", Outcome.FAILED, bad("gpu-b"))]),
-            "gpu-b: 7 of 8, expected 8",
+            "gpu-b: 7 of 8 (expected 8)",
         ),
         (
             Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b")), check("c.d", Outcome.FAILED, bad("gpu-c"))]),
-            "gpu-b: 7 of 8, expected 8 (and 1 more check)",
+            "gpu-b: 7 of 8 (expected 8), and 1 more check",
         ),
         (Run(results=[check("a.b", Outcome.ERROR, reason="no answer")]), "a.b: no answer"),
         (Run(results=[check("a.b")], interrupted="received SIGINT"), "ended early: received SIGINT"),
@@ -188,14 +188,14 @@ def test_what_was_not_seen_is_not_counted_with_the_culprit():
     """One node is NotReady; of 63 nothing was observed."""
     rows = [bad("gpu-0", "NotReady", ""), *(bad(f"gpu-{n}", "nothing was observed", "", None) for n in range(1, 64))]
     summary = summarize(Run(results=[check("a.b", Outcome.FAILED, *rows)]).to_dict())
-    assert summary.culprit == "gpu-0: NotReady, expected 8"
+    assert summary.culprit == "gpu-0: NotReady (expected 8)"
 
 
 def test_a_culprit_that_names_no_node_says_which_were_tried():
     """A bandwidth is of all of them together."""
     slow = Finding(subject="ring 8G", ok=False, observed="126", expected="at least 350", unit="GB/s")
     run = Run(trial={"hosts": {"p": "gpu-a", "q": "gpu-b"}}, results=[check("nccl.b", Outcome.FAILED, slow)])
-    assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s, expected at least 350 GB/s (gpu-a, gpu-b)"
+    assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s (expected at least 350 GB/s), on gpu-a, gpu-b"
     run.results = [check("job.started", Outcome.FAILED, bad("pod-1", "unschedulable"))]
     assert "gpu-a" not in summarize(run.to_dict()).culprit
 

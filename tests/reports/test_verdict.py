@@ -169,7 +169,7 @@ def test_a_record_that_contradicts_itself_is_none(tmp_path: Path, record: dict[s
     if not why:
         assert read_json(tmp_path)["run_id"] == "r"
         return
-    with pytest.raises(RecordError, match=f"no record of a run, it contradicts itself: .*{why}"):
+    with pytest.raises(RecordError, match=f"not a record of a run, it contradicts itself: .*{why}"):
         read_json(tmp_path)
     del record["exit_code"], record["coverage"]  # of an earlier version
     record["checks"] = []

@@ -1,7 +1,7 @@
 """Validates answers with status 200: the kind and form of objects and lists.
 
 A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
-no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
+no nodes, or no pod that holds a GPU. It is not an answer, and raises Unreachable.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def the_object(answer: Any, url_path: str, where: str) -> Any:
     if not resource:
         return answer
     if not isinstance(answer, dict):
-        raise Unreachable(f"{where}: the answer is no object")
+        raise Unreachable(f"{where}: the response is not a JSON object")
     if not is_of(answer.get("kind"), resource):
         raise Unreachable(f"{where}: the answer is {_a(answer)}, not an object of {resource}")
     if not named(answer):
@@ -77,10 +77,10 @@ class Page(Generic[T]):
 
 
 def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) -> Page[T]:
-    """Read one page of a list, each object of which has a name; `read` is given them one by one.
+    """Read one page of a list of named objects; `read` receives them one by one.
 
-    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is none. Raises ValueError
-    for what is no JSON.
+    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is invalid. Raises
+    ValueError for anything but JSON.
     """
 
     def taken(head: Any, items: Iterator[Any]) -> list[tuple[str, T]]:
@@ -98,7 +98,7 @@ def read_page(data: bytes, url_path: str, where: str, read: Callable[[Any], T]) 
 def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
     """Return the kind of the objects of a list; '' where the path is about no resource."""
     if not isinstance(answer, dict):
-        raise Unreachable(f"{where}: the answer is no list")
+        raise Unreachable(f"{where}: the response is not a list")
     resource, _ = resource_of(url_path)
     kind = str(answer.get("kind") or "")
     if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
@@ -109,22 +109,22 @@ def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
 def _decoded_items(answer: Any, url_path: str, where: str) -> list[Any]:
     _kind_of_items(answer, url_path, where)
     if "items" not in answer:
-        raise Unreachable(f"{where}: the list has no items, not even none")
+        raise Unreachable(f"{where}: the list has no key items")
     items = answer["items"] if answer["items"] is not None else []
     if not isinstance(items, list):
-        raise Unreachable(f"{where}: items is no list")
+        raise Unreachable(f"{where}: items is not a list")
     return items
 
 
 def _is_sound(item: Any, number: int, kind: str, where: str) -> bool:
     """Return whether to read an object of a list; raises if it is not a valid answer.
 
-    An event only adds to what is judged: one that cannot be read is as good as one that was dropped.
+    An event only adds to the evidence: an unreadable one counts as dropped.
     """
     if not kind:
         return True
     if not isinstance(item, dict) or not named(item):
-        raise Unreachable(f"{where}: items[{number}] is no object with a name")
+        raise Unreachable(f"{where}: items[{number}] is not an object with a name")
     if kind == "Event":
         return not wrong(kind, item)
     check(kind, item, where)

@@ -66,7 +66,7 @@ def api_client(source: ClusterSource) -> Any:
         raise ConfigError(
             f"{origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
         ) from error
-    except (OSError, ValueError) as error:  # a certificate that is no certificate
+    except (OSError, ValueError) as error:  # a certificate that is not a certificate
         raise ConfigError(f"{origin(source)}: TLS settings cannot be used: {safe(error, 300)}") from error
 
 

@@ -85,9 +85,9 @@ class HttpClient:
     ) -> Response:
         """Send one request and decode its JSON answer; raise a ClusterError for anything but 2xx.
 
-        `decoder`: of what is no error; it raises ValueError for what is no JSON.
+        `decoder`: for responses without an error; it raises ValueError for anything but JSON.
 
-        `repeatable` requests (GET, DELETE and what the caller vouches for) are tried again on 429, 5xx and lost
+        `repeatable` requests (GET, DELETE and those that the caller marks) are tried again on 429, 5xx and lost
         connections; all others only on 429, which the server sends before it looks at a request.
         """
         may_repeat = verb in {"GET", "DELETE"} if repeatable is None else repeatable
@@ -134,7 +134,7 @@ class HttpClient:
     def decode(
         self, verb: str, url_path: str, status: int, data: bytes, decoder: Callable[[bytes], Any] = json.loads
     ) -> Any:
-        """Decode a JSON body; the text of an error that is no JSON is kept as its message."""
+        """Decode a JSON body; the text of an error that is not JSON is kept as its message."""
         try:
             with gc_paused():
                 return decoder(data or b"{}")

@@ -81,7 +81,7 @@ class Informer:
             except Gone:
                 version = ""
             except Forbidden as error:
-                # list without watch, or neither: poll what is allowed, and say so where nothing is.
+                # list without watch, or neither: poll the allowed ones, and report if none is.
                 version = ""
                 self._failed(error, if_unsynced=True)
                 self._stop.wait(_POLL_S)

@@ -299,7 +299,7 @@ class Kube(HttpClient):
     def require(self, verb: str, resource: str, *, group: str = "", namespace: str | None = None) -> None:
         """Raise Forbidden where this is not granted, without trying it; unanswered, the request itself will say.
 
-        For what most accounts have nothing to do with: no request goes beyond the rights that are printed for a run.
+        For requests that most accounts never make: no request goes beyond the rights that are printed for a run.
         """
         try:
             allowed = self.can(verb, resource, group=group, namespace=namespace).allowed

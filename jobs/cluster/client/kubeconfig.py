@@ -23,7 +23,7 @@ from ..unstructured import Unstructured
 from .errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# A kubeconfig with many contexts and embedded certificates stays far below this; more is somebody's mistake.
+# A kubeconfig with many contexts and embedded certificates stays far below this; more is a mistake.
 _LARGEST = 8 << 20
 
 
@@ -90,7 +90,7 @@ def _load(path: Path) -> Unstructured:
     import yaml  # noqa: PLC0415  (not needed by --help)
 
     if path.is_dir():
-        raise ConfigError(f"kubeconfig {path} is a directory, expected a file")
+        raise ConfigError(f"kubeconfig {path} is a directory (expected a file)")
     try:
         if path.stat().st_size > _LARGEST:
             raise ConfigError(f"kubeconfig {path} is larger than {_LARGEST >> 20} MiB: not a kubeconfig")
@@ -190,7 +190,7 @@ def _fingerprint(folder: Path, cluster: Unstructured) -> str:
             return ""
         certificates = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
         known = sorted({ssl.PEM_cert_to_DER_cert(certificate) for certificate in certificates})
-    except (OSError, ValueError, binascii.Error):  # the client says what is wrong with it when it connects
+    except (OSError, ValueError, binascii.Error):  # the client reports its error when it connects
         return ""
     return "sha256:" + hashlib.sha256(b"".join(known)).hexdigest() if known else ""
 
@@ -207,10 +207,10 @@ def _files_exist(files: str, owner: str, folder: Path, body: Unstructured, keys:
 
 def _nearest_file(path: Path) -> str:
     try:
-        beside = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
+        siblings = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
     except OSError:
         return f" (nor does the folder {path.parent})" if not path.parent.exists() else ""
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.7)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 

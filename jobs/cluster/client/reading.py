@@ -147,7 +147,7 @@ def transport(error: BaseException) -> str:
 
 
 def warning(header: str) -> str:
-    """Take the text out of a `Warning: 299 - "text"` header (RFC 7234, what API servers send)."""
+    """Take the text out of a `Warning: 299 - "text"` header (RFC 7234, as API servers send it)."""
     match = re.match(r'\s*\d{3} \S+ "(.*)"', header)
     return safe(match.group(1).replace('\\"', '"') if match else header, 500)
 

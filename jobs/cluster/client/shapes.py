@@ -1,8 +1,8 @@
 """The type of each field that is read of Kubernetes' objects, checked once, where an answer comes in.
 
-The API server lets no object in whose fields have other types (OpenAPI, structural schemas): one that has is no answer
+The API server admits no object with fields of other types (OpenAPI, structural schemas): such a one is not an answer
 of a Kubernetes API. Unreadable names the object and the path in it. Fields that are not declared here are not read, or
-are read where they are used; null is how Go writes what is absent. A field whose name ends in ! must be there.
+are read where they are used; null is Go's notation of an absent value. A field with a name that ends in ! must exist.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ _KINDS: Unstructured = {
     },
 }
 _ANY_KIND: Unstructured = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
-"""Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
+"""Of any other kind, custom resources among them: the common fields; their own fields are read leniently."""
 
 
 def wrong(kind: str, item: Unstructured) -> str:
@@ -192,8 +192,8 @@ def check(kind: str, item: Unstructured, where: str) -> None:
     if mistake := wrong(kind, item):
         meta = item.get("metadata")
         name = meta.get("name") if isinstance(meta, dict) else None
-        whose = safe(name, 120) if isinstance(name, str) and name else "without a name"
-        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {whose}: {mistake}")
+        label = safe(name, 120) if isinstance(name, str) and name else "without a name"
+        raise Unreadable(f"{where}: not a Kubernetes API response: {safe(kind or 'object', 60)} {label}: {mistake}")
 
 
 _OTHER = checker(_ANY_KIND)

@@ -1,6 +1,6 @@
 """Objects that pods refer to, each read once by name: claims, StorageClasses, networks.
 
-A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing anybody else's;
+A tenant may read the claims and NetworkAttachmentDefinitions of its own namespace without seeing those of others;
 StorageClasses belong to the cluster and may stay hidden. A network without a namespace is a Network of Google's
 clusters.
 """

@@ -2,7 +2,7 @@
 
 node-problem-detector, NVSentinel, gpud and the clouds' agents set a condition to True where something is wrong
 (GpuUnhealthy, KernelDeadlock, GPUMissing); the agent of EKS and node readiness controllers set one to False
-(AcceleratedHardwareReady). The name tells which, since no field does.
+(AcceleratedHardwareReady). The name shows which, since no field does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MOST_BUDGETS = 500
 class Budget:
     """A PodDisruptionBudget: its limits, whether it can ever allow a disruption, and the names of its pods.
 
-    `uncounted`: its controller cannot tell how many pods there should be, and lets none go (reason SyncFailed,
+    `uncounted`: its controller cannot count the pods that there should be, and lets none go (reason SyncFailed,
     kubernetes pkg/controller/disruption: failSafe); so it is with most budgets of a Job's pods.
     """
 
@@ -171,7 +171,7 @@ def _flags(container: Unstructured) -> Iterator[tuple[str, str]]:
 
 
 def _selectors(container: Unstructured) -> list[str]:
-    """Selectors of pods for which it waits, each of which may be given; a pod of one of them is enough."""
+    """Selectors of pods for which it waits; a pod of any of them is enough."""
     given = [value for name, value in _flags(container) if name == _BLOCKING]
     return given or list(filter(None, [_options(container).get(_BLOCKING)]))
 

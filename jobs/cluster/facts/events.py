@@ -22,7 +22,7 @@ class Event:
     """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
 
     `since` is its first occurrence, `source` the component that wrote it. `instant` orders events of one second:
-    nanoseconds, 0 where the name tells none.
+    nanoseconds, 0 if the name has none.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Event:
 def read_events(items: Iterable[Any]) -> list[Event]:
     """Project raw events of either API to records, oldest first; invalid events are skipped.
 
-    What was read already stays as it is.
+    Values that were read before are unchanged.
     """
     events = [item if isinstance(item, Event) else read_event(item) for item in items if isinstance(item, dict | Event)]
     return sorted((event for event in events if event is not None), key=lambda event: (event.when, event.instant))

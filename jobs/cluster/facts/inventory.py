@@ -1,6 +1,6 @@
 """The inventory: nodes and pods, GPUs in use and their users.
 
-One snapshot of raw JSON, each object of which becomes a small record before the next one is decoded, with the garbage
+One snapshot of raw JSON; each object becomes a small record before the next one is decoded, with the garbage
 collector paused: 20,000 pods take about a second instead of 25. What our rights do not let us see is reported in
 `not_seen`, never guessed.
 """
@@ -56,8 +56,8 @@ RESTARTED_S = 15.0
 _AGAIN_S = 3.0
 _BY_NAME = 4
 """Nodes that are read one by one: more of them are found in pages of all."""
-# The reasons of pods whose devices the kubelet did not have, or could not allocate (kubernetes pkg/kubelet/lifecycle,
-# predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
+# The reasons of pods with devices that the kubelet did not have, or could not allocate (kubernetes
+# pkg/kubelet/lifecycle, predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
 _REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf[^\s/]+/\S+")
 _MOMENTS = ("Transition", "Heartbeat")
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
@@ -110,7 +110,7 @@ class PodUse:
     ready: bool = True
     trouble: str = ""  # why it is not ready, in the kubelet's words
     images: tuple[str, ...] = ()
-    app: str = ""  # what its labels call it
+    app: str = ""  # its name in its labels
     since: str = ""  # when its kubelet saw it first, as the API writes times
     leaving: bool = False  # its deletion was requested
     runner: str = ""  # for a trial's pod, the lease of its run
@@ -126,7 +126,7 @@ class Inventory:
     nodes: tuple[Node, ...]
     pods: tuple[PodUse, ...]
     not_seen: dict[str, str] = field(default_factory=dict)
-    refused: tuple[PodUse, ...] = ()  # pods that were bound to a node whose kubelet had no devices for them
+    refused: tuple[PodUse, ...] = ()  # pods bound to a node without devices for them
 
     @classmethod
     def read(cls, kube: Kube, selector: str = "") -> Inventory:

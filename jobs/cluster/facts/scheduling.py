@@ -35,7 +35,7 @@ _PASSING_TAINT = re.compile(
     r"node\.kubernetes\.io/(?:not-ready|unreachable|memory-pressure|disk-pressure|pid-pressure|network-unavailable"
     r"|unschedulable)|node\.cloudprovider\.kubernetes\.io/|node\.cilium\.io/|startup"
 )
-# What promises a node: the cluster autoscaler and Karpenter.
+# Controllers that promise a node: the cluster autoscaler and Karpenter.
 SCALING = ("TriggeredScaleUp", "Nominated")
 
 
@@ -56,11 +56,12 @@ def read_unschedulable(
 ) -> Unschedulable:
     """Read the scheduler's message for `pod`.
 
-    `nodes` that are visible tell what the message does not: whether an amount is offered at all, and whether what is
+    The visible `nodes` show facts that the message does not: whether an amount is offered at all, and whether what is
     missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
     """
     match = _LINE.search(message)
-    # What no node counts and the scheduler does not miss is handed out by other means (DRAExtendedResource, 1.36).
+    # A resource that no node counts and the scheduler does not miss is provided by other means (DRAExtendedResource,
+    # 1.36).
     asked = {
         name: amount
         for name, amount in pod_requests(as_map(pod.get("spec"))).items()
@@ -89,15 +90,15 @@ def _in_use(reasons: Sequence[tuple[int, str]], nodes: int, *, seen: bool) -> bo
     """Return whether devices in use keep the pod from the ``nodes`` that it may run on.
 
     Nodes that are ``seen`` are known to offer enough of any device. To who sees none, a GPU that is missing and one
-    that is in use look the same. Where none of them has a device left, whoever holds those holds cpu, memory and other
-    devices, too.
+    that is in use look the same. Where none of them has a device left, the pods that hold those hold cpu, memory and
+    other devices, too.
     """
     left = [(count, reason) for count, reason in reasons if not _permanent(reason)]
     device = re.compile(r"Insufficient \S+/\S+" if seen else r"Insufficient \S+/gpu")
     devices = [(count, reason) for count, reason in left if device.fullmatch(reason)]
     everywhere = any(count >= nodes for count, _ in devices)
-    others = (reason for _, reason in left if not device.fullmatch(reason))
-    return bool(devices) and all(everywhere and re.fullmatch(r"Insufficient \S+", reason) for reason in others)
+    other_reasons = (reason for _, reason in left if not device.fullmatch(reason))
+    return bool(devices) and all(everywhere and re.fullmatch(r"Insufficient \S+", reason) for reason in other_reasons)
 
 
 def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
@@ -107,7 +108,7 @@ def possible_nodes(pod: Unstructured, nodes: Iterable[Unstructured]) -> int:
 
 
 def rooms(pod: Unstructured, nodes: Iterable[Unstructured], offers: str = "allocatable") -> int | None:
-    """Count the pods like this one that the nodes hold together once others have left them; None where none can tell.
+    """Count the pods like this one that the nodes hold together once others have left them; None if unknown.
 
     By what nodes have (`capacity`) or offer. Node affinity is the scheduler's to judge, and cpu and memory are shared.
     """
@@ -197,7 +198,7 @@ def _passes(taint: Unstructured, tolerations: Iterable[Unstructured]) -> bool:
 
 
 def untolerated(node: Unstructured, pod: Unstructured) -> list[str]:
-    """The taints of a node that keep such a pod away, or took it away: who gave them is often told by their names."""
+    """The taints of a node that keep such a pod away, or took it away: their names often show their owner."""
     tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
     return [
         safe(f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}", 200)

@@ -1,7 +1,7 @@
 """The GPU operators' pods and states, and the devices that drivers publish.
 
-The API objects beside nodes and pods. A kind that this cluster does not serve is distinguished from one that we may not
-list: the first is a fact about the cluster, the second about our rights.
+The API objects other than nodes and pods. A kind that this cluster does not serve is distinguished from one that we may
+not list: the first is a fact about the cluster, the second about our rights.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _OPERANDS: tuple[tuple[str, str], ...] = (
 _COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
 # What is next to a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
 # Node Feature Discovery of a release that is called like the plugin.
-_BESIDE = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
-# Operators whose DaemonSets bear the name of a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
+_OTHER_PODS = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
+# Operators with DaemonSets named after a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
 # internal/plugin), and the plugin that pretends to have GPUs (run-ai/fake-gpu-operator).
 _IMAGES = (
     ("device-plugin", re.compile(r"/k8s-device-plugin(?:@|:(?!labeller))|fake-gpu-operator/device-plugin[:@]")),
@@ -92,7 +92,7 @@ def operand(pod: PodUse) -> str:
 
 @lru_cache(maxsize=1 << 16)  # five checks ask it of every pod
 def _operand(name: str, app: str, images: tuple[str, ...]) -> str:
-    if _BESIDE.search(name):
+    if _OTHER_PODS.search(name):
         return ""
     by_name = next((kind for kind, text in _COMPILED if text.search(name) or text.search(app)), "")
     return by_name or next((kind for kind, text in _IMAGES for image in images if text.search(image)), "")
@@ -169,7 +169,7 @@ def mapped_class(listing: Listing, resource: str) -> str:
 def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
     """Count the devices that a driver publishes for each node in ResourceSlices of the newest generation.
 
-    `kind` is what their attribute `type` must say, where they have one: a MIG partition is no whole GPU.
+    `kind` is what their attribute `type` must say, where they have one: a MIG partition is not a whole GPU.
     https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#resourceslice
     """
     newest: dict[tuple[str, str], int] = {}

@@ -25,7 +25,7 @@ _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 
 
 class ManifestError(ValueError):
-    """The text is no manifest; one line."""
+    """The text is not a manifest; one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,11 @@ class Workload:
     namespace: str = ""
     raw: Unstructured
     groups: tuple[Group, ...] = ()
-    service: str = ""  # the headless Service that names its pods, which whoever submits it must bring
+    service: str = ""  # the headless Service that names its pods, which the submitter must create
     first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
-    names: tuple[str, ...] = ()  # with what the host names of its pods begin
+    names: tuple[str, ...] = ()  # the prefix of its pods' host names
     whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show
-    trains: bool = False  # its pods are of one training by what its kind is for
+    trains: bool = False  # its pods are of one training by the purpose of its kind
 
     def __str__(self) -> str:
         return f"{self.kind}/{safe(self.name, 100) or '(a name that the API server makes)'}"
@@ -76,7 +76,7 @@ class Manifests:
 def read_manifests(text: str) -> Manifests:
     """Read YAML of any number of documents, or JSON; Lists are opened. Raises ManifestError."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise ManifestError(f"more than {MAX_BYTES >> 20} MiB: this is no manifest")
+        raise ManifestError(f"more than {MAX_BYTES >> 20} MiB: this is not a manifest")
     return sort_out(_objects(text))
 
 
@@ -89,7 +89,7 @@ def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
         raw = as_map(item)
         kind = raw.get("kind")
         if not isinstance(kind, str) or not kind:
-            raise ManifestError(f"object {number + 1} has no kind: this is no manifest of Kubernetes")
+            raise ManifestError(f"object {number + 1} has no kind: this is not a Kubernetes manifest")
         version = raw.get("apiVersion", f"{GROUPS.get(kind, '')}/")
         own = isinstance(version, str) and version.rpartition("/")[0] == GROUPS.get(kind)
         if own and kind == "Service":
@@ -154,11 +154,11 @@ def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
 
 
 def _number(value: object, default: int = 1) -> int:
-    """Return a count of pods, or the default where none is given. Raises ManifestError for what is no count."""
+    """Return a count of pods, or the default where none is given. Raises ManifestError for any other value."""
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ManifestError(f"{safe(repr(value), 60)} is no number of pods")
+        raise ManifestError(f"{safe(repr(value), 60)} is not a number of pods")
     return min(value, _MOST_PODS)
 
 

@@ -1,4 +1,4 @@
-"""What a GPU does without any other: copies from and to the host, and products of matrices that must be alike."""
+"""Tests of a single GPU: copies from and to the host, and products of matrices that must be identical."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _copies(torch: Any, device: Any) -> float:
     there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
     try:
         here = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError:  # no memory may be locked: the copies are slow then, and for everybody alike
+    except RuntimeError:  # no memory may be locked: the copies are then slow on all ranks
         here = torch.empty(COPY_BYTES, dtype=torch.uint8)
     return min(_rate(torch, device, there, here), _rate(torch, device, here, there))
 

@@ -1,7 +1,7 @@
 """The program that torchrun starts on every GPU of the trial: saves a sharded state, dies in the middle, or loads one.
 
 The state is a handful of DTensors over all ranks, saved and loaded by torch.distributed.checkpoint as FSDP2 does. Its
-values follow from seed, step and rank, so that what was loaded can be told from what was saved.
+values follow from seed, step and rank, so that loaded and saved data can be distinguished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, List
 
 TENSORS, ROW_BYTES = 8, 4096
-TIMEOUT_S = 120  # a peer that died is told by its connection; this is for one that only stands still
+TIMEOUT_S = 120  # a dead peer shows by its connection; this is for a peer that hangs
 SEED = 20071
 
 
@@ -150,7 +150,7 @@ def main(arguments: List[str]) -> int:
         run(arguments)
     except SystemExit:  # the command line was not understood
         raise
-    except BaseException as error:  # noqa: BLE001  (whatever it was, it is this rank's answer; torch's is no Exception)
+    except BaseException as error:  # noqa: BLE001  (whatever it was, this rank's answer; torch's is not an Exception)
         text = reason(error)
         sys.stdout.write("# seatrial bench: rank %s failed: %s\n" % (os.environ.get("RANK", "?"), text))
         sys.stdout.flush()

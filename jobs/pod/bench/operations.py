@@ -184,7 +184,7 @@ class Broadcast(Operation):
 
 
 class AllGather(Operation):
-    """Everybody gets everybody's part."""
+    """Every rank gets the part of every rank."""
 
     name = "all_gather"
 
@@ -230,7 +230,7 @@ class ReduceScatter(Operation):
 
 
 class AllToAll(Operation):
-    """Everybody has something for everybody."""
+    """Every rank has a part for every rank."""
 
     name, sides = "all_to_all", ("out_of_place",)
 

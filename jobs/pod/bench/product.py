@@ -61,7 +61,10 @@ def _multiplier(torch: Any, kind: str, one: Any, other: Any) -> Callable[[], Any
 
 
 def _digest(torch: Any, matrix: Any) -> str:
-    """Return a sum over the bits, each element with a weight of its own; whole numbers add up alike in any order."""
+    """Return a sum over the bits, each element with its own weight.
+
+    The sum of whole numbers is the same in any order.
+    """
     whole = torch.int32 if matrix.element_size() == 4 else torch.int16
     bits = matrix.contiguous().view(whole).flatten().to(torch.int64)
     weights = torch.arange(bits.numel(), device=bits.device, dtype=torch.int64) % DIGEST_PRIME + 1

@@ -43,7 +43,7 @@ def begin(torch: Any, device: str) -> None:
 
 def main(device: str, work: Callable[[Any], None]) -> int:
     """Give torch to `work` within a process group; prints the reason and returns non-zero where it fails."""
-    who = "rank %s" % os.environ.get("RANK", "?")
+    rank_name = "rank %s" % os.environ.get("RANK", "?")
     try:
         import torch  # noqa: PLC0415  (an image may have none)
         import torch.distributed  # noqa: PLC0415
@@ -52,7 +52,7 @@ def main(device: str, work: Callable[[Any], None]) -> int:
         work(torch)
         torch.distributed.destroy_process_group()
     except Exception as error:  # noqa: BLE001  (whatever it was, it is this rank's answer, and the exit code says so)
-        say("# seatrial bench: %s failed: %s: %s" % (who, type(error).__name__, error))
+        say("# seatrial bench: %s failed: %s: %s" % (rank_name, type(error).__name__, error))
         sys.stdout.flush()
         os._exit(1)  # a normal exit would wait for the collective that failed
     faulthandler.cancel_dump_traceback_later()
@@ -117,7 +117,7 @@ def number(path: str) -> int:
 
 
 def bus_id(device: int) -> str:
-    """Return the device's PCI address from the driver; torch tells it only in recent versions."""
+    """Return the device's PCI address from the driver; torch reports it only in recent versions."""
     import ctypes  # noqa: PLC0415  (only here, and only with a GPU)
 
     text = ctypes.create_string_buffer(32)

@@ -1,7 +1,7 @@
 """Who is slower than the others at the same work: medians of ratios, and a limit that follows the measured spread.
 
 Times are compared step by step with the median of the others at the same step, so that what slows all at once (heat, a
-busy machine) accuses nobody. One outlier moves no median; what is left of noise is measured, not assumed.
+busy machine) finds no fault. One outlier moves no median; what is left of noise is measured, not assumed.
 
 The ranks ask by it whether they have made enough steps (`settled`), and checks/rules/training.py judges by it.
 """
@@ -19,11 +19,11 @@ LEAST = 0.05
 """A share. Nobody is named for less, however quiet the others are: GPUs of one kind and one healthy machine differ by
 a few percent (benchmarks/straggler.py draws ranks with a spread of 1 %, for which this is five times the spread)."""
 SIGMAS = 4.0
-"""How many standard deviations above the others, at least: of 64 ranks with normal noise, one run in 500 names somebody
+"""How many standard deviations above the others, at least: of 64 ranks with normal noise, one run in 500 names a rank
 by chance (BY_CHANCE); LEAST lies above that wherever the spread is below 1.25 %. More ranks take more: 5.0 of 8,000."""
 BY_CHANCE = 1 / 500
 TELLS = 0.10
-"""A share. Where noise could hide that a rank is slower by this much, nothing is told of it instead of a pass."""
+"""A share. Where noise could hide that a rank is slower by this much, it is left undecided instead of passed."""
 SURE = 3.0
 """Standard deviations: chance exceeds them in one of 1,000 repetitions."""
 CHUNK = 5
@@ -31,7 +31,7 @@ CHUNK = 5
 FEW, LEAST_OF_FEW = 4, 0.06
 """Among so few the spread between them is not known: two healthy ranks differ by up to this (four times 1.4 %)."""
 SOAK = 120
-"""Steps from which on the last third is judged besides all: it then has the 40 steps of a shared mode."""
+"""Steps from which on the last third is judged in addition to all: it then has the 40 steps of a shared mode."""
 HANDFUL = 15
 """Members of two nodes of eight GPUs, less the one that is judged."""
 _TO_SIGMA = 1.4826  # the median of absolute deviations of a normal distribution, as its standard deviation
@@ -90,7 +90,7 @@ def standings(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
 
 
 def settled(times: Mapping[K, Sequence[float]]) -> bool:
-    """Say whether each member's times tell whether it is slow."""
+    """Return whether each member's times can show that it is slow."""
     return all(each.conclusive for each in standings(times).values())
 
 
@@ -101,7 +101,8 @@ def soaked(times: Mapping[K, Sequence[float]]) -> Dict[K, Standing]:
         return whole
     late = standings({member: each[steps - steps // 3 : steps] for member, each in times.items()})
     return {
-        m: late[m]._replace(late=True) if late[m].slow and not stands.slow else stands for m, stands in whole.items()
+        m: late[m]._replace(late=True) if late[m].slow and not standing.slow else standing
+        for m, standing in whole.items()
     }
 
 

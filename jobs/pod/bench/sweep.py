@@ -35,7 +35,7 @@ class Bench(Rank):
         self.wrong = 0
         self.busbw: List[float] = []
         self.first_us: Dict[str, float] = {}
-        self.more: Dict[str, Any] = {}  # facts beside the table
+        self.more: Dict[str, Any] = {}  # facts in addition to the table
 
     def run(self) -> None:
         """Print the header, measure every size in every cycle, print the footer."""

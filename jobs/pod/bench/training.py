@@ -1,7 +1,7 @@
-"""A few dozen training steps on every rank: with the other ranks (DDP, then FSDP2), and beside them without any other.
+"""A few dozen training steps on every rank: with the other ranks (DDP, then FSDP2), and alone.
 
-Each round times some steps of a model that no other rank knows, then as many of one whose gradients all ranks share.
-The first are this GPU's own compute time, which no other rank can slow down; what the second take longer is
+Each round times some steps of a model that no other rank knows, then as many of one with gradients that all ranks
+share. The first are this GPU's own compute time, which no other rank can slow down; what the second take longer is
 communication that compute does not hide, and waiting. Every rank leaves what it measured in a file, after each part:
 a part that never ends takes nothing of the parts before with it.
 
@@ -33,9 +33,9 @@ RATE = 3e-4
 BUCKET_BYTES = 25 << 20  # of gradients, as DistributedDataParallel sends them (bucket_cap_mb)
 MOST_KEPT = 240  # times of a kind in the answer
 SETTLE_S = 60.0  # of more steps, where noise hides who is slow; on an H100 MOST_KEPT take 12
-# How a torch whose FSDP2 is another one says so; what NCCL, CUDA and memory raise is a RuntimeError, and is a failure.
+# Errors of a torch with another FSDP2; NCCL, CUDA and memory raise RuntimeError, which is a failure.
 NOT_THIS_TORCH = (TypeError, ValueError, AttributeError, AssertionError, ImportError)
-SPARE_S = 15.0  # of the limit, to end and to tell
+SPARE_S = 15.0  # of the limit, to end and to report
 PRODUCT_SIDE, PRODUCT_S = 4096, 2.0
 PRODUCT_SIDE_CPU, PRODUCT_S_CPU = 256, 0.05
 
@@ -128,7 +128,7 @@ class Training(Rank):
         self.tell("%s: %.1f ms a step" % (name, statistics.median(result["step_ms"])))
 
     def goes_on(self, result: Dict[str, Any], until: float, round_s: float) -> bool:
-        """Say, alike on all ranks, whether there is another round: steps are missing, or the soak is not over."""
+        """Return, equal on all ranks, whether another round follows: steps are missing, or the soak is not over."""
         left = time_left() - SPARE_S - 2 * round_s
         unfinished = result["steps"] < self.options.steps or time.monotonic() < until
         return self.least(int(left * 1000) if unfinished else 0) > 0
@@ -155,7 +155,7 @@ class Training(Rank):
         self.tell("%d steps of its own" % len(own))
 
     def everyones(self, own: List[float]) -> Dict[int, List[float]]:
-        """Return the times of all ranks, each of which has as many."""
+        """Return the times of all ranks, the same number of each."""
         shared = self.torch.zeros(self.ranks, len(own), dtype=self.torch.float64, device=self.device)
         shared[self.rank] = self.torch.tensor(own, dtype=self.torch.float64)
         self.dist.all_reduce(shared)
@@ -175,7 +175,7 @@ class Training(Rank):
         return plain
 
     def bare(self, count: int) -> float:
-        """Return the milliseconds in which all gradients are summed over all ranks while nobody computes."""
+        """Return the milliseconds of summing all gradients over all ranks without computation."""
         each = max(1, BUCKET_BYTES // (2 if self.cuda else 4))
         bucket = self.torch.zeros(min(each, count), dtype=self.dtype, device=self.device)
         milliseconds = []

@@ -25,8 +25,8 @@ HELLO_S = 10.0
 LOST_S = 45.0
 """Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
 TELL_S = 5.0
-"""After so long without the coordinator it is told why: sooner its pod may not have been there."""
-MOST_TOLD = 8
+"""The reason is reported after so long without the coordinator: sooner its pod may not exist yet."""
+MOST_REPORTED = 8
 INFINIBAND = "/sys/class/infiniband"
 
 
@@ -34,13 +34,22 @@ class Agent:
     """One pod's part in a sweep."""
 
     def __init__(
-        self, trial: Trial, me: Identity, watch: Watch, place: str, archive: str, told: Callable[[int, str, str], None]
+        self,
+        trial: Trial,
+        me: Identity,
+        watch: Watch,
+        place: str,
+        archive: str,
+        report: Callable[[int, str, str], None],
     ) -> None:
-        """Prepare; ``told`` hears why the coordinator was not met: how many reasons there are now, where, and what."""
+        """Prepare; ``report`` receives why the coordinator was not met.
+
+        The number of reasons, the place, and the text.
+        """
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
         self.place, self.archive = place, archive
-        self._told = told
+        self._report = report
         self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
         self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
         self._current: Optional[fleettest.Link] = None
@@ -84,11 +93,11 @@ class Agent:
     # -- the line to the coordinator
 
     def _tell_why(self, problem: str, waited_s: float) -> None:
-        """Tell why the coordinator was not met, each reason once: whoever follows it does not know of this pod."""
+        """Report why the coordinator was not met, each reason once: a reader of its log does not know this pod."""
         why = (self._where, problem)
-        if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_TOLD:
+        if waited_s >= TELL_S and why not in self._said and len(self._said) < MOST_REPORTED:
             self._said.append(why)
-            self._told(len(self._said), *why)
+            self._report(len(self._said), *why)
 
     def _dial(self) -> Peer:
         """Connect to the coordinator; raises NoAnswerError, which says why not, and notes where it was tried."""
@@ -103,7 +112,7 @@ class Agent:
         for address in found[:-1]:
             try:
                 return connect(address, self.trial.master_port, DIAL_S)
-            except NoAnswerError:  # of another family, perhaps: the last one tells
+            except NoAnswerError:  # of another family, perhaps: the last one decides
                 pass
         if found[-1] != name:
             self._where += " (%s)" % found[-1]
@@ -145,7 +154,7 @@ class Agent:
         peer.say(hello)
         answer = peer.next(HELLO_S)
         if answer.get("kind") != "welcome" or not same(answer.get("proof"), code(token, "coordinator", mine, about)):
-            raise NoAnswerError("who answers does not know the token of this run")
+            raise NoAnswerError("the peer does not know the token of this run")
 
     def _listen(self, peer: Peer) -> bool:
         threading.Thread(target=self._hang_up, args=(peer,), daemon=True).start()

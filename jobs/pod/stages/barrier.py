@@ -1,6 +1,6 @@
 """The barrier: all ranks go on together; rank 0 collects every rank's message and decides for all.
 
-A collective that only some ranks start hangs until its deadline. So nobody starts one before rank 0 has heard every
+A collective that only some ranks start hangs until its deadline. So no rank starts one before rank 0 has heard every
 rank say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
 """
 
@@ -13,7 +13,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 from .rendezvous import Rendezvous
 
 MAX_REASON = 300
-PARTING_S = 1.0  # for which a rank that is to stop waits for the others, and one that others left for their last word
+PARTING_S = (
+    1.0  # for which a rank that is to stop waits for the others, and one that others left for their last message
+)
 T = TypeVar("T")
 
 
@@ -70,7 +72,7 @@ class Barrier:
         return through
 
     def decided(self, topic: str) -> bool:
-        """Say whether somebody has already made this topic a no, so that measuring on is of no use."""
+        """Return whether a rank has already answered no, so that measuring on is of no use."""
         with self._lock:
             if topic in self._decisions:
                 return not self._decisions[topic][0]
@@ -81,7 +83,7 @@ class Barrier:
         return self._send(rank, {"seatrial": 1, "kind": "post", "topic": topic, "body": body})
 
     def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
-        """Return what that peer told, waiting for it; None when it did not, or has gone."""
+        """Return that peer's answer, waiting for it; None if it did not answer, or has gone."""
 
         def look() -> Optional[Dict[str, Any]]:
             here = self.rendezvous.channels(rank)  # first: what it says last comes before its end
@@ -141,7 +143,10 @@ class Barrier:
             return all(rank in gone or (topic, rank) in self._messages for rank in self.peers)
 
     def _gone(self) -> List[int]:
-        """Return who is gone. To be asked before what they have said: their last word comes before their end."""
+        """Return the peers that are gone.
+
+        To be asked before their messages: their last message comes before their end.
+        """
         return [rank for rank in self.peers if not self.rendezvous.channels(rank)]
 
     def _decision(self, topic: str) -> Optional[Tuple[bool, str]]:

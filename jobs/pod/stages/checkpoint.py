@@ -2,7 +2,7 @@
 
 The program is bench/checkpoint.py (torch.distributed.checkpoint), started as a collective is. The probe does what lies
 around it: looks at the paths, flushes what was saved to node-local storage, reads it back on another node, keeps each
-step's state beside it, and removes all of it. A rank is then killed while it writes the next step, and the job loads
+step's state next to it, and removes all of it. A rank is then killed while it writes the next step, and the job loads
 the newest step that was verified. What a killed run left is found by its mark and removed by the next one.
 """
 
@@ -102,7 +102,7 @@ class Checkpoint(collective.BenchRun):
         needed = self.asked["bytes"] * self.trial.nodes * self.trial.ranks_per_node * 3
         if needed <= space.f_bavail * space.f_frsize * storage.FREE_SHARE:
             return ""
-        return "%s: %d bytes would be more than %.0f %% of what is free" % (path, needed, 100 * storage.FREE_SHARE)
+        return "%s: %d bytes would be more than %.0f %% of the free space" % (path, needed, 100 * storage.FREE_SHARE)
 
     def _prepare(self, _data: Dict[str, Any], _role: str, place: str) -> str:
         """Make this run's folder, with its mark."""
@@ -132,7 +132,7 @@ class Checkpoint(collective.BenchRun):
             return "failed"
         self._state(data, SAVED, "durable")
         self._verify(data, sums)
-        go, _ = self._together("verified", "" if data["verified"]["ok"] else "what was saved is not read back")
+        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file is not read back")
         if go:
             self._state(data, SAVED, "verified")
         self._crash(data)
@@ -140,7 +140,7 @@ class Checkpoint(collective.BenchRun):
         return "ok" if go and data["resume"]["wrong"] == 0 else "failed"
 
     def _state(self, data: Dict[str, Any], step: int, state: str) -> None:
-        """Keep a step's state in the evidence, and beside the step: rank 0 writes it for all, whole or not at all."""
+        """Keep a step's state in the evidence, and next to the step: rank 0 writes it for all, whole or not at all."""
         data["states"].append({"step": step, "state": state, "at": round(time.time(), 3)})
         if self.me.rank:
             return
@@ -168,7 +168,7 @@ class Checkpoint(collective.BenchRun):
     def _flush(self, data: Dict[str, Any]) -> Tuple[Dict[str, str], str]:
         """Copy this node's files of the step to the durable path, synced; returns their checksums and what went wrong.
 
-        The index (.metadata) comes last, and only rank 0's: a step without it is none.
+        The index (.metadata) comes last, and only rank 0's: a step without it does not count.
         """
         source, target = (os.path.join(each, "step-%d" % SAVED) for each in (self.staging, self.durable))
         sums: Dict[str, str] = {}
@@ -196,7 +196,7 @@ class Checkpoint(collective.BenchRun):
         return range(self.me.rank * own, (self.me.rank + 1) * own)
 
     def _mine(self, folder: str) -> List[str]:
-        """Return the files that this pod's ranks wrote; on a shared path the others' lie beside them."""
+        """Return the files that this pod's ranks wrote; on a shared path the others' are next to them."""
         heads = tuple("__%d_" % rank for rank in self._ranks())
         names = [name for name in os.listdir(folder) if name.startswith(heads)]
         return names + (
@@ -343,7 +343,7 @@ def digest(path: str) -> str:
 
 
 def states_of(folder: str) -> Dict[int, str]:
-    """Return the state of each step, as it was kept beside it; what cannot be read is not there."""
+    """Return the state of each step, as it was kept next to it; unreadable ones are missing."""
     states = {}
     for name in names_in(folder):
         match = re.fullmatch(r"step-(\d{1,9})\.state", name)
@@ -357,7 +357,7 @@ def states_of(folder: str) -> Dict[int, str]:
 
 
 def _problem(ended: Dict[str, Any]) -> str:
-    """Say why a program did not come to its end, in its own last words; nothing where it did."""
+    """Explain why a program did not complete, by its own last lines; empty if it did."""
     if ended["error"] or ended["timed_out"] or ended["stopped"]:
         return str(ended["error"] or ended["stopped"] or "it did not end within %.0f s" % ended["seconds"])
     if ended["exit"]:

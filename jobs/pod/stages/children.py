@@ -80,7 +80,7 @@ def _reap(pid: int, process: Optional[subprocess.Popen[bytes]]) -> bool:
         return process.poll() is not None
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:  # a grandchild whose parent still lives: zombies are dead, the rest is running
+    except ChildProcessError:  # a grandchild with a living parent: zombies are dead, the rest is running
         return _state(pid) in ("Z", "")
 
 

@@ -2,7 +2,7 @@
 
 The program gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one
 file each, which the shipped analyzer turns into a few kilobytes here, where the log is. A collective of scope `node`
-is every node's own: nobody waits for anybody.
+is every node's own: no rank waits for another.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BenchRun:
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
         self.peer_grace_s = PEER_GRACE_S
-        self.places: Set[str] = set()  # folders that were made besides `place`
+        self.places: Set[str] = set()  # folders that were made in addition to `place`
         self.ahead = ""  # why further collectives are of no use
         self._failed: Dict[str, str] = {}  # the collective that failed last, and why
 
@@ -97,7 +97,7 @@ class BenchRun:
         """Say why further collectives would only fail like this one, or nothing.
 
         What ends before NCCL has written a line (no usable GPU, a module that is missing) depends on nothing in which
-        they differ; within NCCL, what two of them in a row say alike does not either.
+        they differ; within NCCL, equal results of two in a row do not either.
         """
         if not data["exit"]:
             return ""
@@ -105,14 +105,14 @@ class BenchRun:
         cause = _RANK.sub("", said[0]) if said else "exit code %d" % data["exit"]
         if not any(os.path.getsize(path) for path in glob.glob(os.path.join(self.place, name + ".*.log"))):
             return "blocked by collective.%s, which failed before NCCL began: %s" % (name, cause)
-        alike = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
-        if said and alike == self._failed.get("cause"):
-            return "blocked by collective.%s and collective.%s, which failed alike: %s" % (
+        shape = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
+        if said and shape == self._failed.get("cause"):
+            return "blocked by collective.%s and collective.%s, with the same failure: %s" % (
                 self._failed["name"],
                 name,
                 cause,
             )
-        self._failed = {"name": name, "cause": alike}
+        self._failed = {"name": name, "cause": shape}
         return ""
 
     def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
@@ -159,8 +159,8 @@ class BenchRun:
             key: value for key, value in self.env.items() if (own or key not in FOREIGN) and not key.startswith(without)
         }
         env.setdefault("OMP_NUM_THREADS", "1")
-        for who in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
-            env.setdefault(who, "seatrial")
+        for variable in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
+            env.setdefault(variable, "seatrial")
         if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
             env["HOME"] = self.place
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
@@ -215,7 +215,7 @@ class BenchRun:
                 capture.ignore_rest()
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
-            # Whether a program of the user's would have come to its end nobody knows.
+            # It is unknown whether a user's program would have completed.
             if data["timed_out"] and data.get("program") != "command":  # said in the log too, which is read on its own
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
@@ -306,7 +306,7 @@ def _largest(analysis: Any) -> str:
 
 
 def _silent(_text: str) -> None:
-    """Say nothing, where nobody asked to hear it."""
+    """Print nothing, as requested by no caller."""
 
 
 def failure(data: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The coordinator of a sweep, in rank 0's pod: hands out rounds over a star of connections and prints what comes back.
 
-What to test next, and when there is nothing left, says the pure planner beside this folder (sweep/); whoever reads the
+The pure planner next to this folder (sweep/) decides the next test, and the end; a reader of the
 log judges again by the same. A test that does not answer in its time has measured nothing.
 """
 
@@ -22,8 +22,8 @@ from .proof import code, nonce, same
 from .spec import Identity, Trial
 
 PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for a second program
-SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit
-MOST_OF = 3  # nodes that are enough to tell what most of them do; both where there are only two
+SLACK_S = 25.0 + fleettest.ENDING_S  # time that an agent may need after its test's limit
+MOST_OF = 3  # nodes that are enough to show a majority; both if there are only two
 MOST_TEXT = 200
 LONGEST_RESULT = 48 * 1024  # bytes: 16 GPUs and 16 NICs with all that can be said of them are 10 KiB, their steps 28
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
@@ -43,12 +43,12 @@ class Member:
 
     @property
     def here(self) -> bool:
-        """Whether its connection stands."""
+        """Whether its connection is open."""
         return self.channel.open
 
 
 class Coordinator:
-    """Runs one sweep from the first agent's hello to everybody's good-bye."""
+    """Runs one sweep from the first agent's hello to the last good-bye."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
         assert trial.sweep is not None
@@ -65,7 +65,7 @@ class Coordinator:
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
-        self._trained: Set[str] = set()  # nodes whose training steps alone came to an end
+        self._trained: Set[str] = set()  # nodes with completed training steps alone
         self._trainings = 0
         self._reached_nics: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own NICs
 
@@ -252,7 +252,10 @@ class Coordinator:
         self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
     def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
-        """Run a round, add it to the history and print it; not where the pod was told to end: half a round is none."""
+        """Run a round, add it to the history and print it; not if the pod was terminated.
+
+        Half a round does not count.
+        """
         began = time.monotonic()
         what = "alone" if each.stage == 0 else "pair"
         doubted = self._doubted(fleet, rules, history) if each.stage else set()
@@ -342,7 +345,7 @@ class Coordinator:
         return self.trial.master_port + 1 + number % PORTS
 
     def _await(self, ids: Dict[Nodes, int], limit: float) -> None:
-        """Wait for the answers of all who are there; who waits for a node that failed, or is gone, is told to stop."""
+        """Wait for the answers of all agents; those that wait for a node that failed, or is gone, are stopped."""
         stopped = set()
         with self.changed:
             while time.monotonic() < limit and not self.watch.stopped():
@@ -361,7 +364,7 @@ class Coordinator:
                 self.changed.wait(0.2)
 
     def _trouble(self, nodes: Nodes, number: int, here: Sequence[str]) -> str:
-        """Return why a test cannot come to a good end any more."""
+        """Return why a test can no longer succeed."""
         for node in nodes:
             answer = self.results.get((number, node))
             if answer is None and node not in here:

@@ -1,8 +1,9 @@
 """DCGM evidence: what `dcgmi diag` says of each GPU of this pod, asked of a host engine that lives as long as the test.
 
-The engine listens on a socket in the probe's own folder: no port is taken, and nobody else reaches it. Its JSON has two
-shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM, nvvs/include/NvvsCommon.h
-and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: it is bounded, and credentials are taken out.
+The engine listens on a socket in the probe's own folder: no port is taken, and no other process reaches it. Its JSON
+has two shapes, DCGM 3's with lists of GPUs and DCGM 4's with an entity each (github.com/NVIDIA/DCGM,
+nvvs/include/NvvsCommon.h and testing/python3/tests/test_dcgm_diag.py). The text is untrusted: it is bounded, and
+credentials are taken out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def blank(level: int) -> Dict[str, Any]:
 
 
 def run(data: Dict[str, Any], limit_s: float, place: str, env: Mapping[str, str], watch: Watch) -> str:
-    """Run the diagnostics where the image has them; what is not there is an answer, not an error."""
+    """Run the diagnostics where the image has them; a missing program is an answer, not an error."""
     tools = [shutil.which(name, path=env.get("PATH")) for name in TOOLS]
     data["missing"] = [name for name, tool in zip(TOOLS, tools) if tool is None]
     data["found"] = not data["missing"]
@@ -84,7 +85,7 @@ def _take(data: Dict[str, Any], answer: command.Answer) -> None:
 
 
 def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
-    """Return DCGM's version, the results and what is wrong of the JSON; warnings may stand before and after it."""
+    """Return DCGM's version, the results and what is wrong of the JSON; warnings may precede and follow it."""
     whole = text.decode("utf-8", "replace")
     first, last = whole.find("{"), whole.rfind("}")
     if first < 0 or last < first:
@@ -95,13 +96,13 @@ def read(text: bytes) -> Tuple[Optional[str], List[Dict[str, Any]], str]:
         return None, [], "broken JSON: %s" % error
     body = next((document[root] for root in ROOTS if isinstance(document.get(root), dict)), None)
     if body is None:
-        return None, [], "the JSON is none of dcgmi diag: %s" % whole[first : first + TEXT]
+        return None, [], "the JSON is not from dcgmi diag: %s" % whole[first : first + TEXT]
     meta = document.get("metadata")
     version = body.get("version") or (meta.get("version") if isinstance(meta, dict) else None)
     results = _results(body)
     problem = body.get("runtime_error") or body.get("error")
     if not problem and not results:
-        problem = "it tells no result: %s" % (body.get("warning") or "")
+        problem = "it reports no result: %s" % (body.get("warning") or "")
     return plain(version)[:40] or None, results, plain(problem)
 
 
@@ -153,7 +154,7 @@ def _who(result: Mapping[str, Any]) -> List[str]:
 
 
 def _said(result: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """Return the warnings, each with DCGM's own numbers where it gives some; without one, what it says beside them."""
+    """Return the warnings, each with DCGM's own numbers where it gives some; without one, its other text."""
     said: List[Dict[str, Any]] = []
     for key in ("warnings", "info"):
         given = result.get(key)

@@ -26,7 +26,7 @@ _CODES = {
     if hasattr(socket, name)
 }
 
-# What a name is told to be whose pod has no address yet, as dnsquery says it.
+# The answer for a name of a pod without an address yet, in dnsquery's words.
 NOT_THERE = ("NXDOMAIN", "NODATA")
 
 Resolved = Callable[[int, List[str]], None]
@@ -82,7 +82,7 @@ class _Board:
             return None
 
     def _give_up(self, now: float) -> None:
-        """Drop the names whose time is over; not at every turn, since there may be thousands."""
+        """Drop the names that timed out; not at every turn, since there may be thousands."""
         if now - self._looked < 0.1:
             return
         self._looked = now

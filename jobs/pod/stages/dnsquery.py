@@ -1,4 +1,4 @@
-"""One UDP question per candidate name, which tells NXDOMAIN from SERVFAIL from silence.
+"""One UDP query per candidate name, which distinguishes NXDOMAIN, SERVFAIL and silence.
 
 getaddrinfo says only "not known" or "try again". This asks the resolvers of resolv.conf as the C library would (search
 list and ndots), reads nothing but the answer's header, and only explains a failure; it never finds the address.
@@ -115,7 +115,7 @@ def _query(name: str, kind: int, server: str, timeout_s: float, port: int) -> st
                     return "timeout"
     except socket.timeout:
         return "timeout"
-    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is no address
+    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is not an address
         return "unreachable"
 
 

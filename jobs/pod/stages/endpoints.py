@@ -1,6 +1,6 @@
 """Endpoint evidence: which of the hosts that the trial names answer this pod, directly or through its proxy.
 
-A connection alone is not enough: a service mesh's proxy beside the pod accepts all of them, and closes what it may not
+A connection alone is not enough: a service mesh's sidecar accepts all of them, and closes those that it may not
 pass on. So TLS must get an answer to its first message, HTTP to a request, and anything else must stay open.
 """
 
@@ -77,7 +77,7 @@ def attempt(asked: Mapping[str, Any], record: Dict[str, Any], watch: Watch) -> N
 def _once(asked: Mapping[str, Any], record: Dict[str, Any], way: Optional[str]) -> None:
     try:
         record["by"] = "proxy" if way else "direct"
-        speak(asked, way)
+        exchange(asked, way)
         record.update(reached=True, error=None)
     except NotToldError as problem:
         record.update(reached=None, error=str(problem))
@@ -99,7 +99,7 @@ def proxy_of(asked: Mapping[str, Any]) -> Optional[str]:
     return proxies.get(scheme) or proxies.get("all")
 
 
-def speak(asked: Mapping[str, Any], way: Optional[str]) -> None:
+def exchange(asked: Mapping[str, Any], way: Optional[str]) -> None:
     """Connect and wait for an answer. Raises RefusedError or OSError without one."""
     host, port = str(asked["host"]), int(asked["port"])
     with _tunnel(host, port, way) if way else socket.create_connection((host, port), timeout=TIMEOUT_S) as sock:
@@ -114,7 +114,7 @@ def speak(asked: Mapping[str, Any], way: Optional[str]) -> None:
 
 
 def _greet(sock: socket.socket, host: str) -> None:
-    """Begin TLS; whose certificate it is does not matter, nor that the two agree: it was answered."""
+    """Begin TLS; neither the certificate's owner nor an agreement matters: the server answered."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -145,7 +145,7 @@ def _tunnel(host: str, port: int, proxy: str) -> socket.socket:
     """Ask the proxy for a connection. Its credentials, if it wants some, are not read."""
     parts = urllib.parse.urlsplit(proxy if "://" in proxy else "http://" + proxy)
     if not parts.hostname or parts.scheme not in ("http", ""):
-        raise NotToldError("the pod's proxy speaks %s, which is not tried" % (parts.scheme or "nothing known"))
+        raise NotToldError("the pod's proxy uses %s, which is not tried" % (parts.scheme or "nothing known"))
     sock = socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_S)
     try:
         _connected(sock, host, port)
@@ -164,6 +164,6 @@ def _connected(sock: socket.socket, host: str, port: int) -> None:
     words = head.split(None, 2)
     status = int(words[1]) if len(words) > 1 else 0
     if status == WANTS_PASSWORD:
-        raise NotToldError("the pod's proxy wants credentials, which are not read")
+        raise NotToldError("the pod's proxy requires credentials, which are not read")
     if status // 100 != 2:
         raise RefusedError("the proxy answers %d" % status)

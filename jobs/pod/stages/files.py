@@ -1,4 +1,4 @@
-"""Small files of a pod and what is in its folders; one that is not there, or may not be read, is empty.
+"""Small files of a pod and what is in its folders; one that is missing, or may not be read, is empty.
 
 What a file would have said is then unknown, which every stage reports as that.
 """
@@ -38,12 +38,12 @@ def names_in(folder: str) -> List[str]:
 
 
 def whole(text: Optional[str]) -> Optional[int]:
-    """Return the whole number that a text is, None where it is none: digits only, no sign."""
+    """Return the whole number in a text, None for any other: digits only, no sign."""
     return int(text) if text is not None and text.isdigit() else None
 
 
 def json_object(path: str, most: int = 1 << 18) -> Optional[Dict[str, Any]]:
-    """Return the JSON object in the first bytes of a file; None where there is none."""
+    """Return the JSON object in the first bytes of a file; None without one."""
     try:
         held = json.loads(content(path, most).decode("ascii"))
     except ValueError:

@@ -2,7 +2,7 @@
 
 A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
 NICs (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
-nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
+nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAFFIC = ("data", "packets", "bytes")
 
 
 class Link:
-    """What a collective asks of the other nodes; here the coordinator stands for all of them."""
+    """The link of a collective to the other nodes; here the coordinator represents all of them."""
 
     def __init__(self, number: Any = None) -> None:
         self.number = number
@@ -51,7 +51,7 @@ class Link:
 
 
 def nothing(why: str) -> Dict[str, Any]:
-    """Return the result of a test that measured nothing and accuses nobody."""
+    """Return the result of a test that measured nothing and finds no fault."""
     return {"state": NOTHING, "why": why[:MOST_TEXT]}
 
 
@@ -150,7 +150,7 @@ def _one(
         return dict(result, state=problem[0], why=problem[1][:MOST_TEXT])
     result["transport"] = _wrong_transport(log, sweep) if across else ""
     if across and not result["transport"] and _unseen(log, sweep):
-        return dict(result, state=NOTHING, why="its log does not show what carried the data")
+        return dict(result, state=NOTHING, why="its log does not show the transport")
     facts = data["facts"] or {}
     if leads and any(row[2] is None for row in log["rows"]):
         return dict(result, state=NOTHING, why="its table does not say whether the sums were right")
@@ -172,7 +172,7 @@ def _one(
 
 
 def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
-    """Say how a program failed, as state and words; None where it measured. What never reached NCCL accuses nobody."""
+    """Describe a program's failure as state and text; None if it measured. Before NCCL it is not a fault."""
     begun = bool(log.get("lines"))
     if data["timed_out"]:
         why = "no end after %.0f s" % float(data["seconds"] or 0)
@@ -204,7 +204,7 @@ def _unseen(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
 
 
 def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
-    """Return the port counters that grew and are no traffic, as device/counter."""
+    """Return the port counters that grew and are not traffic, as device/counter."""
     grown_errors: Dict[str, int] = {}
     for device, counters in sorted((grown or {}).items()):
         for name, value in sorted(counters.items() if isinstance(counters, dict) else ()):

@@ -18,7 +18,7 @@ from .files import content, first_line, names_in
 PERIOD_S = 2.0
 QUERY_S = 20.0  # of one question: eight GPUs without persistence mode take as long
 LAST_S = 10.0  # for the question after the test
-MOST_NICS, MOST_GPUS = 16, 16  # as many as fit beside the result in one message
+MOST_NICS, MOST_GPUS = 16, 16  # as many as fit next to the result in one message
 VPD_BYTES = 4096
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 # Tags of vital product data (PCI Local Bus Specification 3.0, appendix I).
@@ -47,7 +47,7 @@ def nics(root: str = "/") -> Dict[str, Dict[str, str]]:
 
 
 def _serial(path: str) -> str:
-    """Return the serial number in a NIC's vital product data; empty where there is none."""
+    """Return the serial number in a NIC's vital product data; empty without one."""
     data = content(path, VPD_BYTES)
     at = 0
     while at + 3 <= len(data) and data[at] != END:
@@ -81,7 +81,7 @@ class Clocks:
         self._thread = threading.Thread(target=self._ask, daemon=True)
 
     def start(self) -> None:
-        """Begin to ask; the first answer is from before the test's load, whose programs take longer to start."""
+        """Begin to ask; the first answer is from before the test's load, which delays programs."""
         if self._tool is not None:
             self._thread.start()
 

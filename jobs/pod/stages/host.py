@@ -92,7 +92,7 @@ def memory_free(root: str = "/") -> Optional[int]:
 
 
 def _cpu_max(root: str) -> Optional[float]:
-    """Return the CPU limit in cores; null also means that there is none."""
+    """Return the CPU limit in cores; null also means no limit."""
     value = first_line(os.path.join(root, "sys/fs/cgroup/cpu.max"))
     if value is not None:
         quota, _, period = value.partition(" ")

@@ -17,7 +17,7 @@ NAMED = 20  # files that are named; more are counted
 def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh: bool) -> List[Dict[str, Any]]:
     """Say of each whether the Secret's key came into the pod and is not blank; an image may set the variable itself.
 
-    What ssh started lacks the container's variables, so that none is told.
+    What ssh started lacks the container's variables, so that none is reported.
     """
     missing = None if through_ssh else False
     there = [bool(env.get(OWN_NAME % number, "").strip()) for number in range(len(asked))]

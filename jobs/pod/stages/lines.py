@@ -76,7 +76,7 @@ class Writer:
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
-        except OSError:  # nobody reads any more; the termination message may still arrive
+        except OSError:  # no reader is left; the termination message may still arrive
             return
 
 

@@ -22,7 +22,7 @@ REFUSED = "connection refused"
 
 
 class NoAnswerError(Exception):
-    """The other side closed, was silent, or did not speak our language."""
+    """The other side closed, was silent, or did not use this protocol."""
 
 
 class Peer:
@@ -54,7 +54,7 @@ class Peer:
         return True
 
     def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
-        """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
+        """Return the next message; raises NoAnswerError on silence, the end, or anything that is not a message."""
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             if len(self._buffer) > self.most:

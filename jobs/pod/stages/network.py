@@ -1,6 +1,6 @@
-"""Pod network evidence beside MASTER_PORT: packet sizes, ports, and a moment of TCP.
+"""Pod network evidence other than MASTER_PORT: packet sizes, ports, and a moment of TCP.
 
-Every rank opens an echo and a few ports, tells its peers through the rendezvous's connections where they are, tries the
+Every rank opens an echo and a few ports, reports them to its peers through the rendezvous's connections, tries the
 peers', and keeps its own open until all have finished. With more than four nodes a rank tries its two neighbours only:
 each direction of the ring is seen, and the cost does not grow with the job.
 """
@@ -121,7 +121,7 @@ def _send(record: Dict[str, Any], address: str, port: int, token: bytes, seconds
     """Send over a new connection: one from before would first have to find out what path MTU was measured since.
 
     The best moment of all times is kept. `cpu_wait` is the share of the time, 0 to 1, for which one of both ends had no
-    CPU; None where a kernel does not tell.
+    CPU; None if a kernel does not report it.
     """
     line, record["error"] = transfer.dial(address, port, token)
     if line is None:

@@ -1,4 +1,4 @@
-"""The training steps of a node alone, in a sweep: run as a trial's are, told short enough for one message."""
+"""The training steps of a node alone, in a sweep: run like a trial's, reported briefly enough for one message."""
 
 from __future__ import annotations
 

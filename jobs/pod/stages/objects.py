@@ -20,7 +20,7 @@ from .deadline import Watch
 
 TIMEOUT_S = 8.0
 PATIENCE_S = 12.0
-# What stands for keys: a token file or an agent of the platform (docs.aws.amazon.com, SDK reference: credential chain).
+# Substitutes for keys: a token file or an agent of the platform (docs.aws.amazon.com, SDK reference: credential chain).
 INSTEAD = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -44,7 +44,7 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
         "error": None,
     }
     data["missing"] = [name for name in bucket["env"] if not env.get(name)]
-    if not bucket["uri"]:  # which bucket it is stands in the environment, which is not read
+    if not bucket["uri"]:  # the bucket's name is in the environment, which is not read
         return data
     url = url_of(
         bucket["uri"], bucket["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
@@ -60,7 +60,7 @@ def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Di
 
 
 def can_sign(names: Any, env: Mapping[str, str]) -> bool:
-    """Say whether all named variables are set, or what stands for those of Amazon's SDKs."""
+    """Return whether all named variables are set, or substitutes for those of Amazon's SDKs."""
     missing = [name for name in names if not env.get(str(name))]
     if not all(name in KEYS for name in missing):
         return False

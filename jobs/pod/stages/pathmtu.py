@@ -1,8 +1,8 @@
 """The largest packet that reaches a peer uncut: UDP with "don't fragment", and an echo over there.
 
-No rights are needed: IP_MTU_DISCOVER=PROBE sends the mark and ignores what the kernel believes (ip(7)), IP_MTU tells
+No rights are needed: IP_MTU_DISCOVER=PROBE sends the mark and ignores what the kernel believes (ip(7)), IP_MTU reports
 what it believes. Three answers matter: the full packet arrives; a smaller one does, and the network said so (ICMP
-"fragmentation needed": TCP adapts); a smaller one does, and nobody said a word: a black hole, in which connections open
+"fragmentation needed": TCP adapts); a smaller one does, and no router reports it: a black hole, where connections open
 and then hang.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict
 IP_MTU_DISCOVER, IP_MTU, IPV6_MTU_DISCOVER, IPV6_MTU = 10, 14, 23, 24
 PMTUDISC_DO, PMTUDISC_PROBE = 2, 3
 HEADERS: Dict[int, int] = {socket.AF_INET: 28, socket.AF_INET6: 48}  # IP and UDP
-SMALLEST: Dict[int, int] = {socket.AF_INET: 576, socket.AF_INET6: 1280}  # RFC 1122, RFC 8200: everybody takes it
+SMALLEST: Dict[int, int] = {socket.AF_INET: 576, socket.AF_INET6: 1280}  # RFC 1122, RFC 8200: every host accepts it
 LARGEST = 65_535
 ANSWER_S = 0.25
 TRIES = 3
@@ -124,7 +124,7 @@ class _Probe:
                 self._line.send(head.ljust(room, b"\0"))
                 if self._answered(room):
                     return True
-            except ConnectionRefusedError:  # it is not there (any more)
+            except ConnectionRefusedError:  # it is missing
                 continue
             except OSError:  # too long for the interface, or ICMP has just said so
                 continue

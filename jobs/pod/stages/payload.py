@@ -1,4 +1,4 @@
-"""Which sources a pod runs: one digest over all of them, which the record keeps and anybody can work out again.
+"""Which sources a pod runs: one digest over all of them, which the record keeps and a reader can recompute.
 
 `unzip -d src probe.pyz && cd src && find * -type f | LC_ALL=C sort | xargs sha256sum | sha256sum` prints it, too.
 """

@@ -1,4 +1,4 @@
-"""The pure planner of a sweep (sweep/), told in what its agents and the trial say."""
+"""The pure planner of a sweep (sweep/), in terms of its agents' and the trial's messages."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Planner:
         return model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
     def rules(self, limits: Dict[str, Any]) -> Rules:
-        """Return the rules that the trial tells, by name."""
+        """Return the rules that the trial gives, by name."""
         known = {name for name in model.Rules.__dataclass_fields__ if name in limits}
         return model.Rules(**{name: limits[name] for name in known})
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
-        """Join what the nodes of a test have answered; half of a result is none.
+        """Join what the nodes of a test have answered; half of a result does not count.
 
-        A pod that was told to end takes its test with it: its partner's program then fails, too, and proves nothing.
+        A pod that is to end takes its test with it: its partner's program then fails, too, and proves nothing.
         """
         states = {node: answer.get("state") for node, answer in answers.items()}
         reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
@@ -55,7 +55,7 @@ class Planner:
             return self._result(model.WRONG_TRANSPORT, reported, at)
         ending = {node for node, answer in answers.items() if answer.get("interrupted") is True}
         if ending and set(states.values()) != {fleettest.MEASURED}:
-            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in ending), ())
+            return self._result(model.NOTHING_MEASURED, tuple(node for node in reported if node not in ending), ())
         for state, outcome in ((fleettest.NO_END, model.NO_END), (fleettest.FAILED, model.FAILED)):
             if state in states.values():
                 return self._result(outcome, reported, ())
@@ -64,7 +64,7 @@ class Planner:
         silent = {nodes[0]} if not measured and states.get(nodes[0]) == fleettest.MEASURED else set()
         silent |= {node for node, answer in answers.items() if not _says_all(answer)}
         if any(states.get(node) != fleettest.MEASURED for node in nodes) or silent:
-            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node not in silent), ())
+            return self._result(model.NOTHING_MEASURED, tuple(node for node in reported if node not in silent), ())
         rails = tuple(_number(value) for value in lead.get("rails") or ())
         return model.Result(model.MEASURED, busbw, rails, reported, ())
 
@@ -105,7 +105,10 @@ class Planner:
 
 
 def _says_all(answer: Dict[str, Any]) -> bool:
-    """Say whether who has measured tells of its sums and its transport, too: silence about them is no pass."""
+    """Return whether each node that measured reports its sums and its transport, too.
+
+    Silence about them is not a pass.
+    """
     if answer.get("state") != fleettest.MEASURED:
         return True
     wrong = answer.get("wrong")
@@ -123,7 +126,7 @@ def _number(value: Any) -> Optional[float]:
 
 
 def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
-    """Return a test as it is printed: the result, and what beside it explains it."""
+    """Return a test as it is printed: the result, and the facts that explain it."""
     row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
     if result.busbw is not None:
         row["busbw"] = round(result.busbw, 3)

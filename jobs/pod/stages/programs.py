@@ -1,7 +1,7 @@
 """The command line of a collective in this image: torch's launcher with the bench, or nccl-tests.
 
 `auto` takes torch where there is one: it needs neither sshd nor an operator. The real nccl-tests run on one node by
-themselves; over several nodes only with mpirun, whose workers are an MPIJob's (the first rank starts it for all).
+themselves; over several nodes only with mpirun, with an MPIJob's workers (the first rank starts it for all).
 """
 
 from __future__ import annotations

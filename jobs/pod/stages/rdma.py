@@ -24,7 +24,7 @@ LANES = {"1X": 1, "2X": 2, "4X": 4, "8X": 8, "12X": 12}
 
 
 def devinfo(env: Mapping[str, str]) -> List[Dict[str, Any]]:
-    """Return the ports of all devices in the `rdma` stage's form; nothing where the program is not there."""
+    """Return the ports of all devices in the `rdma` stage's form; nothing if the program is missing."""
     tool = shutil.which("ibv_devinfo", path=env.get("PATH"))
     if tool is None:
         return []
@@ -132,7 +132,7 @@ def ports(root: str = "/", names: Optional[List[str]] = None) -> List[Tuple[str,
 
 
 def counters(root: str = "/") -> Dict[str, int]:
-    """Return every watched counter as it stands: "mlx5_0/1/port_rcv_data" -> value."""
+    """Return the value of every watched counter: "mlx5_0/1/port_rcv_data" -> value."""
     values: Dict[str, int] = {}
     for name, port in ports(root):
         folder = os.path.join(root, "sys/class/infiniband", name, "ports", port)
@@ -251,7 +251,7 @@ def _hexadecimal(text: Optional[str]) -> Optional[int]:
 
 
 def _list(folder: str) -> Tuple[List[str], Optional[str]]:
-    """Return the entries in natural order, and why there are none."""
+    """Return the entries in natural order, and why they are missing."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Rendezvous evidence: every pair of ranks opens MASTER_PORT, both ways, and the right pod must answer.
 
 Every rank listens from its start and dials each peer as soon as its name resolves. The listening socket is closed for
-good before this rank tells the others that it is content: torchrun takes the same port right after.
+good before this rank reports success to the others: torchrun takes the same port right after.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Rendezvous:
                 problem = problem or error
                 listener.close()
                 if error.errno == errno.EADDRINUSE:
-                    break  # somebody has it: the wildcard would only hide whom we clash with
+                    break  # another process has it: the wildcard would hide that process
                 continue
             self.listening = True
             serving = (listener, self._welcome, self._room, self._closing, self._wake[0])
@@ -178,7 +178,7 @@ class Rendezvous:
         if record["outbound"] and record["inbound"]:
             return False
         if met is not None and record["outbound"]:
-            # It is there but has not dialled us: perhaps its DNS is still slow. It tells us when it gives up.
+            # It exists but has not dialled us: perhaps its DNS is still slow. It reports when it gives up.
             return bool(self.channels(record["index"])) and now - met < trial.dns_timeout_s + 2 * trial.port_timeout_s
         if met is not None:
             return min(waited, now - met) < trial.port_timeout_s
@@ -210,7 +210,7 @@ class Rendezvous:
         return [channel for channel in both if channel is not None and channel.open]
 
     def keep_only_control(self) -> None:
-        """Close all but rank 0's own dials, whose local port is not MASTER_PORT where torchrun will listen.
+        """Close all but rank 0's own dials: their local port is not MASTER_PORT where torchrun will listen.
 
         The dialling side closes first, so that the port's owner keeps no TIME_WAIT on it.
         """

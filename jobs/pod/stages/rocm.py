@@ -1,7 +1,7 @@
 """`rocm-smi --json` of each GPU, in the same shape as nvidia-smi's, so that one rule reads both.
 
 Names of fields differ between ROCm releases ("Card series", "Card Series"; with and without a unit), so every value is
-looked up under all of them and whatever the case; what is not there is null. `amd-smi` answers where rocm-smi is gone.
+looked up under all of them and whatever the case; a missing one is null. `amd-smi` answers where rocm-smi is gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ QUESTION = (
 
 
 def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
-    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded; null where none tells.
+    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded.
+
+    Null if none reports them.
 
     Each block of a GPU (umc: its memory) has a file with the lines "ue: 0" and "ce: 0" (docs.kernel.org, AMDGPU RAS
     Support, "RAS Error Count sysfs Interface"). Corrected ones are how ECC works.
@@ -38,7 +40,7 @@ def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
-    """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may stand before and after it."""
+    """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may precede and follow it."""
     result: Dict[str, Any] = {"driver": None, "cuda": None, "gpus": []}
     plain = text.decode("utf-8", "replace")
     first, last = plain.find("{"), plain.rfind("}")
@@ -49,7 +51,7 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     except ValueError as error:
         return result, "broken JSON: %s" % error
     if not isinstance(document, dict):
-        return result, "the JSON is no object"
+        return result, "the JSON is not an object"
     system = document.get("system")
     result["driver"] = _value(system, "driver version") if isinstance(system, dict) else None
     cards = [(int(name[4:]), card) for name, card in document.items() if re.match(r"card\d{1,4}$", str(name))]

@@ -1,7 +1,7 @@
 """The probe's main program: the order of the stages, each with a limit, so that one that hangs is left behind.
 
 Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found
-so far is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
+so far is printed even when it never ends, when the pod is terminated, and when the probe's own deadline comes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENDPOINTS_S = 40.0  # for all of them: they are tried at once
 DCGM_END_S = 15.0  # to end its host engine, and what runs below it
 PERFTEST_END_S = 45.0  # for the last write, and for the others to be through
 WAITING_SAY_S = 5.0
-PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
+PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) no rank resolves a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 # What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
 # less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
@@ -196,7 +196,7 @@ class Probe:
         dns.resolve_all(data, trial.peers, until=until, watch=self.watch, on_resolved=rendezvous.dial, own=self.me.rank)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
-        limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
+        limit = time.monotonic() + 1  # a peer that is there answers at once; the port stage reports the others
         with rendezvous.changed:
             while time.monotonic() < limit and any(
                 not r["pod_ip"] and r["address"] for r in rendezvous.records.values()
@@ -286,7 +286,10 @@ class Probe:
         return endpoints.run(data, self.trial.endpoints, self.watch)
 
     def diagnostics(self, asked: Dict[str, Any]) -> None:
-        """Run DCGM's diagnostics on idle GPUs; who is through waits for the others, whose collectives it would meet."""
+        """Run DCGM's diagnostics on idle GPUs.
+
+        A rank that is done waits for the others, to stay off their collectives.
+        """
         from . import dcgm  # noqa: PLC0415
 
         def work(data: Dict[str, Any]) -> str:
@@ -342,7 +345,7 @@ class Probe:
 
 
 class SweepPod(Probe):
-    """A pod of a sweep over a fleet: an agent that runs tests, and in rank 0's pod the coordinator beside it."""
+    """A pod of a sweep over a fleet: an agent that runs tests, and in rank 0's pod the coordinator, too."""
 
     def run(self) -> int:
         """Take part until the coordinator is through; the exit code is as a trial's."""
@@ -393,7 +396,7 @@ def analyze(paths: List[str]) -> Dict[str, Any]:
 
 
 def workplace() -> str:
-    """Make a folder to write in: many images run as nobody, or with a read-only root."""
+    """Make a folder to write in: many images run as user nobody, or with a read-only root."""
     for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "/var/tmp", os.getcwd()):  # noqa: S108
         if parent:
             try:
@@ -414,7 +417,7 @@ def remove(places: List[str], limit_s: float) -> None:
 
 
 def main(archive: str) -> int:
-    """Run the trial that `trial.json` beside the archive describes; ends the process with the exit code."""
+    """Run the trial that `trial.json` next to the archive describes; ends the process with the exit code."""
     try:
         trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(os.path.dirname(archive), "trial.json"))
         made = SweepPod if trial.sweep else Probe

@@ -1,7 +1,7 @@
 """`nvidia-smi -q -x` of each GPU: its XML as plain values, whatever the driver's generation.
 
 DTD versions 11 to 13 name and nest things differently and print "N/A", "[N/A]", "None" or nothing at all for what a GPU
-lacks: every value is looked up on its own, and what is not there is null. The text
+lacks: every value is looked up on its own, and a missing one is null. The text
 is untrusted: no entities, no DTD, bounded.
 """
 
@@ -34,7 +34,7 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     end = text.rfind(_END)
     document = text[begin.start() : end + len(_END) if end >= 0 else len(text)]
     if b"<!ENTITY" in document or re.search(rb"<!DOCTYPE[^>\[]*\[", document):
-        return result, "the XML defines entities of its own; refused"
+        return result, "the XML defines entities; refused"
     around = _gist(text[: begin.start()] + b" " + (text[end + len(_END) :] if end >= 0 else b""))
     error = _parse(document, result)
     return result, error or around
@@ -116,12 +116,12 @@ def lines(text: str, _: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def blank(index: int) -> Dict[str, Any]:
-    """Return a GPU of which nothing else is known."""
+    """Return a GPU without further facts."""
     return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index)
 
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
-    """Return the active reasons that mean a fault (None where no reason is told of), and the other active ones."""
+    """Return the active reasons that mean a fault (None if no reason is reported), and the other active ones."""
     active, listed = [], False
     for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
         for reason in gpu.findall(group + "/*"):

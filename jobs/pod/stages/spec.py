@@ -108,7 +108,7 @@ def identify(env: Mapping[str, str], trial: Trial) -> Identity:
 
 
 def _own_address(host: str) -> str:
-    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing where it is not there."""
+    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing if it is missing."""
     for line in content("/etc/hosts").decode("utf-8", "replace").splitlines():
         fields = line.partition("#")[0].split()
         if host in fields[1:] and not fields[0].startswith(("127.0.", "::1", "fe80")):
@@ -117,7 +117,7 @@ def _own_address(host: str) -> str:
 
 
 def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
-    """Return what a part of the trial is told; None where the trial has no such part."""
+    """Return the settings of a part of the trial; None if the trial has no such part."""
     value = raw.get(key)
     if value and not isinstance(value, dict):
         raise SpecError("trial.json: %s must be an object" % key)
@@ -155,21 +155,21 @@ def _names(raw: Mapping[str, Any]) -> List[str]:
 def _whole(raw: Mapping[str, Any], key: str, default: int, *, low: int, high: int = 1 << 62) -> int:
     value = raw.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError("trial.json: %s is %r, expected a whole number from %d" % (key, value, low))
+        raise SpecError("trial.json: %s is %r (expected a whole number from %d)" % (key, value, low))
     return value
 
 
 def _seconds(raw: Mapping[str, Any], key: str, default: float) -> float:
     value = raw.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 7 * 86400:
-        raise SpecError("trial.json: %s is %r, expected seconds" % (key, value))
+        raise SpecError("trial.json: %s is %r (expected seconds)" % (key, value))
     return float(value)
 
 
 def _choice(raw: Mapping[str, Any], key: str, choices: Sequence[str]) -> str:
     value = raw.get(key, choices[0])
     if value not in choices:
-        raise SpecError("trial.json: %s is %r, expected one of %s" % (key, value, ", ".join(choices)))
+        raise SpecError("trial.json: %s is %r (expected one of %s)" % (key, value, ", ".join(choices)))
     return str(value)
 
 
@@ -204,7 +204,7 @@ def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
 
 
 def _sweep(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what a sweep over a fleet is told; None where the trial is none."""
+    """Return the settings of a sweep over a fleet; None if the trial is not one."""
     if raw is None:
         return None
     known = {key: str(raw.get(key) or "") for key in ("fabric", "history")}
@@ -225,7 +225,7 @@ def _sweep(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _training(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what the training steps are told; None where the trial has none."""
+    """Return the settings of the training steps; None if the trial has none."""
     if raw is None:
         return None
     return {
@@ -237,7 +237,7 @@ def _training(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what a checkpoint is told; None where the trial saves none."""
+    """Return the settings of a checkpoint; None if the trial saves none."""
     if raw is None:
         return None
     return {
@@ -251,7 +251,7 @@ def _checkpoint(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what DCGM's diagnostics are told; None where the trial runs none."""
+    """Return the settings of DCGM's diagnostics; None if the trial runs none."""
     if raw is None:
         return None
     return {"level": _whole(raw, "level", 1, low=1, high=4), "limit_s": _seconds(raw, "limit_s", 90)}
@@ -270,7 +270,7 @@ def _perftest(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _storage(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return the paths and buckets to look at; None where there are none."""
+    """Return the paths and buckets to look at; None without any."""
     if raw is None:
         return None
     paths = []

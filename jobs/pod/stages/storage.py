@@ -1,8 +1,8 @@
 """Storage evidence: data read, results and checkpoints written from this pod, on the real paths.
 
 What is written is small, bounded by the profile and by a twentieth of the free space, lies in a folder of its own that
-carries run and rank, and is removed at the end, when the pod is told to stop, and when the time is up. Nothing of the
-user's is changed. Ranks agree before each shared step, so that nobody looks for what is not written yet.
+carries run and rank, and is removed at the end, when the pod is terminated, and when the time is up. Nothing of the
+user's is changed. Ranks agree before each shared step, so that no rank looks for a file that is not written yet.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Storage:
             "mb_s": rate(total, seconds),
             "slowest_rank_s": round(max(took), 4) if took else None,
             "error": error_text(problems[0]) if problems else None,
-            # None where the time was up: that accuses no file system
+            # None where the time was up: that is not a fault of the file system
             "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }
 

@@ -1,8 +1,8 @@
 """How near this pod's GPUs and NICs are to each other: `nvidia-smi topo -m`, and the PCI tree of sysfs.
 
 The tool's words are used where it has them: PIX, PXB, PHB, NODE, SYS, from near to far. Where it shows no NIC
-(or is not there: AMD) the same words are derived from sysfs. ACS stands in the extended PCI configuration, which the
-kernel shows to privileged processes only (drivers/pci/pci-sysfs.c: 64 bytes for everybody else): mostly it is unknown.
+(or is missing: AMD) the same words are derived from sysfs. ACS is in the extended PCI configuration, which the
+kernel shows to privileged processes only (drivers/pci/pci-sysfs.c: 64 bytes for all others): mostly it is unknown.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def distance(one: Sequence[str], two: Sequence[str], numa_one: Optional[int], nu
 
 
 def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List[str]:
-    """Return one line for each GPU that is the same on machines that are built alike, whatever NICs are called."""
+    """Return one line for each GPU that is the same on machines of the same build, whatever NICs are called."""
     ways = {(path["gpu"], path["nic"]): path["path"] for path in data["paths"]}
     rows = []
     for gpu in data["gpus"]:

@@ -1,7 +1,7 @@
 """Training steps over all ranks of the trial, and the GPUs meanwhile: clocks, power, what slows them, errors.
 
 The program is the bench's (bench/training.py), started as a collective is. It ends, and everything below it, when its
-own time is up, when a peer fails and when the pod is told to stop; what its ranks had measured until then is kept.
+own time is up, when a peer fails and when the pod is terminated; what its ranks had measured until then is kept.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NAME = "training"
 SAMPLE_S = 2.0  # between two looks at the clocks; one look at eight GPUs takes about a second
 WHOLE_S = 20.0  # between two looks at everything: errors, what slows a GPU
 SAMPLE_LIMIT_S = 30.0
-HURRY_S = 1.0  # the pod is told to end: what is known goes home first
+HURRY_S = 1.0  # the pod is being terminated: the results are sent first
 SAMPLE_BYTES = 1 << 16
 MOST_SAMPLES = 5000
 QUESTION = [
     "--query-gpu=index,uuid,clocks.sm,power.draw,temperature.gpu,utilization.gpu",
     "--format=csv,noheader,nounits",
 ]
-HEALTHY: Tuple[Any, ...] = (0, False, [], "None", "N/A")  # of which nothing follows once the GPU no longer answers
+HEALTHY: Tuple[Any, ...] = (0, False, [], "None", "N/A")  # which mean nothing once the GPU no longer answers
 FIELDS = ("sm_mhz", "power_w", "temperature_c", "utilisation")
 
 
@@ -103,7 +103,7 @@ class Meanwhile(threading.Thread):
     def stop(self, limit_s: float) -> None:
         """Take a last look and end; what takes longer is left to itself.
 
-        Without an answer at the end what was wrong before still stands, and nothing is known to be well.
+        Without an answer at the end earlier findings remain, and nothing is known to be well.
         """
         self._enough.set()
         if self.is_alive():

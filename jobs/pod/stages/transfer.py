@@ -35,7 +35,7 @@ def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[i
 
 
 class Listeners:
-    """A few listening ports, spread over the range; whoever dials says the run's token first."""
+    """A few listening ports, spread over the range; a caller sends the run's token first."""
 
     def __init__(self, host: str, token: bytes, ports: Sequence[int], count: int = 4) -> None:
         self._token = token
@@ -74,10 +74,10 @@ class Listeners:
         with line:
             while not self._closing.is_set():
                 try:
-                    came, _ = line.accept()
-                except OSError:  # nobody within half a second, or gone before it was accepted
+                    accepted, _ = line.accept()
+                except OSError:  # no caller within half a second, or gone before it was accepted
                     continue
-                threading.Thread(target=self._serve, args=(came,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
 
     def _serve(self, line: socket.socket) -> None:
         """Greet; then count what is sent until the other side has no more, and say how fast it came."""
@@ -123,7 +123,7 @@ def _count(line: socket.socket) -> Dict[str, Any]:
 
 
 def _unread(line: socket.socket) -> int:
-    """Return how many bytes have arrived and were not read yet (SIOCINQ, tcp(7)); 0 where nobody tells."""
+    """Return how many bytes have arrived and were not read yet (SIOCINQ, tcp(7)); 0 if unknown."""
     try:
         import fcntl  # noqa: PLC0415  (some minimal Pythons are built without it)
         import termios  # noqa: PLC0415
@@ -137,7 +137,7 @@ def cpu_wait_s(path: str = "/proc/thread-self/schedstat") -> Optional[float]:
     """Return for how many seconds this thread was ready to run and had no CPU; None where the kernel does not say.
 
     The second figure, in nanoseconds: https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat. It grows
-    on a busy node and under a CPU limit alike.
+    on a busy node as under a CPU limit.
     """
     try:
         return int((first_line(path) or "").split()[1]) / 1e9

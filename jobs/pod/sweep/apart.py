@@ -1,4 +1,4 @@
-"""What lies between groups of nodes is told, and nobody is blamed: groups that fail with each other, and slow ones.
+"""Faults between groups of nodes, without a node at fault: groups that fail with each other, and slow ones.
 
 Leaves may have no label, or the wrong one; then nodes and pairs look bad that are not.
 """
@@ -16,25 +16,25 @@ from .model import Finding, Nodes
 TOGETHER = (
     2,
     4,
-)  # nodes without a pass that are tested with each other before one is blamed: without leaves, with them
-SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before what is slow alike is a group and not so many bad nodes
-ALIKE, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
+)  # nodes without a pass that are tested with each other before one is found at fault: without leaves, with them
+SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before equally slow ones are a group and not many bad nodes
+NARROW, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
 FEW_OF = 8  # one node of so many may be bad with some partners only
 SLOW_INSIDE = 0.75  # of the pairs in a leaf: one node that fails with its leaf only is in half of them at most
-BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not blamed one by one
+BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not reported one by one
 
 
 def grouped(state: Evidence) -> Dict[str, int]:
-    """Return the groups that fail with each other, where no accused element explains it; 0: the largest."""
-    nodes = [node for node in state.fleet.nodes if not state.accused(node)]
+    """Return the groups that fail with each other, where no element at fault explains it; 0: the largest."""
+    nodes = [node for node in state.fleet.nodes if not state.at_fault(node)]
     failed = {node: state.against(node) for node in nodes if state.failed.get(node)}
     groups = groups_of(nodes, state.passed, failed)
     return {node: number for number, group in enumerate(groups) for node in group}
 
 
-def slow_alike(state: Evidence) -> FrozenSet[str]:
-    """Return a large part of the fleet that is slow alike, with each other, too, and above the floor."""
-    slow = {n for n in state.failed if not state.passed[n] and not state.accused(n) and len(state.against(n)) > 1}
+def equally_slow(state: Evidence) -> FrozenSet[str]:
+    """Return a large part of the fleet that is equally slow, with each other, too, and above the floor."""
+    slow = {n for n in state.failed if not state.passed[n] and not state.at_fault(n) and len(state.against(n)) > 1}
     if len(slow) < max(SLOW_NODES, SLOW_SHARE * len(state.met)):
         return frozenset()
     pairs = [pair for pair in state.of if len(pair) > 1 and slow.intersection(pair) and not state.explained(pair)]
@@ -42,7 +42,7 @@ def slow_alike(state: Evidence) -> FrozenSet[str]:
     tests = [each for pair in pairs for each in state.of[pair] if each.grade in (FAIL, HARD)]
     values = sorted(each.value or 0.0 for each in tests)
     middle = values[len(values) // 2] if values else 0.0
-    odd = sum(abs(value - middle) > ALIKE for value in values)
+    odd = sum(abs(value - middle) > NARROW for value in values)
     below = sum(each.busbw < (state.rules.pair_floor or 0.0) for each in tests)
     return frozenset(slow) if failed_within and middle and max(odd, below) <= ODD * len(values) else frozenset()
 
@@ -67,15 +67,21 @@ def slow_inside(state: Evidence) -> FrozenSet[str]:
 
 def held_back(state: Evidence) -> Dict[str, Set[str]]:
     """Return nodes that may yet be a group, and with whom to test them: bad nodes fail with each other, too."""
-    bad = {n: len(state.against(n)) for n in state.failed if not state.accused(n) and n not in state.slow}
+    bad = {n: len(state.against(n)) for n in state.failed if not state.at_fault(n) and n not in state.slow}
     bad = {n: count for n, count in bad.items() if state.can_answer(n)}
     never = {n for n, count in bad.items() if count > 1 and not state.passed[n]}
     often = {n for n, count in bad.items() if count >= state.rules.proofs and state.passed[n]}
     held: Dict[str, Set[str]] = {}
-    for alike, partners in ((never, 1), (often, 3)):
-        if len(alike) >= TOGETHER[bool(state.fleet.leaves)]:
-            enough_partners = min(partners, len(alike) - 1)
-            held.update({n: alike - state.met[n] - {n} for n in alike if len(state.met[n] & alike) < enough_partners})
+    for candidates, partners in ((never, 1), (often, 3)):
+        if len(candidates) >= TOGETHER[bool(state.fleet.leaves)]:
+            enough_partners = min(partners, len(candidates) - 1)
+            held.update(
+                {
+                    n: candidates - state.met[n] - {n}
+                    for n in candidates
+                    if len(state.met[n] & candidates) < enough_partners
+                }
+            )
     for number in set(state.groups.values()):
         group = {n for n, of in state.groups.items() if of == number and n not in state.fleet.gone}
         enough = min(state.rules.proofs, len(group))
@@ -84,7 +90,7 @@ def held_back(state: Evidence) -> Dict[str, Set[str]]:
 
 
 def group_findings(state: Evidence) -> List[Finding]:
-    """Return what is to be told of groups (kind groups); pairs that are too many to be blamed are taken back."""
+    """Return the findings about groups (kind groups); too many pairs to report are withdrawn."""
     findings = [_between(state, number) for number in sorted(set(state.groups.values()) - {0})]
     if state.slow:
         findings.append(_slow(state))
@@ -97,9 +103,7 @@ def group_findings(state: Evidence) -> List[Finding]:
     if len(bad) >= BAD_PATHS[1] and len(bad) > BAD_PATHS[0] * len(known) and spread > BAD_PATHS[0] * len(bad):
         for pair in bad:
             del state.findings["pair", pair]
-        why = (
-            "%d of %d pairs fail (%s) whose nodes pass with others: links between groups, and it is not clear of which"
-        )
+        why = "%d of %d pairs fail (%s) although their nodes pass with others: links between unknown groups"
         how = how_failed(each for pair in bad for each in state.of[pair])
         findings.append(_group_finding({n for pair in bad for n in pair}, why % (len(bad), len(known), how)))
     return findings
@@ -118,7 +122,7 @@ def _between(state: Evidence, number: int) -> Finding:
 def _slow(state: Evidence) -> Finding:
     values = sorted(t.value or 0.0 for p in state.of for t in state.of[p] if t.grade == FAIL and state.slow & {*p})
     count = (len(state.slow), len(state.met), values[len(values) // 2])
-    why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
+    why = "%d of %d nodes reach %.2f of the others' bandwidth, also with each other, and are above the floor" % count
     return _group_finding(state.slow, why + ": another group (NICs, wiring, leaf) rather than so many bad nodes")
 
 
@@ -128,7 +132,7 @@ def _leaf_finding(state: Evidence, leaf: str) -> Finding:
     ]
     bad = [pair for pair in pairs if pair[1] in state.failed[pair[0]]]
     how = how_failed(each for pair in bad for each in state.of[pair])
-    why = "%d of %d pairs inside leaf %s fail (%s) whose nodes pass with others" % (len(bad), len(pairs), leaf, how)
+    why = "%d of %d pairs inside leaf %s fail (%s); their nodes pass with others" % (len(bad), len(pairs), leaf, how)
     return _group_finding({n for pair in bad for n in pair}, why + ": the leaf as a whole, or the kind of its nodes")
 
 

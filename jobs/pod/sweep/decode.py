@@ -1,7 +1,7 @@
-"""The blame that a history of rounds supports: who is at fault, proven, flaky, suspect or not tested, and the verdict.
+"""The result of a history of rounds: nodes at fault, proven, flaky, suspect or not tested, and the verdict.
 
 Go is only what every node earned: nothing missing, nothing in doubt, nothing left in the plan, and a floor to judge by.
-A sweep needs a node no more that has passed and is nobody's partner in what is still open.
+A sweep no longer needs a node that has passed and is not a partner in an open question.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .state import State, constant
 
 GO, NO_GO, INCONCLUSIVE = "go", "no-go", "inconclusive"
 FLAKY_PAIRS = 3
-FEW_PAIRS = 4  # named one by one where nobody is accused
+FEW_PAIRS = 4  # named one by one if no node is at fault
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-    """Return what a sweep has shown so far; it is no go before its plan has come to its end."""
+    """Return what a sweep has shown so far; it is not a go before its plan has completed."""
     facts = judge(fleet, rules, history)
     return blame_of(State(fleet, rules, facts), facts)
 
 
 def blame_of(state: State, facts: Facts) -> Blame:
-    """Return the blame of evidence that is drawn already."""
+    """Return the result of evidence that is drawn already."""
     fleet, rules = state.fleet, state.rules
     findings = tuple(state.findings[key] for key in sorted(state.findings))
     suspects = _suspects(state)
@@ -51,11 +51,11 @@ def _suspects(state: State) -> Dict[str, str]:
     suspects: Dict[str, str] = {}
     for node in state.fleet.nodes:
         bad, good = len(state.against(node)), len(state.passed[node])
-        if state.accused(node):
+        if state.at_fault(node):
             continue
         if node in state.slow or node in state.held:
             suspects[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
-        elif state.groups.get(node) == 0 and len(state.failed[node]) > good:  # of the largest group nobody is told of
+        elif state.groups.get(node) == 0 and len(state.failed[node]) > good:  # of the largest group without a finding
             suspects[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
         elif bad >= state.rules.proofs:
             suspects[node] = "failed with %d of %d partners" % (bad, bad + good)
@@ -100,13 +100,13 @@ def _times(count: int) -> str:
 
 
 def _measures_nothing(state: State, node: str) -> bool:
-    """Say whether nothing was measured with several partners, none of which lacks more of its own than the node."""
+    """Return whether nothing was measured with several partners that lack no more results than the node."""
     blank = state.blank(node)
     return sum(len(state.blank(p)) <= len(blank) and state.silent[p] < SILENT for p in blank) >= SILENT
 
 
 def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
-    """Return in words which pairs fail beyond doubt though nobody is named, and those pairs.
+    """Return a text about pairs that fail beyond doubt without a named fault, and those pairs.
 
     What is below the floor is beyond doubt once one such pair was repeated as often as the plan repeats.
     """
@@ -115,7 +115,7 @@ def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
     wrong = state.wrong()
     if wrong:
         outcomes = sorted({each.outcome for pair in wrong for each in state.of[pair] if each.grade == HARD})
-        why = "no partner is proven that would tell which node it is"
+        why = "no proven partner shows which node it is"
         reasons.append("%s: %s; %s" % (" and ".join(outcomes), _count(wrong, measured), why))
     stuck = [pair for pair in state.stuck() if pair not in wrong]
     if constant([each for pair in stuck for each in state.of[pair]]):
@@ -151,24 +151,26 @@ def _missing(numbers: Sequence[int]) -> List[str]:
 
 
 def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: Set[Nodes]) -> List[str]:
-    """Return why a sweep of which nothing failed would still be no go."""
+    """Return why a sweep without failures would still not be a go."""
     reasons: List[str] = list(facts.undecided)
     if len(fleet.nodes) < 2:
-        reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
+        reasons.append("%d node: no pair to test" % len(fleet.nodes))
     if missing := _missing([done.round.number for done in facts.history]):
         reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
         reasons.append("the plan is not at its end: rounds that ran: %d" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
-        reasons.append("no pair passed: there is no proven node to test others with")
+        reasons.append("no pair passed: no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
-    lost = {n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)}  # told
+    lost = {
+        n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)
+    }  # reported
     reasons += [
         "nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured() if lost.isdisjoint(pair)
     ]
     reasons += [
-        "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in at_fault
+        "the pair %s failed once: undecided" % " - ".join(pair) for pair in _undecided(state) if pair not in at_fault
     ]
     return reasons
 

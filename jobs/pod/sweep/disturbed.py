@@ -1,10 +1,10 @@
-"""Rounds that something slowed as a whole, told by the rounds of the same kind and by controls.
+"""Rounds that were slowed as a whole, known by the rounds of the same kind and by controls.
 
-A control is a pair that passed and is tested again beside what is repeated. One that is much faster then says that its
-first round was slowed; controls that fail say that theirs is. What failed in a slowed round accuses nobody.
+A control is a pair that passed and is tested again along with repeated pairs. A much faster one shows that its
+first round was slowed; controls that fail say that theirs is. What failed in a slowed round finds no fault.
 
 What reports itself cannot be trusted to be whole, in order or finite: first a history is cut to what can be judged, no
-node of another fleet, no round twice, no value that no hardware gives. What is taken out is told.
+node of another fleet, no round twice, no value that no hardware gives. Removed values are reported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _together(first: Done, again: Done) -> Done:
 
 
 def _usual_rails(history: Sequence[Done], alone: bool) -> int:
-    """Return how many rails most tests of a kind told of."""
+    """Return how many rails most tests of a kind reported."""
     counted: Counter[int] = Counter(
         len(done.results[test].rails)
         for done in history
@@ -73,7 +73,7 @@ def _whole(done: Done, rails: Dict[bool, int]) -> Done:
 
 
 def _sound(result: Result, rails: int) -> Result:
-    """Return a result with None for what was not measured: an odd number, or a rail that is not told of."""
+    """Return a result with None for what was not measured: an odd number, or a rail that is not reported."""
     rails_of = tuple(_value(each) for each in result.rails)
     missing = (None,) * (rails - len(rails_of)) if result.busbw is not None else ()
     return replace(result, busbw=_value(result.busbw), rails=rails_of + missing)
@@ -129,7 +129,7 @@ def disturbed(
             continue
         tried[stage] += 1
         kind, share = min(fallen.items(), key=lambda each: each[1])
-        what = "round %d: tests %s reach %.2f of what others of their kind do" % (number, kind, share)
+        what = "round %d: tests %s reach %.2f of the level of their kind" % (number, kind, share)
         if tried[stage] < ATTEMPTS:
             undone[number] = stage
             at_once = min(at_once or count, max(1, count // 2))
@@ -137,7 +137,7 @@ def disturbed(
         elif tried[stage] == ATTEMPTS:
             undone = {each: of for each, of in undone.items() if of != stage}
             at_once = rules.at_once
-            stays.append("%s, however few run at once: which of them fail is not known" % what)
+            stays.append("%s, however few run at once: the ones that fail are unknown" % what)
     slowed |= _controlled(fleet, matchings, history, measured, levels, slowed)
     return Disturbed(frozenset(undone), frozenset(slowed), at_once, tuple(notes), tuple(stays))
 
@@ -191,7 +191,7 @@ def _controlled(
     levels: Mapping[str, float],
     slowed: Set[Tuple[int, str]],
 ) -> Set[Tuple[int, str]]:
-    """Return the later rounds, and kinds, whose controls all fail."""
+    """Return the later rounds, and kinds, with controls that all fail."""
     disturbed_rounds: Set[Tuple[int, str]] = set()
     passed: Dict[Nodes, bool] = {}
     for done in history:

@@ -12,7 +12,7 @@ SILENT = 3  # tests without a report before a node is given up; partners, or tes
 
 
 class Evidence:
-    """All tests by element; `findings` and what else explains failures is filled by who accuses."""
+    """All tests by element; the modules that find faults fill `findings` and other explanations."""
 
     def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
         self.fleet, self.rules, self.matchings = fleet, rules, matchings_of(fleet, rules)
@@ -62,19 +62,19 @@ class Evidence:
         target[pair[0]].add(pair[1])
         target[pair[1]].add(pair[0])
 
-    def accused(self, node: str) -> bool:
-        """Say whether a node (or a rail of it) is blamed."""
+    def at_fault(self, node: str) -> bool:
+        """Return whether a node (or a rail of it) is at fault."""
         return ("node", (node,)) in self.findings
 
     def explained(self, pair: Nodes) -> bool:
-        """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
+        """Return whether a node at fault, or an uplink at fault or in doubt, may be why a pair fails."""
         for node in pair:
-            if node in self.held or node in self.slow or self.accused(node):
+            if node in self.held or node in self.slow or self.at_fault(node):
                 return True
         return self.between(pair) or self.behind_uplink(pair) or self.inside_slow(pair)
 
     def behind_uplink(self, pair: Nodes) -> bool:
-        """Say whether a pair uses an uplink that is accused or in doubt."""
+        """Return whether a pair uses an uplink at fault or in doubt."""
         if not (self.hot or self.bad_leaves) or not self.fleet.crosses(pair):
             return False
         return any(self.fleet.leaf(node) in self.hot or self.fleet.leaf(node) in self.bad_leaves for node in pair)
@@ -94,7 +94,7 @@ class Evidence:
     def trusted(self, node: str) -> bool:
         """Say whether a node proves others: it passed, and with at least as many as it failed with."""
         passes = len(self.passed[node])
-        return bool(passes) and not self.accused(node) and passes >= len(self.against(node))
+        return bool(passes) and not self.at_fault(node) and passes >= len(self.against(node))
 
     def can_answer(self, node: str) -> bool:
         """Say whether a node is there, and reports."""

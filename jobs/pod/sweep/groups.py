@@ -26,21 +26,21 @@ STARTS, LARGE = 16, 1000  # of the search, in fleets up to so many nodes: one di
 def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[str]]:
     """Return the groups that the failures of a fleet lie between, the largest first; [] where there is no clear cut.
 
-    `passed` and `failed` tell of each node with whom it did; what an accused element explains is not among them.
+    `passed` and `failed` list the partners of each node; those that an element at fault explains are left out.
     """
-    left = [node for node in nodes if passed.get(node)]  # who passes with nobody is in no group
+    left = [node for node in nodes if passed.get(node)]  # a node that passes with none is in no group
     groups: List[FrozenSet[str]] = []
     while len(groups) < MOST:
         cut = _cut(left, passed, failed)
         if not cut:
             break
-        alike = next(
+        together = next(
             (n for n, each in enumerate(groups) if not any(failed.get(node, set()) & each for node in cut)), None
         )
-        if alike is None:
+        if together is None:
             groups.append(cut)
         else:  # not known to be two
-            groups[alike] |= cut
+            groups[together] |= cut
         left = [node for node in left if node not in cut]
     return [frozenset(_sure(group, passed, failed)) for group in ([frozenset(left), *groups] if groups else [])]
 
@@ -51,7 +51,7 @@ def _sure(group: FrozenSet[str], passed: Met, failed: Met) -> List[str]:
 
 
 def _cut(nodes: Sequence[str], passed: Met, failed: Met) -> FrozenSet[str]:
-    """Return the smaller side of a clear cut; empty where there is none."""
+    """Return the smaller side of a clear cut; empty without one."""
     fit = set(nodes)
     edges = {
         node: {**dict.fromkeys(passed.get(node, set()) & fit, 1), **dict.fromkeys(failed.get(node, set()) & fit, -1)}
@@ -109,7 +109,7 @@ def _weighted(nodes: Sequence[str], edges: Edges, weight: int) -> List[Tuple[str
 
 
 def _settled(pulls: Sequence[Tuple[str, Sequence[Tuple[str, int]]]], start: Set[str]) -> Set[str]:
-    """Move single nodes to the other side for as long as fewer tests then speak against the cut."""
+    """Move single nodes to the other side for as long as fewer tests then contradict the cut."""
     side = {node: -1 if node in start else 1 for node, _ in pulls}
     for _ in range(TURNS):
         moved = 0
@@ -141,11 +141,11 @@ def _gain(side: Set[str], rest: Set[str], edges: Edges) -> float:
         return 0.0
     size = len(side) + len(rest)
     chosen = lgamma(size + 1) - lgamma(len(side) + 1) - lgamma(len(rest) + 1)  # log of the sets of so many nodes
-    alike = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
+    together = _likely(in_side[0] + in_rest[0], in_side[1] + in_rest[1])
     share = (failures + 0.5) / (passes + failures + 1)
     nodes = in_side[0] * 2 * log(1 - share) + in_side[1] * log(1 - (1 - share) ** 2) + _likely(*in_rest)
     pairs = _likely(passes + in_side[0] + in_rest[0], failures + in_side[1] + in_rest[1])
-    return alike - max(nodes, pairs - _likely(passes, failures) + chosen)
+    return together - max(nodes, pairs - _likely(passes, failures) + chosen)
 
 
 def _likely(passes: int, failures: int) -> float:

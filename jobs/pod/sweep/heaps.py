@@ -1,7 +1,7 @@
 """Slow majorities and noise: tests in two heaps, rails or ways that are slow everywhere, values too noisy to judge.
 
 A fault only makes slow. So the level of tests is that of sound elements while most are sound; where most are not, the
-few tests that are faster show it, or another rail, or the tests in a leaf. Which heap is sound no test tells: both are
+few tests that are faster show it, or another rail, or the tests in a leaf. No test shows the sound heap: both are
 reported, no node is named at fault, and the sweep is not go.
 """
 
@@ -21,10 +21,10 @@ Tests = Sequence[Tuple[float, Nodes]]  # GB/s, and of whom
 
 GROUP = (0.88, 0.95)  # of the median: a healthy second group lies here (real ones 7 to 11 % apart; noise 2 %)
 FAST_SIGMAS = 5.0  # above the level: by chance once in 3 million values
-ACCUSED_SIGMAS = (3.3, 6.0)
+FAULT_SIGMAS = (3.3, 6.0)
 """Below the level: one of nine values of a test once in 230 tests, less often than accidents (1 % of tests). The other
 where noise is too high for any go, so that no element is named at all but for far more."""
-LEAST_ACCUSED = 0.85
+LEAST_AT_FAULT = 0.85
 """Noise above 4.5 % (0.15 / 3.3) hides faults of 10 to 15 %: of an element at 0.85 one test in 27 then still passes."""
 NORMAL = 1.4826  # sigma over the median deviation of a normal distribution
 HEAPS_SIGMAS = 5.0  # two heaps lie so far apart; the halves of one normal distribution 2.3 of their own sigma
@@ -56,7 +56,7 @@ def noise_of(tests: Mapping[Key, Tests]) -> Dict[Tuple[str, bool], Noise]:
     """Return the noise of each kind of test and, under True, of single rails.
 
     Of all rails together it is that of the values above the level, since those below may be faults. A single rail has
-    that, and what the rails of one test differ by. Two healthy groups are no noise.
+    that, and what the rails of one test differ by. Two healthy groups are not noise.
     """
     above = {key: _above(values) for key, values in tests.items()}
     whole = _noise([share for (_, rail), shares in above.items() if rail < 0 for share in shares])
@@ -114,10 +114,10 @@ def _upper_heap(values: Sequence[float]) -> float:
     return median(values)
 
 
-def accused_below(noise: Mapping[Tuple[str, bool], Noise], usual: float) -> Dict[Tuple[str, bool], float]:
+def fault_below(noise: Mapping[Tuple[str, bool], Noise], usual: float) -> Dict[Tuple[str, bool], float]:
     """Return the share of the level below which a value of each kind fails: lower where noise reaches the usual one."""
-    hidden = any(1 - ACCUSED_SIGMAS[0] * each.sigma < LEAST_ACCUSED for each in noise.values())
-    return {key: min(usual, 1 - ACCUSED_SIGMAS[hidden] * each.most) for key, each in noise.items()}
+    hidden = any(1 - FAULT_SIGMAS[0] * each.sigma < LEAST_AT_FAULT for each in noise.values())
+    return {key: min(usual, 1 - FAULT_SIGMAS[hidden] * each.most) for key, each in noise.items()}
 
 
 def heaps(
@@ -155,8 +155,8 @@ def _noisy(fleet: Fleet, noise: Mapping[Tuple[str, bool], Noise]) -> List[Findin
     found = []
     for of_rails, what in ((False, "tests"), (True, "single rails in tests")):
         sigma = max((each.sigma for key, each in noise.items() if key[1] == of_rails), default=0.0)
-        least = 1 - ACCUSED_SIGMAS[0] * sigma
-        if least < LEAST_ACCUSED:
+        least = 1 - FAULT_SIGMAS[0] * sigma
+        if least < LEAST_AT_FAULT:
             why = "%s have a noise of %.1f %%: a fault that leaves more than %.2f of the level is not distinguishable"
             found.append(Finding("noise", fleet.nodes, (), why % (what, 100 * sigma, max(0.0, least))))
     return found
@@ -181,7 +181,7 @@ def _two_heaps(fleet: Fleet, key: Key, tests: Tests, level: float, fast: Mapping
         slow = {node for node in slow if fleet.leaf(node) not in leaves}
     shares = sorted(share for values in fast.values() for share in values)
     where = kind + (", rail %d" % rail) * (rail >= 0)
-    why = "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two heaps, and the tests do not show which"
+    why = "%d of %d tests %s reach %.2f to %.2f of the level of %.4g GB/s: two levels, and the tests do not show which"
     why = (why + " is sound; fast: %s") % (
         len(fast), len(ran), where, shares[0], shares[-1], level, _named(fleet, quick, kind),
     )  # fmt: skip
@@ -199,7 +199,7 @@ def _named(fleet: Fleet, nodes: Set[str], kind: str) -> str:
 def _slow_rails(
     tests: Mapping[Key, Tests], levels: Mapping[Key, float], noise: Mapping[Tuple[str, bool], Noise]
 ) -> List[Finding]:
-    """Return the rails whose level is below that of the fastest one: those of one plane are slow on every node."""
+    """Return the rails with a level below that of the fastest one: those of one plane are slow on every node."""
     for kind in (INSIDE, ACROSS):
         rails = {rail: level for (of, rail), level in levels.items() if of == kind and rail >= 0}
         best = max(rails.values(), default=0.0)

@@ -2,7 +2,7 @@
 
 A value is compared with the level of tests of its kind (in a leaf, across leaves) in all base rounds that were not
 disturbed: faults only make slow, so the level is that of the upper half, lowered where a healthy group is slower.
-A disturbed round's slow values accuse nobody; its passes and its wrong sums count.
+A disturbed round's slow values are not evidence; its passes and its wrong sums count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statistics import median
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .disturbed import ENOUGH, FALLEN, disturbed, tidy, upper
-from .heaps import GROUP, Tests, accused_below, heaps, noise_of
+from .heaps import GROUP, Tests, fault_below, heaps, noise_of
 from .model import (
     ACROSS,
     AT_ONCE,
@@ -20,7 +20,7 @@ from .model import (
     INSIDE,
     MEASURED,
     NO_END,
-    NOTHING_CAME,
+    NOTHING_MEASURED,
     Done,
     Finding,
     Fleet,
@@ -39,9 +39,9 @@ two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
-GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
+GROUP_NODES = 4  # fewer slow nodes are not a group: in a small pool they are as likely at fault
 ODD_TESTS = 3  # with one node that are the fastest, and among the others: fewer are as likely single bad pairs
-GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
+GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would be evidence: all pairs of four
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Judged:
     shares: Tuple[float, ...] = ()
     round: int = 0
     busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
-    accused_below: float = 0.9  # the lowest threshold of its shares
+    fault_below: float = 0.9  # the lowest threshold of its shares
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
-    undecided: Tuple[str, ...] = ()  # what has no level to judge by: nobody is slow, and it is no go
+    undecided: Tuple[str, ...] = ()  # parts without a level to judge by: none is called slow, and it is not a go
     history: Tuple[Done, ...] = ()
     apart: Tuple[Finding, ...] = ()
     again: Tuple[Nodes, ...] = ()
@@ -101,11 +101,11 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
     base, tests = _measured(fleet, matchings, history, found_slow.slowed)
     reference, noise = _references(base, notes), noise_of(tests)
     found = heaps(fleet, tests, reference, noise)
-    limits = accused_below(noise, rules.accuses)
+    limits = fault_below(noise, rules.accuses)
     judged = []
     for done in history:
         for nodes in done.round.tests:
-            result = done.results.get(nodes, Result(NOTHING_CAME))
+            result = done.results.get(nodes, Result(NOTHING_MEASURED))
             each = replace(_judge(fleet, rules, nodes, result, reference, limits), round=done.round.number)
             if (done.round.number, fleet.kind_of(nodes)) in found_slow.slowed and each.grade in (FAIL, UNCLEAR):
                 continue
@@ -131,7 +131,7 @@ def _values(done: Done) -> Dict[Nodes, float]:
 
 
 def _without_rails(history: Sequence[Done]) -> List[str]:
-    """Say how many pairs that were measured tell of no rail: all rails together may hide one that is slow."""
+    """Describe how many measured pairs report no rail: all rails together may hide one that is slow."""
     with_rails: Dict[Nodes, bool] = {}
     for done in history:
         for nodes in done.round.tests:
@@ -169,11 +169,11 @@ def _references(base: Mapping[Tuple[str, int], Tests], notes: List[str]) -> Refe
     """Return the levels; groups that are healthy are noted."""
     levels: Reference = {}
     grouped: Set[str] = set()
-    for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
+    for key in sorted(base):  # of all rails together first: a rail is reported if they do not show it
         levels[key], group = _level(base[key])
         if group and key[0] not in grouped:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
-            notes.append("two groups %s, %s: told, not blamed" % (where, group))
+            notes.append("two groups %s, %s: reported, not judged" % (where, group))
             if key[1] < 0:
                 grouped.add(key[0])
     notes += _ways_apart({key: len(tests) for key, tests in base.items()}, levels)
@@ -190,7 +190,7 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
         if near or min(count) < ENOUGH:
             continue
         where = ", rail %d" % rail if rail >= 0 else ""
-        note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): told, not blamed"
+        note = "the level across leaves%s is %.2f of that in a leaf (%d and %d tests): reported, not judged"
         notes.append(note % (where, share, *count))
         if rail < 0:
             break
@@ -200,7 +200,7 @@ def _ways_apart(counts: Mapping[Tuple[str, int], int], levels: Reference) -> Lis
 def _level(tests: Tests) -> Tuple[float, str]:
     """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
 
-    It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
+    It is not a group if few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
     tests = _without_odd(tests)
     values = [value for value, _ in tests]
@@ -220,9 +220,9 @@ def _level(tests: Tests) -> Tuple[float, str]:
 
 
 def _without_odd(tests: Tests) -> Tests:
-    """Return tests without those of a node that is in all of the fastest: its clock is wrong, and nobody else is slow.
+    """Return tests without those of a node that is in all of the fastest: its clock is wrong, and no other is slow.
 
-    A node makes nobody else faster; in a small fleet its tests would be the level, and all others below it.
+    A node makes no other faster; in a small fleet its tests would be the level, and all others below it.
     """
     least = FALLEN * upper([value for value, _ in tests])
     fast = [set(nodes) for value, nodes in tests if value >= least]
@@ -254,8 +254,8 @@ def _judge(
     for rail, value in enumerate(result.rails if speed > 0 else ()):
         shares[rail] = _share(value or 0.0, reference.get((kind, rail)))
     floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
-    accused = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
-    below, least = {rail for rail, share in shares.items() if share < accused[rail]}, min(accused.values())
+    at_fault = {rail: limits.get((kind, rail >= 0), rules.accuses) for rail in shares}
+    below, least = {rail for rail, share in shares.items() if share < at_fault[rail]}, min(at_fault.values())
     slow = frozenset(below - {-1})
     lowest = min(shares.values())
     if shares[-1] > TOO_FAST:

@@ -16,22 +16,22 @@ NO_END = "no end"
 FAILED = "failed"
 WRONG_SUMS = "wrong sums"
 WRONG_TRANSPORT = "wrong transport"
-NOTHING_CAME = "nothing"
+NOTHING_MEASURED = "nothing"
 AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
 """What no later pass excuses."""
-OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_CAME, *AT_ONCE)
+OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_MEASURED, *AT_ONCE)
 
 INSIDE, ACROSS = "in a leaf", "across leaves"  # kinds of pairs
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The thresholds of blame. Shares are of the median of comparable tests; floors are busbw in GB/s.
+    """The thresholds of faults. Shares are of the median of comparable tests; floors are busbw in GB/s.
 
     Defaults: docs/fleet.md. With noise of 2 % (sigma) a healthy test is below 0.93 once in 4,000 and below 0.90 once in
-    3 million; with two proofs instead of three an innocent node was blamed in every twentieth simulated sweep.
+    3 million; with two proofs instead of three a sound node was found at fault in every twentieth simulated sweep.
     `bus`: a node alone has one between its GPUs; with a single GPU no speed is judged, only that its test was whole.
-    `rails` says that a pair has to tell of each rail: one that tells of none has measured nothing.
+    `rails` requires a pair to report each rail: one that reports none has measured nothing.
     `matchings` says how often every node is paired before anything is ambiguous; 0: by the size of the fleet.
     """
 
@@ -91,7 +91,7 @@ class Round:
 class Result:
     """What came back of a test: busbw in GB/s over all rails and of each; `reported` says who sent its half.
 
-    `at` names nodes whose own log or own sums show a wrong transport or wrong sums.
+    `at` names nodes with a wrong transport or wrong sums in their own log.
     """
 
     outcome: str
@@ -122,7 +122,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Blame:
-    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go.
+    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is not a go.
 
     `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
     No element is reported as at fault, and the verdict is not go.

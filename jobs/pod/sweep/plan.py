@@ -18,7 +18,7 @@ from .state import REPEATS, State, constant
 UPLINK_PROBES = 3
 REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
-MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not told apart then is not by more
+MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not distinguished then never is
 OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
 ALONE = 3  # tests of a node alone that has not failed before it is left as it is
 FEWEST = 8
@@ -32,7 +32,7 @@ def next_round(
     """Return the next round; None when there is nothing left to find out, or no time to.
 
     `left_s`: seconds of the budget that are left, None without one. A round is expected to take as long as the longest
-    so far, `round_s` before any. What a budget leaves open `decode` lists: it is no go.
+    so far, `round_s` before any. What a budget leaves open `decode` lists: it is not a go.
     """
     if left_s is not None:
         longest = max([done.seconds for done in history if 0 < done.seconds < float("inf")], default=round_s)
@@ -73,9 +73,9 @@ def _disjoint(tests: Sequence[Nodes], fleet: Fleet) -> List[Nodes]:
 
 
 def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
-    """Return pairs of each kind among the tests that have passed and are tested again beside them, the least tested.
+    """Return passed pairs of each kind among the tests that are tested again along with them, the least tested.
 
-    Two of a kind beside few tests of a large fleet, where one that is disturbed by chance would cost a round.
+    Two of a kind next to few tests of a large fleet, where one that is disturbed by chance would cost a round.
     """
     busy = {node for test in tests for node in test}.union(fleet.gone)
     ran = Counter(test for done in facts.history for test in done.round.tests)
@@ -209,7 +209,7 @@ class _Draft:
         """Return a free proven node that this one has not met, of the first leaf that has one.
 
         Of all leaves rather one of `first`, of `last` only where there is no other.
-        Where there is none, one with whom nothing was measured, until that was tried often enough.
+        Without one, a partner without any measurement, until that was tried often enough.
         """
         met = self.state.met[node]
         mates = [other for leaf in leaves for other in self.by_leaf.get(leaf, ())]
@@ -217,12 +217,12 @@ class _Draft:
         if self.state.against(node):
             mates += [other for leaf in leaves for other in self.failing.get(leaf, ())]
         for other in mates:
-            if other != node and other not in met and other not in self.busy and self.tells(node, other):
+            if other != node and other not in met and other not in self.busy and self.informs(node, other):
                 return other
         blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}
         return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
 
-    def tells(self, node: str, other: str) -> bool:
+    def informs(self, node: str, other: str) -> bool:
         """Say whether another node is of this one's group; of one that is in none, whether it has met that less."""
         groups = self.state.groups
         if not groups or node in groups:
@@ -241,7 +241,7 @@ class _Draft:
 
 
 def _ambiguous(state: State) -> List[Nodes]:
-    """Return the tests that tell apart what is left: probes of uplinks first, repeats, then who lacks passes."""
+    """Return the tests that distinguish what is left: probes of uplinks first, repeats, then nodes that lack passes."""
     draft = _Draft(state)
     fleet = state.fleet
     wanting = [node for node in fleet.nodes if state.wants(node)]
@@ -251,7 +251,7 @@ def _ambiguous(state: State) -> List[Nodes]:
         leaves = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, leaves[turn % len(leaves) :] + leaves if leaves else []))
-        # Where they are odd, somebody has to be free when they are tested with each other in the next round.
+        # Where they are odd, a node has to be free when they are tested with each other in the next round.
         spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
         if spare and (len(spare) + len(ready)) % 2:
             draft.add(spare[0], draft.partner(spare[0], [leaf]))
@@ -306,7 +306,7 @@ def _few_below(state: State) -> List[Nodes]:
 
 
 def _repeat(state: State, draft: _Draft) -> int:
-    """Repeat failed pairs both of whose nodes are proven: flaky, or the path between them.
+    """Repeat failed pairs of two proven nodes: flaky, or the path between them.
 
     Returns how many tests the round may have.
     """

@@ -79,7 +79,7 @@ def _name(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise ValueError("the sweep of the record is damaged: %.40r is no number" % (value,))
+        raise ValueError("the sweep of the record is damaged: %.40r is not a number" % (value,))
     return value
 
 
@@ -87,5 +87,5 @@ def _number(value: Any) -> Optional[float]:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError("the sweep of the record is damaged: %.40r is no number" % (value,))
+        raise ValueError("the sweep of the record is damaged: %.40r is not a number" % (value,))
     return float(value)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDic
 
 from .decode import blame_of, untested
 from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, judge
-from .model import NOTHING_CAME, OUTCOMES, Blame, Done, Fleet, Nodes, Result, Rules
+from .model import NOTHING_MEASURED, OUTCOMES, Blame, Done, Fleet, Nodes, Result, Rules
 from .rows import Elements, FindingRow, LevelRow, NodeRow, PairRow, RoundRow, TestRow, UplinkRow
 from .state import State
 
@@ -97,8 +97,8 @@ def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
 
 
 def _test(done: Done, nodes: Nodes, judged: Optional[Judged]) -> TestRow:
-    result = done.results.get(nodes, Result(NOTHING_CAME))
-    outcome = result.outcome if result.outcome in OUTCOMES else NOTHING_CAME
+    result = done.results.get(nodes, Result(NOTHING_MEASURED))
+    outcome = result.outcome if result.outcome in OUTCOMES else NOTHING_MEASURED
     row: TestRow = {"round": done.round.number, "nodes": list(nodes), "outcome": outcome}
     busbw = _finite(result.busbw)
     if busbw is not None:
@@ -173,7 +173,7 @@ def _uplinks(state: State) -> List[UplinkRow]:
         return []
     of: Dict[str, List[Judged]] = {leaf: [] for leaf in leaves}
     for nodes, tests in state.of.items():
-        if len(nodes) > 1 and state.fleet.crosses(nodes) and not any(state.accused(node) for node in nodes):
+        if len(nodes) > 1 and state.fleet.crosses(nodes) and not any(state.at_fault(node) for node in nodes):
             for leaf in {state.fleet.leaf(node) for node in nodes} & set(of):
                 of[leaf] += tests
     rows: List[UplinkRow] = []

@@ -1,9 +1,9 @@
 """Whether bad nodes, or a path that several nodes share, explain better what failed among all pairs.
 
-Behind an uplink that no label names and of which some paths are bad, a node fails with most of its partners now and
+Behind an unlabelled uplink with some bad paths, a node fails with most of its partners now and
 then. The pairs of its neighbours fail then, too, and none between them: a group explains more than a bad node does. Two
 explanations are compared by how likely they make the tests, with rates that are not known (Bayes factor, Kass and
-Raftery 1995: from 100 on the evidence is decisive). One fault slows all that it touches alike, so each speed at which
+Raftery 1995: from 100 on the evidence is decisive). One fault slows all that it touches equally, so each speed at which
 pairs fail is paid for once for each element that is to explain them, and for each pair that none explains (minimum
 description length, Rissanen 1978).
 """
@@ -17,12 +17,12 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 DECISIVE = log(100)
 ACCIDENT = (1.0, 99.0)  # Beta prior of the share of pairs that fail for no node: 1 % (docs/fleet.md)
-ANY = (1.0, 1.0)  # of a rate of which nothing is known
+ANY = (1.0, 1.0)  # of a rate without prior knowledge
 LEAST = 3  # nodes of a group: two that fail are two bad nodes
 MOST = 32  # nodes that a group is looked for among
 LARGE = 64  # nodes; in larger fleets only what failing pairs connect is compared
-ALIKE = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
-SPEEDS = 9  # that can be told apart below 0.90
+SPREAD = 0.1  # of the level: failures of one fault at 0.9 differ by that, at 5 sigma of 2 % of noise
+SPEEDS = 9  # that can be distinguished below 0.90
 
 Shares = Mapping[Tuple[str, ...], Optional[float]]
 Edges = Mapping[str, Mapping[str, Optional[float]]]
@@ -123,7 +123,7 @@ def _by_nodes(bad: Set[str], size: int, shares: Shares) -> float:
 
 
 def _with_group(bad: Set[str], size: int, shares: Shares) -> Tuple[float, FrozenSet[str]]:
-    """Return how likely the tests are where some nodes are bad, beside the most likely group of the others."""
+    """Return how likely the tests are if some nodes are bad, in addition to the most likely group of the others."""
     score, group = _group({pair: share for pair, share in shares.items() if bad.isdisjoint(pair)}, size)
     return score + _by_nodes(bad, size, shares), group
 
@@ -131,7 +131,7 @@ def _with_group(bad: Set[str], size: int, shares: Shares) -> Tuple[float, Frozen
 def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
     """Return the most likely group that a bad path leads to; none where accidents are likelier.
 
-    Two of it pass with each other: where none does, nothing tells it from as many bad nodes.
+    Two of it pass with each other: if none does, it cannot be distinguished from as many bad nodes.
     """
     edges: Dict[str, Dict[str, Optional[float]]] = {}
     for (one, other), failing in shares.items():
@@ -156,7 +156,7 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
 
 
 def _next(often: List[str], across: Count, group: Set[str], edges: Edges, total: Count, size: int) -> str:
-    """Return the node that a group explains best with; the empty string where there is none."""
+    """Return the node that a group explains best with; the empty string without one."""
     count = len(group) + 1
     scores = [(_score(_moved(across, n, group, edges), total, count, size), n) for n in often if n not in group]
     return max(scores, default=(0.0, ""))[1]
@@ -189,11 +189,11 @@ def _by_accident(count: Count) -> float:
 
 
 def _speeds(shares: Iterable[Optional[float]]) -> float:
-    """Return what it takes to tell the speeds of one element: each once, then of each failure which it is."""
+    """Return the cost of describing the speeds of one element: each once, then the one of each failure."""
     values = sorted(share for share in shares if share is not None)
-    different, least = 0, -ALIKE
+    different, least = 0, -SPREAD
     for value in values:
-        if value > least + ALIKE or not different:
+        if value > least + SPREAD or not different:
             different, least = different + 1, value
     return different * log(SPEEDS) + len(values) * log(max(1, different))
 

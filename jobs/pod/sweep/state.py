@@ -1,6 +1,6 @@
-"""What the judged tests say about every element so far: who passed and failed with whom, and who is accused.
+"""What the judged tests say about every element so far: passes and failures with each partner, and the nodes at fault.
 
-A failure counts against a node only with a partner that is proven, in a test that no other accused element explains.
+A failure counts against a node only with a partner that is proven, in a test that no other element at fault explains.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from math import comb
 from statistics import median_low
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from .apart import group_findings, grouped, held_back, slow_alike, slow_inside
+from .apart import equally_slow, group_findings, grouped, held_back, slow_inside
 from .evidence import Evidence, pair_of
 from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, fails_alone, how_failed
 from .model import Finding, Fleet, Nodes, Rules
 from .shared_path import contested
 
 ACCIDENT = 0.01  # of the tests fail for no fault, at least (docs/fleet.md)
-DOUBT = 0.01  # innocent nodes in a sweep that fail so often by chance, at most
+DOUBT = 0.01  # sound nodes in a sweep that fail so often by chance, at most
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
-ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
+SPREAD = (
+    0.06  # three failures that agree so well are not an accident: 4 sigma of what three values of one fault differ by
+)
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -34,22 +36,22 @@ class State(Evidence):
 
     def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
         super().__init__(fleet, rules, facts)
-        self._accuse_alone()
-        self._accuse_at_once()
-        self._accuse_uplinks()
+        self._find_alone()
+        self._find_at_once()
+        self._find_uplinks()
         self.doubted: Set[str] = set()
         self.slow_leaves = slow_inside(self)
         self.groups = grouped(self)
-        self.slow = slow_alike(self)
+        self.slow = equally_slow(self)
         self.held = held_back(self)
-        self._accuse_nodes()
-        self._accuse_pairs()
+        self._find_nodes()
+        self._find_pairs()
         self.apart = group_findings(self)
         if any(each.kind == "groups" for each in facts.apart):
             self._withhold_uplinks()
         self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
-    # -- accusations
+    # -- elements at fault
 
     def _name(self, kind: str, names: Nodes, tests: Iterable[Judged], why: str) -> None:
         rails: Optional[Set[int]] = None
@@ -60,7 +62,7 @@ class State(Evidence):
         shown = "rail" if kind == "node" and slow_rails else kind
         self.findings[(kind, names)] = Finding(shown, names, slow_rails, why)
 
-    def _accuse_alone(self) -> None:
+    def _find_alone(self) -> None:
         for nodes, tests in self.of.items():
             grades = [each.grade for each in tests]
             if len(nodes) != 1 or not (HARD in grades or fails_alone(tests, self.rules.proofs)):
@@ -72,7 +74,7 @@ class State(Evidence):
                 why += ", %.4g GB/s below the floor of %g" % (reached, floor)
             self._name("node", nodes, tests, "alone: %s" % why)
 
-    def _accuse_at_once(self) -> None:
+    def _find_at_once(self) -> None:
         hard: Dict[str, Set[str]] = defaultdict(set)
         outcomes: Dict[str, str] = {}
         for pair, tests in self.of.items():
@@ -86,16 +88,16 @@ class State(Evidence):
                     outcomes[node] = each.outcome
         for node in sorted(hard, key=lambda n: (-len(hard[n]), n)):
             partners = {p for p in hard[node] if self.trusted(p)}
-            if len(partners) >= 2 and not self.accused(node):
+            if len(partners) >= 2 and not self.at_fault(node):
                 self._name("node", (node,), (), "%s with %d partners" % (outcomes[node], len(partners)))
 
-    def _accuse_uplinks(self) -> None:
+    def _find_uplinks(self) -> None:
         cross: Dict[str, List[Tuple[Nodes, bool]]] = defaultdict(list)
         for pair in self.of:
             if len(pair) == 2 and self.fleet.crosses(pair):
                 bad = pair[1] in self.failed[pair[0]]
                 good = pair[1] in self.passed[pair[0]]
-                if good or (bad and all(self.passed[n] and not self.accused(n) for n in pair)):
+                if good or (bad and all(self.passed[n] and not self.at_fault(n) for n in pair)):
                     for node in pair:
                         cross[self.fleet.leaf(node)].append((pair, bad))
         while True:
@@ -129,7 +131,7 @@ class State(Evidence):
             del self.findings[key]
 
     def _in_every_failure(self, by_leaf: Dict[str, List[Tuple[Nodes, bool]]]) -> str:
-        """Return the one leaf that every failing pair leads to and most of whose pairs fail, or ''.
+        """Return the one leaf that every failing pair leads to and with mostly failing pairs, or ''.
 
         The others are proven with each other; who passes with most is only the partner in what fails.
         """
@@ -149,7 +151,7 @@ class State(Evidence):
         tests = [each for pair in sorted(pairs) for each in self.of[pair]]
         self.bad_leaves |= set(leaves)
         self.hot -= set(leaves)
-        either = "; no other leaf tells them apart" if len(leaves) > 1 else ""
+        either = "; no other leaf distinguishes them" if len(leaves) > 1 else ""
         count = "%d of %d pairs with other leaves" % (len(pairs), len(tried))
         why = "%s fail though their nodes pass otherwise: %s%s" % (count, how_failed(tests), either)
         self._name("uplink", leaves, tests, why)
@@ -166,7 +168,7 @@ class State(Evidence):
     def _by_uplink(self, pair: Nodes) -> bool:
         return bool(self._leaves(pair) & self.bad_leaves)
 
-    def _accuse_nodes(self) -> None:
+    def _find_nodes(self) -> None:
         pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
         tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)} if pairs else set()
         known = sorted(tested)
@@ -175,15 +177,15 @@ class State(Evidence):
             likely = []
             for node in {n for pair in pairs for n in pair}:
                 bad = sum(self.trusted(p) for p in self.against(node))
-                good = sum(not self.accused(p) for p in self.passed[node])
+                good = sum(not self.at_fault(p) for p in self.passed[node])
                 elsewhere = good and self.groups and node not in self.groups
                 if bad >= self.rules.proofs and not elsewhere and self._no_accident(node):
                     likely.append((-bad, good, node))
             rest = self._rest(pairs, tested) if likely else {}
-            accused = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
-            if not accused:
+            at_fault = [each for each in likely if self._by_rate(each[2], -each[0], each[1], rest[each[2]])]
+            if not at_fault:
                 break
-            bad_count, good_count, node = min(accused)
+            bad_count, good_count, node = min(at_fault)
             tests = [each for p in self.against(node) for each in self.of[pair_of(node, p)]]
             count = "%d of %d pairs with proven partners" % (-bad_count, good_count - bad_count)
             self._name("node", (node,), tests, "%s: %s%s" % (count, how_failed(tests), self._or_uplink(node)))
@@ -200,7 +202,7 @@ class State(Evidence):
         return "; or the uplink of %s: nothing was measured inside the leaf" % leaf
 
     def _take_back(self, named: List[str], tested: Iterable[Nodes]) -> None:
-        """Take back who is accused of most of its pairs where a path that several nodes share explains as much.
+        """Withdraw findings that a shared path explains equally well.
 
         Those that may share it meet more partners.
         """
@@ -228,7 +230,7 @@ class State(Evidence):
         )
 
     def _rest(self, pairs: Set[Nodes], tested: Set[Nodes]) -> Dict[str, float]:
-        """Return, for each node, how often tests without it fail whose nodes pass more than they fail."""
+        """Return, for each node, how often tests without it fail although their nodes mostly pass."""
         sound = {pair for pair in tested if all(len(self.passed[n]) > len(self.against(n)) for n in pair)}
         failed = sound & pairs
         tests, failures = (Counter(n for pair in tested_pairs for n in pair) for tested_pairs in (sound, failed))
@@ -239,13 +241,13 @@ class State(Evidence):
     def _no_accident(self, node: str) -> bool:
         """Say whether a node failed more often than accident explains: three of 1 % each do happen, four do not.
 
-        A partner that passes with nobody may be why. Where there are three others only, three that agree.
+        A partner that passes with none may be why. Where there are three others only, three that agree.
         """
         if sum(bool(self.passed[partner]) for partner in self.failed[node]) > self.rules.proofs:
             return True
         values = [t.value or 0.0 for p in self.failed[node] for t in self.of[pair_of(node, p)] if t.grade == FAIL]
         answering = sum(n != node and self.can_answer(n) for n in self.fleet.nodes)
-        return answering <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= ALIKE
+        return answering <= self.rules.proofs and max(values, default=0.0) - min(values, default=0.0) <= SPREAD
 
     def _by_rate(self, node: str, bad: int, good: int, rest: float) -> bool:
         """Say whether a node fails with most partners, and not by chance at the rate of the others.
@@ -257,8 +259,8 @@ class State(Evidence):
             return False
         return chance(bad, bad + good, rest) * len(self.fleet.nodes) < DOUBT
 
-    def _accuse_pairs(self) -> None:
-        if self.groups:  # who is of which is not certain for each
+    def _find_pairs(self) -> None:
+        if self.groups:  # the group of each is not certain
             return
         for pair, tests in sorted(self.of.items()):
             grades = [each.grade for each in tests]
@@ -273,9 +275,9 @@ class State(Evidence):
     # -- what is open
 
     def open_end(self, node: str) -> bool:
-        """Say whether a node with passes and failures needs more partners before pair and node are told apart."""
+        """Say whether a node with passes and failures needs more partners before pair and node are distinguished."""
         bad, good = len(self.against(node)), len(self.passed[node])
-        if not bad or self.accused(node) or bad + good >= self.rules.most_partners or node in self.fleet.gone:
+        if not bad or self.at_fault(node) or bad + good >= self.rules.most_partners or node in self.fleet.gone:
             return False
         if node in self.doubted:
             return True
@@ -289,7 +291,7 @@ class State(Evidence):
             return False
         if node in self.slow and self.tests[node] >= 2 * self.rules.proofs:
             return False
-        return not self.accused(node) and not self.enough(node)
+        return not self.at_fault(node) and not self.enough(node)
 
     def enough(self, node: str) -> bool:
         """Say whether the passes of a node suffice to prove it."""
@@ -308,7 +310,7 @@ class State(Evidence):
             for n in self.fleet.nodes
         )
 
-    # -- pairs at fault of which nobody need be named
+    # -- pairs at fault without a named node
 
     def wrong(self) -> List[Nodes]:
         """Return the pairs with wrong sums or a wrong transport that no finding explains."""
@@ -327,7 +329,7 @@ class State(Evidence):
         return low
 
     def stuck(self) -> List[Nodes]:
-        """Return the pairs of a leaf inside which nearly all is slow of which no test came to an end."""
+        """Return the pairs without a completed test in a leaf inside which nearly all is slow."""
         tests = {pair: [t for t in self.of[pair] if t.grade != NOTHING] for pair in self._open_pairs()}
         return [p for p, ran in tests.items() if ran and self.inside_slow(p) and not any(t.busbw for t in ran)]
 
@@ -347,17 +349,17 @@ class State(Evidence):
 
 
 def constant(tests: Iterable[Judged]) -> bool:
-    """Say whether failures are no accident: four, or three that agree.
+    """Say whether failures are not an accident: four, or three that agree.
 
     With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
-    `ALIKE` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. What noise has put below the
+    `SPREAD` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000. Noise below the
     threshold lies near it and agrees, too: three are twice as far below the level as the threshold is, and of more that
     are nearer no other test is above it.
     """
     every = list(tests)
     failed = [each for each in every if each.grade == FAIL]
     values = [each.value or 0.0 for each in failed]
-    far = all((each.value or 0.0) <= 2 * each.accused_below - 1 for each in failed)
+    far = all((each.value or 0.0) <= 2 * each.fault_below - 1 for each in failed)
     if len(failed) == 3:
-        return far and max(values) - min(values) <= ALIKE
+        return far and max(values) - min(values) <= SPREAD
     return len(failed) > 3 and (far or all(each.grade != UNCLEAR for each in every))

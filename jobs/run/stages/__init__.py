@@ -1,6 +1,6 @@
 """The output of a rank's probe: the fields of each stage, for readers and for the validation on input.
 
-A field may be missing or null, which is unknown: read it with ``get``. Fields that are not named here are nobody's.
+A field may be missing or null, which is unknown: read it with ``get``. Fields that are not named here are ignored.
 """
 
 from __future__ import annotations

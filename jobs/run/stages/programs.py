@@ -63,7 +63,7 @@ class TrainingMode(TypedDict, total=False):
     """
 
     mode: str
-    why: str  # there are none
+    why: str  # without any
     steps: Count
     bad_step: Count
     seconds: float

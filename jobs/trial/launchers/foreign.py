@@ -12,7 +12,7 @@ from ...cluster.unstructured import Unstructured, as_list, as_map, labels_of, na
 from .kind import INDEX, MOST_REPLICAS, Kind, number, retold, whole
 
 _ENDLESS = 1 << 30
-"""The backoffLimit of what restarts its pods for ever."""
+"""The backoffLimit of a job that restarts its pods for ever."""
 
 
 class JobSet(Kind):
@@ -53,7 +53,7 @@ class JobSet(Kind):
 
 
 class RayJob(Kind):
-    """ray.io/v1 RayJob; its pods are those of the RayCluster that is made for it, whose name begins with its own."""
+    """ray.io/v1 RayJob; its pods are those of the RayCluster that is made for it; that name begins with its own."""
 
     name, operator, container = "rayjob", "kuberay-operator", "ray-head"
     group, version, resource, kind = "ray.io", "v1", "rayjobs", "RayJob"
@@ -79,9 +79,9 @@ class RayJob(Kind):
         }
         state = "Failed" if reached["Failed"] else "Complete" if reached["Complete"] else ""
         condition = {"type": state, "status": "True", "reason": status.get("reason"), "message": status.get("message")}
-        told = {**raw, "status": {"conditions": [condition], "startTime": status.get("startTime")}}
+        converted = {**raw, "status": {"conditions": [condition], "startTime": status.get("startTime")}}
         conditions = {"Complete": "Complete", "Failed": "Failed"}
-        return retold(told, conditions, pods=1 + workers, suspended=spec.get("suspend"), backoff=_ENDLESS)
+        return retold(converted, conditions, pods=1 + workers, suspended=spec.get("suspend"), backoff=_ENDLESS)
 
     def not_known_yet(self, raw: Unstructured) -> bool:
         """It has a word for its state as soon as its operator has seen it."""
@@ -99,7 +99,7 @@ class RayJob(Kind):
 
 
 class StatefulSet(Kind):
-    """apps/v1 StatefulSet whose pods are workers: it never completes, and restarts terminated pods."""
+    """apps/v1 StatefulSet with workers as pods: it never completes, and restarts terminated pods."""
 
     name = "statefulset"
     group, version, resource, kind = "apps", "v1", "statefulsets", "StatefulSet"

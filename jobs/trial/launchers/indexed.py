@@ -33,7 +33,7 @@ class IndexedJob(Kind):
                 "parallelism": spec.nodes,
                 "backoffLimit": 2 * spec.nodes if spec.outlives_pods else 0,
                 "ttlSecondsAfterFinished": spec.kept_s,
-                # Ends the Job at once and names the pod when others take one away, instead of blaming its exit code.
+                # Ends the Job at once and names the pod when others delete one, instead of reporting its exit code.
                 "podFailurePolicy": {
                     "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
                 },

@@ -1,7 +1,7 @@
 """The launcher's interface of a kind of object that starts pods.
 
 Each kind says how it is written (suspended, from the frozen spec), which pods are its own and which rank each is, and
-tells its state in the words of a batch/v1 Job: so that one diagnosis, and one way to wait, serve all.
+reports its state in the words of a batch/v1 Job: so that one diagnosis, and one way to wait, serve all.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Kind:
         return self.desired_pods(raw) if raw.get("apiVersion") != "batch/v1" else _parallelism(raw)
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Further objects, as (kind, name), that a controller creates for it and whose events mention it."""
+        """Further objects, as (kind, name), that a controller creates for it, with events that mention it."""
         del name
         return ()
 

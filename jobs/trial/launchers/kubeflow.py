@@ -13,7 +13,7 @@ CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspend
 
 
 class KubeflowJob(Kind):
-    """A job whose suspend, deadline and retries are in spec.runPolicy."""
+    """A job with suspend, deadline and retries in spec.runPolicy."""
 
     group = "kubeflow.org"
 

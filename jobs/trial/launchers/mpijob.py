@@ -26,7 +26,7 @@ ROLE = "training.kubeflow.org/job-role"
 BACKOFF = 3
 
 
-# What counts nodes is wrong for a program of which mpirun starts several on each.
+# A count of nodes is wrong for a program that mpirun starts several times on each.
 _OF_ONE_A_NODE = frozenset({"WORLD_SIZE", "NNODES", "NPROC_PER_NODE"})
 
 

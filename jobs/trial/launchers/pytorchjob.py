@@ -22,11 +22,11 @@ class PyTorchJob(KubeflowJob):
     name = "pytorchjob"
     version, resource, kind = "v1", "pytorchjobs", "PyTorchJob"
     operator = "training-operator"
-    container = "pytorch"  # by this name the operator finds the container whose environment it sets
+    container = "pytorch"  # by this name the operator finds the container, and sets its environment
 
     def job(self, spec: JobSpec) -> Unstructured:
         """Rank 0 is the master, rank 1 the worker."""
-        # The master may end a moment before the worker has told all: no pod is deleted at the end.
+        # The master may end a moment before the worker has reported all: no pod is deleted at the end.
         policy = run_policy(spec, clean="None", backoff=0)
         return {
             "apiVersion": "kubeflow.org/v1",

@@ -1,4 +1,4 @@
-"""Kubeflow Trainer's TrainJob: it names a runtime and changes in its pods what the API allows.
+"""Kubeflow Trainer's TrainJob: it names a runtime and changes its pods as far as the API allows.
 
 The pod is the runtime's, as training's would be: what a TrainJob cannot change (capabilities, priority, runtime class)
 is reported, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (runtimePatches since

@@ -45,7 +45,7 @@ def kinds(definition: Object) -> Iterator[Kind]:
 
 
 def established(definition: Object, seconds: float) -> Object:
-    """Return the status of a definition whose names are free."""
+    """Return the status of a definition with free names."""
     spec = definition["spec"]
     time = rfc3339(seconds)
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))

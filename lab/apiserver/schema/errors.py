@@ -97,7 +97,7 @@ def invalid_value(field: str, value: Any, detail: str) -> Cause:
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Cause:
-    """The field is an enum and this is no member."""
+    """The field is an enum and this is not a member."""
     listed = ", ".join(f'"{word}"' for word in supported)
     return Cause(field, "FieldValueNotSupported", f"Unsupported value: {quote(value)}: supported values: {listed}")
 

@@ -190,7 +190,7 @@ def managers(obj: Object) -> dict[Manager, Paths]:
 
 
 def write(new: Object, owned: dict[Manager, Paths], old: Object, seconds: float) -> None:
-    """Write the managers into an object's metadata; an entry whose fields did not change keeps its time."""
+    """Write the managers into an object's metadata; an entry with unchanged fields keeps its time."""
     times: dict[Manager, str] = {}
     for entry in old.get("metadata", {}).get("managedFields") or []:
         who = (

@@ -95,7 +95,7 @@ class Reader:
 
 
 def main() -> None:
-    """Write types.json beside this module."""
+    """Write types.json next to this module."""
     definitions = json.loads(Path(sys.argv[1]).read_text())["$defs"]
     reader = Reader(definitions)
     by_kind: dict[str, str] = {}

@@ -186,7 +186,7 @@ _ANSWERED: dict[str, list[tuple[str, str, bool]]] = {
     ],
 }
 
-# Subresources that speak another kind than their parent.
+# Subresources of another kind than their parent.
 _SPEAKS: dict[str, Subresource] = {
     "attach": Subresource("attach", "PodAttachOptions", ("create", "get")),
     "binding": Subresource("binding", "Binding", ("create",)),
@@ -199,7 +199,7 @@ _SPEAKS: dict[str, Subresource] = {
 
 STORED_ELSEWHERE = {"events.k8s.io/v1/events": "events"}
 
-# Kinds whose writes count a generation: the strategies of k8s.io/kubernetes/pkg/registry that set it.
+# Kinds with writes that count a generation: the strategies of k8s.io/kubernetes/pkg/registry that set it.
 WITH_GENERATION = frozenset(
     {
         "pods",

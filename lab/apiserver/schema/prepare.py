@@ -169,7 +169,7 @@ def _restore_pod_status(old: Object, new: Object) -> None:
 
 
 def desired_state(kind: Kind, obj: Object) -> Object:
-    """Return the part of an object whose change counts a generation."""
+    """Return the part of an object that counts a generation when changed."""
     desired = {part: value for part, value in obj.items() if part not in ("metadata", "status")}
     if kind.key == "pods":
         desired["spec"] = {key: value for key, value in desired.get("spec", {}).items() if key != "nodeName"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BASE_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-# Kinds whose dependents stay when nobody names a policy: batch/v1 jobs and replication controllers
+# Kinds with dependents that stay if no policy is named: batch/v1 jobs and replication controllers
 # (rest.OrphanDependents as default in their strategies).
 ORPHANS_BY_DEFAULT = frozenset({"jobs.batch", "replicationcontrollers"})
 

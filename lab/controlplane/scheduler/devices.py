@@ -44,7 +44,7 @@ class Device:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What tells it from all others."""
+        """Its unique id."""
         return self.driver, self.pool, self.name
 
     def attribute(self, domain: str, name: str) -> Any:

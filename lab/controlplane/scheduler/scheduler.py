@@ -29,7 +29,7 @@ NAME = "default-scheduler"
 SLICE_S = 0.02
 """How long one pass may keep the event loop busy."""
 CLAIMS = ("persistentvolumeclaims", "persistentvolumes", devices.CLAIMS, devices.SLICES, devices.CLASSES)
-"""What besides nodes and pods may let a waiting pod fit."""
+"""Objects other than nodes and pods that may let a waiting pod fit."""
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 
 

@@ -76,7 +76,7 @@ class Places:
 
 
 def _static(store: Store, claim: Object) -> bool:
-    """Tell whether nobody provides volumes of a claim's class: it needs one that is there."""
+    """Return whether a claim's class has no provisioner: it needs an existing volume."""
     storage_class = store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
     return storage_class is not None and storage_class.get("provisioner") == NO_PROVISIONER
 

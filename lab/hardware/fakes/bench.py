@@ -4,7 +4,7 @@ The time of one is a start-up time plus the bytes over the plateau's rate; the p
 8 H100 on 8x400G InfiniBand reach 467 GB/s at 8 GiB with NCCL's own choice (Together documentation), Ring 386.6 GB/s at
 8 GiB (coreweave/nccl-tests), all_gather 325.7 GB/s (Google Cloud, A3 Ultra), TCP 3.76 GB/s (SkyPilot documentation);
 one HGX H100 479.7 GB/s with NVLink SHARP (Voltage Park), 367 GB/s with Ring, 361 and 363 for all_gather and
-reduce_scatter (ml-engineering). Where nothing is published the wires say it: of an all_to_all over two nodes half of
+reduce_scatter (ml-engineering). Without a publication the link rates give it: of an all_to_all over two nodes half of
 the data crosses, each GPU's over its own NIC; in a send/recv ring one pair of GPUs uses one NIC.
 Nothing is slept for: the numbers are computed.
 """
@@ -175,7 +175,7 @@ def sizes_of(options: Mapping[str, Any]) -> list[int]:
 
 
 def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
-    """What stands above the rows: the settings and the devices of all ranks."""
+    """The lines above the rows: the settings and the devices of all ranks."""
     if options.get("program"):
         lines = [
             "# nccl-tests version 2.17.6 nccl-headers={0} nccl-library={0}".format(_code(job["nccl"])),
@@ -241,7 +241,7 @@ def footer(table: Sequence[Row]) -> list[str]:
 
 
 def facts(table: Sequence[Row], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the bench leaves beside its table: how long the first of each size took, caches cold."""
+    """The file next to the bench's table: how long the first of each size took, caches cold."""
     first: dict[str, float] = {}
     for row in table:
         half = row.out_of_place or row.in_place

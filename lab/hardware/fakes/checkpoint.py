@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def asked_for(options: Options) -> bool:
-    """Whether torchrun was told to start the checkpoint's program."""
+    """Whether torchrun's arguments start the checkpoint's program."""
     return options.program == "checkpoint"
 
 

@@ -37,7 +37,7 @@ PERSISTENCE = {"error_category": 8, "error_id": 29, "error_severity": 5}
 
 
 def engine_main() -> int:
-    """Listen on the socket until somebody ends it."""
+    """Listen on the socket until terminated."""
     if "-d" not in sys.argv[1:-1]:
         print("Started host engine version without a socket: this stand-in has no port")
         return 1

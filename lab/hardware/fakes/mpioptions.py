@@ -49,7 +49,7 @@ MCA = ("mca", "gmca", "omca", "pmixmca", "prtemca")
 
 
 class MpiUsageError(Exception):
-    """mpirun cannot do that; str() is what stands between its rules."""
+    """mpirun cannot do that; str() is the text between its rules."""
 
 
 @dataclass(slots=True)

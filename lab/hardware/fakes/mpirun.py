@@ -1,4 +1,4 @@
-"""Plays mpirun of Open MPI 4: the processes of an MPI program come to their nodes.
+"""Plays mpirun of Open MPI 4: it starts the processes of an MPI program on their nodes.
 
 One call per host, ranks by slot.
 Reads the host file, starts the command in every worker through the remote shell, gives each process its rank, shows
@@ -181,7 +181,7 @@ class Launch:
             self._over.set()
 
     def _show(self, rank: int, stream: int, data: bytes) -> None:
-        """Pass output on; with --tag-output every line says whose it is."""
+        """Pass output on; with --tag-output every line names its process."""
         if not self.options.tag:
             os.write(1 if self.options.merge else stream, data)
             return

@@ -101,7 +101,7 @@ def _plugged(
         return None
     nics = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
     if plugin.get("orphan"):
-        nics = []  # its daemon does not run beside it
+        nics = []  # its daemon does not run with it
     lines += [_said(text, len(nics)) for text in plugin.get("says" if nics else "refuses", ())]
     if not nics:
         lines.append(("INIT NET", "Failed to initialize NET plugin " + name))

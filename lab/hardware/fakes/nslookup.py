@@ -1,4 +1,4 @@
-"""nslookup of busybox: the address of a name, or that there is none, with an exit code for shells."""
+"""nslookup of busybox: the address of a name, or its absence, with an exit code for shells."""
 
 from __future__ import annotations
 

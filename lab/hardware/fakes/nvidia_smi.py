@@ -1,7 +1,7 @@
 """Fake nvidia-smi: the GPUs of this pod.
 
 The table, `-L`, `-q -x`, `--query-gpu`, `topo -m` and `nvlink -s`, shaped like recordings with driver 580. Only the
-GPUs allocated to the pod are shown. What the world says of a GPU's health stands in its `gpus` entry.
+GPUs allocated to the pod are shown. The world's values of a GPU's health are in its `gpus` entry.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendr
 def parse(arguments: list[str], env: Mapping[str, str]) -> Options:
     """Read the command line.
 
-    Raises `UsageError` for an unknown option, a missing script or a value that is no number.
+    Raises `UsageError` for an unknown option, a missing script or a value that is not a number.
     """
     given = {name[4:].lower(): value for name, value in env.items() if name.startswith("PET_")}
     rest = list(arguments)

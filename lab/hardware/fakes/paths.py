@@ -2,7 +2,7 @@
 
 A path is slow for a communicator that spans a node of `nodes` and one of `to` (by default any other): a pair, a leaf's
 uplink, or a node whatever its partner. `rails`: only these; `every: 2`: the first, the third, ... time that a pod uses
-it, counted beside the pod's state.
+it, counted next to the pod's state.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _now(path: Mapping[str, Any], number: int) -> bool:
 
 
 def facts(options: Mapping[str, Any], job: Mapping[str, Any], paths: Sequence[Mapping[str, Any]]) -> Object:
-    """What the bench leaves beside its table where it was asked for rails, or for a node alone."""
+    """The file next to the bench's table if rails, or a node alone, were requested."""
     ranks = job["ranks"]
     if options.get("alone"):
         wrong = sum(int(rank.get("wrong", 0)) for rank in ranks)

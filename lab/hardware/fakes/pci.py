@@ -18,7 +18,7 @@ def word(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
         return "PIX" if max(len(first), len(second)) - common <= 2 else "PXB"
     if common == 1:
         return "PHB"
-    if not first or not second:  # a state that tells no places: then NIC g sits beside GPU g
+    if not first or not second:  # a state without places: then NIC g is next to GPU g
         beside = [device.get("rail", device.get("physical")) for device in (one, two)]
         if beside[0] is not None and beside[0] == beside[1]:
             return "PIX"

@@ -31,7 +31,7 @@ class RemoteError(Exception):
 
 
 def folders() -> list[Path]:
-    """Where keys may lie: of the user, and of the users whose home an image has."""
+    """Where keys may lie: of the user, and of the users with a home in an image."""
     homes = [Path(os.environ.get("HOME", "/root")), Path("/root"), *sorted(Path("/home").glob("*"))]
     ssh_folders = []
     for home in dict.fromkeys(homes):
@@ -42,7 +42,7 @@ def folders() -> list[Path]:
 
 
 def public_key(identity: str = "") -> str:
-    """Return the caller's public key; empty where there is none."""
+    """Return the caller's public key; empty without one."""
     names = [Path(identity + ".pub")] if identity else [folder / "id_rsa.pub" for folder in folders()]
     for name in names:
         with contextlib.suppress(OSError):

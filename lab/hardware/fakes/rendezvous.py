@@ -2,7 +2,7 @@
 
 Real TCP: node 0 listens on MASTER_PORT and waits for the others, the others resolve MASTER_ADDR with the pod's own
 resolver and connect, again and again until the time is up, as torch's store does. What is exchanged is one JSON line
-each way; a second line from everybody and an answer make the barrier at the end.
+each way; a second line from every rank and an answer make the barrier at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class RendezvousError(Exception):
-    """Not everybody came; the text is torch's."""
+    """Ranks are missing; the text is torch's."""
 
 
 class Rendezvous:
@@ -40,7 +40,7 @@ class Rendezvous:
             try:
                 _send(sock, mine)
                 answer: list[dict[str, Any]] = self._read(stream)
-            except (RendezvousError, OSError):  # whoever listened there before was not the store: again, as torch does
+            except (RendezvousError, OSError):  # the listener there before was not the store: again, as torch does
                 stream.close()
                 sock.close()
                 if time.monotonic() >= self.deadline:
@@ -99,7 +99,9 @@ class Rendezvous:
         while time.monotonic() < self.deadline:
             try:
                 sock = socket.create_connection((self.address, self.port), timeout=min(5.0, self._left()))
-                if sock.getsockname() == sock.getpeername():  # on one machine, a port nobody listens on meets itself
+                if (
+                    sock.getsockname() == sock.getpeername()
+                ):  # on one machine, a connection to a free port may reach itself
                     sock.close()
                     raise ConnectionRefusedError("the socket connected to itself")
             except OSError as error:

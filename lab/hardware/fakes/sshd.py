@@ -1,4 +1,4 @@
-"""Plays sshd at port 22 of a worker: starts commands for callers whose key it knows.
+"""Plays sshd at port 22 of a worker: starts commands for callers with a known key.
 
 They end with the call. `sshd -D` stays in the foreground, `-e` logs to standard error, `-p` names a port.
 """
@@ -90,7 +90,7 @@ def _session(line: socket.socket, peer: tuple[str, int]) -> None:
 def serve(
     line: socket.socket, said: Iterator[dict[str, Any]], commands: list[dict[str, Any]], env: dict[str, str]
 ) -> None:
-    """Run commands for whoever is at the other end, until they hang up; then end what still runs."""
+    """Run commands for the caller, until it hangs up; then end what still runs."""
     processes: list[subprocess.Popen[bytes]] = []
     lock = threading.Lock()
     try:

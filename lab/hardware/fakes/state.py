@@ -35,7 +35,7 @@ GPU: dict[str, Any] = {
 
 
 def path() -> str:
-    """Where the state lies; what belongs to it lies beside it."""
+    """The place of the state; its further files are next to it."""
     return os.environ.get("SIM_NODE_JSON", PATH)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Hop(NamedTuple):
-    """One directed connection of a channel; `rail` is None inside a node, `proxy` the rank whose NIC it uses."""
+    """One directed connection of a channel; `rail` is None inside a node, `proxy` the rank of the NIC that it uses."""
 
     channel: int
     source: int

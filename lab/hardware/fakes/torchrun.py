@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"usage: torchrun [options] training_script ...\ntorchrun: error: {error}", file=sys.stderr)
         return 2
     world = state.load()
-    world["mnnvl"] = world.get("mnnvl") if options.nodes > 1 else None  # inside a node nobody needs a channel
+    world["mnnvl"] = world.get("mnnvl") if options.nodes > 1 else None  # inside a node no rank needs a channel
     if options.nodes > 1:  # an image's own wrapper of torchrun may know better how many processes there are
         options = options._replace(local=int(world["collective"].get("processes", options.local)))
     failures.announce_threads(options.local)
@@ -241,7 +241,7 @@ def _measure(
 
 
 def _on_cpus() -> bool:
-    """Whether the bench was told to measure the CPUs: its ranks then talk by gloo, over TCP."""
+    """Whether the bench is to measure the CPUs: its ranks then use gloo, over TCP."""
     return os.environ.get("SEATRIAL_BENCH_DEVICE") == "cpu"
 
 
@@ -254,7 +254,7 @@ def _tell(facts: Mapping[str, Any]) -> None:
 
 
 def _carriers(mine: list[dict[str, Any]], world: Mapping[str, Any]) -> set[str]:
-    """The NICs that carry this node's data; a plugin's device stands for several of them."""
+    """The NICs that carry this node's data; a plugin's device represents several of them."""
     named = {str(nic["name"]) for rank in mine for nic in rank["devices"]}
     if named and world.get("plugin"):
         named |= {str(nic["name"]) for nic in (world["rdma"] or {}).get("devices", [])}
@@ -320,7 +320,7 @@ def _digest(*parts: Any) -> str:
 
 
 def _hang() -> NoReturn:
-    """The collective never ends; whoever started it must give up."""
+    """The collective never ends; its starter must give up."""
     while True:
         time.sleep(3600)
 

@@ -1,6 +1,6 @@
 """Training steps as the bench's program measures them: what each rank leaves in its file.
 
-The world says whose compute is slow (`compute_scale` of a GPU or a node: 0.9 computes at nine tenths), who multiplies
+The world names the slow compute (`compute_scale` of a GPU or a node: 0.9 computes at nine tenths), who multiplies
 wrongly (`product_differs`), at which step who computes NaN (`nan_step`); of the job (`collective.training`) how much
 of a step is exposed communication, every how many steps one is slow, whether the loss stays, whether the steps hang, or
 what a rank dies of.

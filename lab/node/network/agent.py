@@ -1,7 +1,7 @@
 """The agent in the pod network's namespaces: makes sandboxes and containers on order.
 
 The agent: first process of a user, pid, mount and network namespace.  Orders and answers are JSON messages on a
-SOCK_SEQPACKET socket, descriptors travel beside them.
+SOCK_SEQPACKET socket, descriptors travel with them.
 """
 
 # ruff: noqa: PTH115, PTH123
@@ -109,11 +109,11 @@ class Agent:
         self.send(id=message["id"], bytes=total)
 
     def members(self, pid: int) -> list[int]:
-        """The processes of the container whose first process this is."""
+        """The processes of the container of this first process."""
         return [other for other, _, session in processes() if session == pid]
 
     def supervise(self, number: int, pid: int, status: int) -> None:
-        """Report the start and the end of a child: exec closes the status pipe, the pidfd tells the end."""
+        """Report the start and the end of a child: exec closes the status pipe, the pidfd shows the end."""
         pidfd = os.pidfd_open(pid)
         self.containers[number] = (pid, pidfd)
 
@@ -210,7 +210,7 @@ class NamespaceAgent(Agent):
     def cable(self, number: int, ip: str, netns: int, wires: dict[str, Any]) -> None:
         """Lay a cable to the network namespace that this thread is in, and route the pod's address to it.
 
-        A cable whose ends differ in their MTU swallows what is too large for the end where it comes out, in silence.
+        A cable with different MTUs at its ends silently drops packets that are too large for the receiving end.
         """
         index, mtu = number + FIRST_CABLE, wires.get("mtu", 0)
         self.net.veth(index, f"pod{number}", "eth0", netns, mtu=wires.get("hole") or mtu, peer_mtu=mtu)

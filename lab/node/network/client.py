@@ -152,7 +152,7 @@ class ProcessNetwork:
         """Send an order; the future brings the answer with its descriptors, or StartError."""
         number = next(self._numbers)
         future: asyncio.Future[Reply] = self._loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody must look at it
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it needs no watcher
         self._replies[number] = future
         data = json.dumps({**arguments, "op": op, "id": number}).encode()
         self._unsent.append((data, [os.dup(fd) for fd in fds or []]))
@@ -291,7 +291,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def with_shutdown(control: socket.socket) -> None:
-    """Tell the agent that nobody gives orders any more."""
+    """Tell the agent that no more orders come."""
     try:
         control.shutdown(socket.SHUT_RDWR)
     except OSError:

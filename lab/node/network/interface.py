@@ -106,9 +106,9 @@ class Network(Protocol):
     ) -> Sandbox:
         """Make a pod's sandbox; `tmpfs`: folders below `root` that get a file system in memory of so many bytes.
 
-        `wires`: what its cables are like. mtu of the pod's own; hole: what is larger vanishes on its way out; path_mtu:
-        what is larger is refused on its way in; mbit_s; more: further interfaces (name, address, mtu). Only pods with a
-        network of their own have any of it.
+        `wires`: the properties of its cables. mtu of the pod's own; hole: larger packets are dropped on the way out;
+        path_mtu: what is larger is refused on its way in; mbit_s; more: further interfaces (name, address, mtu). Only
+        pods with a network of their own have any of it.
         """
 
     def pod_address(self, node: int, number: int) -> str:

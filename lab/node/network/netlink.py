@@ -1,6 +1,6 @@
 """Links, addresses, routes and routing rules over netlink, without `ip`.
 
-A netlink socket speaks for the network namespace in which it was made, whoever uses it later (rtnetlink(7)).
+A netlink socket acts in the network namespace in which it was made, by any later user (rtnetlink(7)).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Netlink:
         protocol: int = socket.IPPROTO_TCP,
         source_ports: tuple[int, int] | None = None,
     ) -> None:
-        """Add or take away a routing rule for packets from `src` to `dst` at destination `ports` (both ends in)."""
+        """Add or remove a routing rule for packets from `src` to `dst` at destination `ports` (both ends in)."""
         body = struct.pack("=BBBBBBBBI", 2, 32 if dst else 0, 32 if src else 0, 0, 254, 0, 0, action, 0)
         body += attribute(6, struct.pack("=I", priority))
         body += (attribute(1, ipv4(dst)) if dst else b"") + (attribute(2, ipv4(src)) if src else b"")

@@ -1,9 +1,9 @@
 """NetworkPolicies as routing rules.
 
-Rules are stateless and look at addresses and ports.  A denied pod loses what comes to its ports below the ephemeral
+Rules are stateless and look at addresses and ports.  A denied pod loses packets to its ports below the ephemeral
 ones, and what comes from an ephemeral port to an ephemeral one: so programs that listen on a port that the kernel
 picked cannot be reached either.  The answers to connections that it opened itself come from a fixed port and arrive;
-only where it dialled somebody's ephemeral port are they lost as well.  That is ingress only: egress policies are kept
+only if it dialled a peer's ephemeral port are they lost as well.  That is ingress only: egress policies are kept
 as objects and not enforced.
 """
 
@@ -133,7 +133,7 @@ class PolicyController:
     def __init__(self, store: Objects, network: Network) -> None:
         self._store, self._network = store, network
         self._active: set[Rule] = set()
-        self._early: set[Rule] = set()  # of pods whose address the store does not know yet
+        self._early: set[Rule] = set()  # of pods without an address in the store yet
         self._ends: list[Callable[[], None]] = []
         self._due = False
         self._tasks: set[asyncio.Task[None]] = set()

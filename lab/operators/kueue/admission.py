@@ -224,7 +224,10 @@ class Admission:
             self._event(workload, "Warning", "Pending", message[:1024])
 
     def evict(self, workload: Object, reason: str, message: str) -> None:
-        """Ask a workload's job to stop; one whose pods did not start waits longer each time before its next turn."""
+        """Ask a workload's job to stop.
+
+        One with pods that did not start waits longer each time before its next turn.
+        """
 
         def change(w: Object) -> None:
             workloads.evict(w, reason, message, self._store.now())

@@ -37,7 +37,7 @@ class Fit:
         return -int(workload["spec"].get("priority") or 0), since, arrival
 
     def since(self, workload: Object, kind: str) -> float:
-        """When a condition came to its present state."""
+        """The time of a condition's last transition."""
         condition = find(workload, kind)
         return epoch(condition["lastTransitionTime"]) if condition else self._store.clock()
 

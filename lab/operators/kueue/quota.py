@@ -56,7 +56,7 @@ class Share:
         return share
 
     def guaranteed(self, place: tuple[str, str]) -> Fraction:
-        """What the queue lends to nobody: its guaranteed quota."""
+        """The part that the queue does not lend: its guaranteed quota."""
         nominal = self.nominal.get(place, NOTHING)
         return max(NOTHING, nominal - self.lending[place]) if place in self.lending else NOTHING
 

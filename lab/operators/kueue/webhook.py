@@ -1,4 +1,4 @@
-"""Kueue's webhook: it suspends jobs that name a queue, before anybody sees them.
+"""Kueue's webhook: it suspends jobs that name a queue, before they are visible.
 
 As pkg/controller/jobframework/{defaults,validation}.go: a namespace with a LocalQueue named "default" sends jobs there
 that name none; a running job may not change its queue.

@@ -126,7 +126,7 @@ def admit(workload: Object, now: str) -> None:
 
 
 def refuse(workload: Object, reason: str, message: str, now: str) -> bool:
-    """Take quota away or say why there is none, in place; tells whether that changed anything."""
+    """Reserve quota or record why not, in place; returns whether that changed anything."""
     status = workload.setdefault("status", {})
     held = status.pop("admission", None) is not None
     changed = put(workload, "QuotaReserved", False, reason, message, now)

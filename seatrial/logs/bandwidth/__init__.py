@@ -1,1 +1,1 @@
-"""What a measured bus bandwidth is compared with: published measurements, link rates, and the verdict that follows."""
+"""The references of a measured bus bandwidth: published measurements, link rates, and the verdict that follows."""

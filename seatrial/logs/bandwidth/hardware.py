@@ -21,10 +21,10 @@ _INSTANCES = {
     "p6-b200.48xlarge": "B200",
     "p6-b300.48xlarge": "B300",
 }
-"""What the libfabric plugin prints without a table's header: AWS, Amazon EC2 accelerated computing instances."""
+"""The libfabric plugin's output without a table's header: AWS, Amazon EC2 accelerated computing instances."""
 _GPUS = re.compile(r"(?:(?:(\d{1,5})x)?(\d{1,3})x)?([A-Za-z][\w .+-]{1,40})")
 MOST_RANKS = 4096
-"""From here on two digits tell no number of ranks from the next."""
+"""From here on two digits cannot distinguish numbers of ranks."""
 _DEVICES = 2
 """That one NIC shows at most: one for each port (NVIDIA ConnectX, user manuals)."""
 _NICS = re.compile(r"(\d{1,3})x(\d{1,4}(?:\.\d+)?)")
@@ -56,7 +56,7 @@ def of_other_kind(names: Iterable[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def said(gpus: str, nics: str) -> Said:
-    """Return what ``--gpu 2x8xH100`` (or 8xH100, H100) and ``--nics 8x400`` say. Raises UnknownHardwareError."""
+    """Parse ``--gpu 2x8xH100`` (or 8xH100, H100) and ``--nics 8x400``. Raises UnknownHardwareError."""
     of_gpus, of_nics = _GPUS.fullmatch(gpus.strip()), _NICS.fullmatch(nics.strip())
     if gpus and not of_gpus:
         raise UnknownHardwareError(f"--gpu {gpus!r} is not a model, or a host's number of it, such as H100 or 8xH100")
@@ -84,7 +84,7 @@ class Hardware:
     fabric: str = "unknown"
     nics: int | None = None  # that a host offers
     wires_gbps: float | None = None
-    wires_said: bool = False  # by whoever asks, and not only by the NICs that NCCL saw
+    wires_said: bool = False  # by the caller, and not only by the NICs that NCCL saw
     platforms: tuple[str, ...] = ()
     collective: str = "all_reduce"  # '' for one that reduces nothing, and is not named
     algorithm: str = "default"
@@ -119,7 +119,7 @@ def collective_of(table: Table) -> str:
 
 
 def hardware_of(job: JobDocument, table: Table, known: Said = NOTHING_SAID) -> Hardware:
-    """Return what a table ran on; ``known`` fills in what the log does not name."""
+    """Return the hardware of a table; ``known`` adds facts that the log lacks."""
     names = models_of(job)
     per_node, nodes = _layout(job, table, known)
     carried = "none" if nodes == 1 else family(job["inter_node_transport"])

@@ -1,7 +1,7 @@
-"""A job's benchmark compared with its references: what its tables gain, and what verdict follows without a profile.
+"""A job's benchmark compared with its references: the fields of its tables, and the verdict without a profile.
 
-A low number alone is never no-go: no profile states what was bought. It is not go either (nccl.below-published).
-One case is no-go: eight data centre GPUs a host that are as slow as what was published for such hosts over TCP.
+A low number alone is never no-go: no profile states the order. It is not go either (nccl.below-published).
+One case is no-go: eight data centre GPUs a host that are as slow as published results of such hosts over TCP.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from .reference import FAR, LOW, Floors, points_of, refer_table
 _NEAR_TCP = 2.5
 """3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
 _FAR_BELOW = 0.05
-"""Of what is published for the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives more."""
+"""Share of the published bandwidth of the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives
+more."""
 _AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
-"""For the others wire_limit_gbps gives what a Ring carries; any algorithm sends as much of them as of an all_reduce."""
+"""For the others wire_limit_gbps returns the limit of a Ring; any algorithm sends as much of them as of an
+all_reduce."""
 _CHOOSES = (
     "NCCL_ALGO",
     "NCCL_PROTO",
@@ -33,13 +35,14 @@ _CHOOSES = (
     "NCCL_P2P_DISABLE",
     "NCCL_NET_GDR_LEVEL",
 )
-"""What takes NCCL's own choice away (NCCL user guide, environment variables: each says that its default is best)."""
+"""Settings that override NCCL's own choice (NCCL user guide, environment variables: each says that its default is
+best)."""
 
 
 def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None = None) -> None:
     """Add to each table its references and the traffic of the links; report impossible and low bandwidths.
 
-    ``floors`` returns what a profile has for a table: its rows decide then, and nothing else makes it too slow.
+    ``floors`` returns a profile's floors for a table: its rows decide then, and nothing else makes it too slow.
     """
     if job["verdict"] == "go" and (off := _peers_off(job)):
         names = tuple(job["gpus"])
@@ -66,7 +69,7 @@ def compare(job: JobDocument, known: Said = NOTHING_SAID, floors: Floors | None 
 
 
 def judge(job: JobDocument, not_judged: str = "") -> None:
-    """Make a go inconclusive that is far from its references, or of which a profile's demands were not judged.
+    """Make a go inconclusive that is far from its references, or without judgement of a profile's demands.
 
     The first sentence says so; also that a speed was not judged, since there is no reference. Any no-go stays.
     """
@@ -84,7 +87,7 @@ def judge(job: JobDocument, not_judged: str = "") -> None:
         also = f"not judged against the profile: {not_judged}" if not_judged else ""
         withhold(job, diagnosis, "; ".join(filter(None, (text, also))))
     elif job["verdict"] == "go":
-        # nothing of these GPUs, or of which collective nothing tells: that others are no faster says little
+        # nothing of these GPUs, or the collective is unknown: equally slow others prove little
         if shown and all(each["kind"] in ("none", "elsewhere") and not each["rows"] for each in shown):
             job["sentence"] = f"{job['sentence'].rstrip('.')}; {shown[0]['sentence']}."
         elif unnamed := next((t for t in job["tables"] if t["rows"] and not collective_of(t)), None):
@@ -111,7 +114,7 @@ _PARTS = (
 
 
 def _below(job: JobDocument, table: Table) -> str:
-    """Return a table's distance below its reference, as text if it is large, and what of the log may be why."""
+    """Return a table's distance below its reference, as text if it is large, and possible causes in the log."""
     nearest = table["nearest"]
     what = "this hardware gives" if nearest["kind"] == "published" else "such hardware is known to give"
     part = round(1 / _ratio(nearest)) if _ratio(nearest) > 0.05 else 20
@@ -122,8 +125,8 @@ def _below(job: JobDocument, table: Table) -> str:
     why = [f"{', '.join(settings)} {'is' if len(settings) == 1 else 'are'} set"] if settings else []
     if _rails_unused(job, table):
         why.append("{} of {} NICs of a host carry data".format(*_rails(job, table)))
-    told = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
-    return f"{head}: {told}; {' and '.join(why) or 'nothing in the log says why'}"
+    sentence = nearest["sentence"].partition("; others: ")[0]  # the table's own line names the others, too
+    return f"{head}: {sentence}; {' and '.join(why) or 'nothing in the log says why'}"
 
 
 def _settings(job: JobDocument, table: Table) -> list[str]:
@@ -165,10 +168,10 @@ SIGNS: Mapping[str, Callable[[JobDocument, Table], bool | None]] = {
     "several-hosts": lambda job, _: False if job["nodes"] == 1 else None,
     "one-host": lambda job, _: None if job["nodes"] == 1 else False,
 }
-"""What tells the causes of nccl.below-published apart (seatrial/faults/logs/job.yaml, ``when``)."""
+"""Conditions that distinguish the causes of nccl.below-published (seatrial/faults/logs/job.yaml, ``when``)."""
 
 
-# -- wires and links ---------------------------------------------------------------------------------------------------
+# -- NICs and links ---------------------------------------------------------------------------------------------------
 def _peers_off(job: JobDocument) -> str:
     """Report that the hosts' memory carries more channels between their GPUs than P2P."""
     inside = job["intra_node"]
@@ -185,7 +188,7 @@ def _shares_nothing(gpu: str) -> bool:
 
 
 def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> str | None:
-    """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
+    """Describe a number above the limits of the job's NICs, as the log or the profile names them, or of its GPUs."""
     peak, nodes, per_node = table["peak_busbw_gbps"], hardware.nodes or 0, hardware.gpus_per_node or 0
     if peak is None or nodes * per_node < 2:
         return None
@@ -200,8 +203,8 @@ def _above_the_hardware(job: JobDocument, table: Table, hardware: Hardware) -> s
         )
         if peak > limit * TOLERANCE:
             return (
-                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow: "
-                "what is measured did not move the data, so look at the results (-c 1)"
+                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow:"
+                " the measured operation did not move the data, so check the results (-c 1)"
             )
     names = tuple(job["gpus"])
     links = links_gbps(names) if not any(map(is_card, names)) else None
@@ -238,7 +241,7 @@ def _wire(job: JobDocument, table: Table, hardware: Hardware, known: Said) -> Wi
 
 
 def _least_per_gpu(job: JobDocument, hardware: Hardware, peak: float) -> float | None:
-    """Return what each GPU's share of the links must have carried at the peak, in Gb/s, whatever the algorithm was.
+    """Return the minimum rate of each GPU's share of the links at the peak, in Gb/s, whatever the algorithm was.
 
     No algorithm without in-network reduction sends less between hosts (``physics.tree_limit_gbps``).
     """
@@ -257,7 +260,7 @@ def _below_floor(hardware: Hardware, low: Sequence[FloorRow]) -> str:
 
 
 def _looks_like_tcp(table: Table, hardware: Hardware) -> str | None:
-    """Say why a table whose transport no line shows can only have been carried by TCP; None where it need not be."""
+    """Explain why a table without a transport in the log can only be TCP's; None if it can be another's."""
     if hardware.fabric != "unknown" or (hardware.nodes or 0) < 2:
         return None
     rows = [(size, value) for size, value in points_of(table).items() if size >= GIB]
@@ -272,7 +275,7 @@ def _looks_like_tcp(table: Table, hardware: Hardware) -> str | None:
         return None
     figures = " and ".join(f"{_most(e):g} GB/s ({e.cited})" for e in slow[:3])
     return (
-        f"{value:g} GB/s at {size_text(size)} is what such hosts give over TCP, {figures}; {least} gives"
+        f"{value:g} GB/s at {size_text(size)} is the bandwidth of such hosts over TCP, {figures}; {least} gives"
         f" {_most(least):g} ({least.cited})"
     )
 

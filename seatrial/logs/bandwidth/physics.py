@@ -1,6 +1,6 @@
 """The physical limit of a collective: the link rate of a node, so that an impossible number is a finding.
 
-Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the wire is derived in nccl-tests'
+Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the link rate is derived in nccl-tests'
 doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busiest link between two nodes does too.
 """
 
@@ -26,7 +26,7 @@ LINKS_GBPS = {
     "MI350X": 537.6,
     "MI355X": 537.6,
 }
-"""What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
+"""The maximum that one GPU sends to the others of its node, in GB/s one way, by a word of its product's name.
 
 NVIDIA's data sheets give both directions together (NVLink 2: 300, 3: 600, 4: 900, 5: 1,800; A800 and
 H800: 400); AMD's of MI300X and MI325X 7 links of 128, of MI350X and MI355X 7 of 153.6.
@@ -40,7 +40,9 @@ def links_gbps(products: tuple[str, ...]) -> float | None:
 
 
 def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
-    """Return the upper limit of a collective in one node: switches that add up (NVLS) halve what a GPU has to send.
+    """Return the upper limit of a collective in one node.
+
+    Switches that add up (NVLS) halve the data that a GPU has to send.
 
     Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.
     """
@@ -48,7 +50,7 @@ def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
 
 
 def ring_limit_gbps(node_gbps: float) -> float:
-    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's wires carry all of it."""
+    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's NICs carry all of it."""
     return node_gbps
 
 
@@ -70,7 +72,7 @@ def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: i
 
 
 def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
-    """Return the bus bandwidth of any collective that the wires of ``nodes`` nodes allow at most.
+    """Return the bus bandwidth of any collective that the NICs of ``nodes`` nodes allow at most.
 
     Bus bandwidth as nccl-tests' doc/PERFORMANCE.md defines it. On a ring every edge carries it, so all_gather,
     reduce_scatter, broadcast and reduce are limited as all_reduce is. In an all_to_all each rank sends an equal part to

@@ -91,12 +91,12 @@ class Published:
     def __post_init__(self) -> None:
         for text, value in self.busbw_gbps.items():
             if not (match := _SIZE.fullmatch(text)):
-                raise ValueError(f"{FILE.name}: {text!r} of {self} is no size such as 8G")
+                raise ValueError(f"{FILE.name}: {text!r} of {self} is not a size such as 8G")
             self.by_size[int(match[1]) << 10 * " KMG".index(match[2] or " ")] = float(value)
 
     @property
     def node_gbps(self) -> float | None:
-        """What the NICs of a host carry together, where that was published."""
+        """The bandwidth of a host's NICs together, if published."""
         return self.rails * self.rail_gbit_s / 8 if self.rails and self.rail_gbit_s else None
 
     @property

@@ -28,7 +28,7 @@ _OF_NICS = 0.81
 """Of what the NICs of a host carry: the least that is published (all_gather over RoCE 8 x 400 Gb/s, Google Cloud
 documentation of A3 Ultra); InfiniBand reaches 0.97 (coreweave/nccl-tests)."""
 _OF_LINKS = 0.69
-"""Of what the links of a GPU carry: 310 of 448 GB/s (MI300X, ROCm blogs); Ring on H200 reaches 0.82 (stas00)."""
+"""Share of the link bandwidth of a GPU: 310 of 448 GB/s (MI300X, ROCm blogs); Ring on H200 reaches 0.82 (stas00)."""
 _OTHER_COLLECTIVE = 0.68
 """all_gather is published with 325.7 GB/s where all_reduce has 481 (H200, 8 x 400 Gb/s): the least of such pairs."""
 _RING_INSIDE = 0.76
@@ -36,7 +36,7 @@ _RING_INSIDE = 0.76
 _MORE_HOSTS = 0.83
 """386.6 GB/s on eight hosts where two give 467 (H100 over InfiniBand): a tree over two hosts exceeds the links."""
 _RING = 0.9
-"""Of the links, what a ring over more than two hosts gives: 0.97 (InfiniBand) to 0.81 (RoCE)."""
+"""Share of the links that a ring over more than two hosts reaches: 0.97 (InfiniBand) to 0.81 (RoCE)."""
 _DOMAIN = 72
 """GPUs that NVLink joins (NVIDIA GB200 NVL72, GB300 NVL72)."""
 _ACROSS_DOMAINS = 0.46
@@ -69,7 +69,7 @@ class _Near:
 
 
 def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[FloorRow] = ()) -> Reference:
-    """Return what a benchmark's rows are compared with.
+    """Return the references of a benchmark's rows.
 
     ``points`` are bus bandwidths by size, ``floors`` those of a profile that met a row.
     """
@@ -79,7 +79,7 @@ def refer(hardware: Hardware, points: Mapping[int, float], floors: Sequence[Floo
     if floors:
         return _said(hardware, _by_floor(min(floors, key=lambda row: row["ratio"])), rows)
     if (hardware.nodes, hardware.gpus_per_node) == (1, 1):
-        return _unknown("one GPU alone sends nothing: there is no speed to judge")
+        return _unknown("one GPU alone sends nothing: no speed to judge")
     if not large:
         reason = f"no row is of {size_text(SMALLEST)} or more" if points else "no row holds a bus bandwidth"
         return _unknown(f"{reason}, so latency decides and the speed was not judged")
@@ -116,14 +116,14 @@ class _Made:
 
 
 def _decided(hardware: Hardware, large: Mapping[int, float], near: Sequence[_Near]) -> _Made | None:
-    """Return what decides: rows of the same hardware, else what wires or links give, or the GPUs in another layout."""
+    """Return the deciding reference: the same hardware, the limit of NICs or links, or another layout of the GPUs."""
     first = near[0] if near else None
     if first and first.same:
         return _of_row("published", first)
     size = max(large)
     wires = _by_wires(hardware, size, large[size])
     if wires and (hardware.wires_said or first is None or wires.expected > first.expected):
-        return wires  # what NCCL saw of the NICs lowers no expectation: some may be lost
+        return wires  # the NICs that NCCL saw lower no expectation: some may be lost
     if first:
         return _of_row("elsewhere", first)
     return _by_links(hardware, size, large[size]) or _by_older(hardware, large)
@@ -174,7 +174,7 @@ def _by_links(hardware: Hardware, size: int, value: float) -> _Made | None:
 
 
 def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
-    """Return the least of what was published between hosts of any GPUs whose links are no faster."""
+    """Return the lowest published value between hosts of any GPUs without faster links."""
     links = links_gbps((hardware.gpu,)) if hardware.gpu and not is_card(hardware.gpu) else None
     if not links or hardware.nodes is None or hardware.nodes < 2 or "MIG" in hardware.gpu.upper().split():
         return None
@@ -184,7 +184,7 @@ def _by_older(hardware: Hardware, large: Mapping[int, float]) -> _Made | None:
         if entry.nodes > 1 and entry.fabric not in (TCP, "mnnvl") and 0 < (links_gbps((entry.gpu,)) or 0) <= links
     ]
     same = [entry for entry in older if entry.fabric == hardware.fabric] or older
-    near = [made for entry in same if (made := _beside(hardware, entry, large))]
+    near = [made for entry in same if (made := _near(hardware, entry, large))]
     if not near:
         return None
     least = min(near, key=lambda each: each.expected)
@@ -199,7 +199,7 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
         return []
     by_fabric: dict[str, _Near] = {}
     for entry in rows_of(hardware.gpu):
-        if (entry.nodes > 1) != (hardware.nodes > 1) or (made := _beside(hardware, entry, large)) is None:
+        if (entry.nodes > 1) != (hardware.nodes > 1) or (made := _near(hardware, entry, large)) is None:
             continue
         if _is_no_guide(hardware, entry):
             continue
@@ -209,11 +209,11 @@ def _nearest(hardware: Hardware, large: Mapping[int, float]) -> list[_Near]:
     if hardware.fabric != "mnnvl" and (hardware.fabric != "unknown" or len(by_fabric) > 1):
         by_fabric.pop("mnnvl", None)  # no network
     own = by_fabric.pop(hardware.fabric, None)
-    others = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
-    return ([own] if own else []) + others
+    by_distance = sorted(by_fabric.values(), key=lambda each: (*each.distance[:3], each.distance[4] > 1, each.expected))
+    return ([own] if own else []) + by_distance
 
 
-def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
+def _near(hardware: Hardware, entry: Published, large: Mapping[int, float]) -> _Near | None:
     """Return a published row with the measured row of the largest size that both have, or that it represents."""
     if hardware.wires_said and entry.nodes > 1 and entry.fabric != "mnnvl":
         if not entry.node_gbps and entry.fabric != hardware.fabric:
@@ -228,7 +228,10 @@ def _beside(hardware: Hardware, entry: Published, large: Mapping[int, float]) ->
 
 
 def _telling(ratios: Mapping[int, float]) -> int:
-    """Return the largest size; or the worst of the large ones, if no known curve rises so late: one row is no level."""
+    """Return the largest size; or the worst of the large ones, if no known curve rises so late.
+
+    One row is not a level.
+    """
     size = max(ratios)
     worst = min((each for each in ratios if each >= GIB), key=ratios.__getitem__, default=size)
     return worst if ratios[worst] < LOW * usual(worst, inside=False) and ratios[size] >= LOW else size
@@ -259,7 +262,7 @@ def _leaves_its_domain(hardware: Hardware, entry: Published) -> bool:
 
 
 def _is_no_guide(hardware: Hardware, entry: Published) -> bool:
-    """Say whether a row tells nothing: an alltoall over NVLink domains has a fourteenth of what one gives (GB300)."""
+    """Exclude an alltoall over NVLink domains: it has a fourteenth of the bandwidth of one domain (GB300)."""
     across = entry.fabric == "mnnvl" and (hardware.nodes or 1) * (hardware.gpus_per_node or 1) > _DOMAIN
     kinds = {entry.collective, hardware.collective}
     return "alltoall" in kinds and (_leaves_its_domain(hardware, entry) or (across and len(kinds) > 1))
@@ -296,7 +299,7 @@ def _expected(hardware: Hardware, entry: Published, size: int) -> float:
 
 
 def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: int) -> float:
-    """Return what wires allow; of sendrecv what the NIC next to each GPU carries."""
+    """Return the limit of the NICs; for sendrecv that of the NIC next to each GPU."""
     if collective == "sendrecv":
         return node / per_node
     return wire_limit_gbps(collective, algorithm, node, nodes=nodes, gpus_per_node=per_node)
@@ -305,8 +308,8 @@ def _limit(collective: str, algorithm: str, node: float, nodes: int, per_node: i
 def _shown(near: Sequence[_Near]) -> list[_Near]:
     """Return the row that decides, and of those of other fabrics that differ in no more those with least and most."""
     first = next(iter(near), None)
-    others = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
-    ends = sorted(others, key=lambda each: each.entry.at(each.size))
+    by_distance = [each for each in near[1:] if first and each.distance[:3:2] == first.distance[:3:2]]
+    ends = sorted(by_distance, key=lambda each: each.entry.at(each.size))
     return [*near[:1], *(ends if len(ends) < _SHOWN else (ends[0], ends[-1]))]
 
 
@@ -341,7 +344,7 @@ def _said(hardware: Hardware, made: _Made, rows: list[PublishedRow]) -> Referenc
         text = f"{value} is {between} of what is published: {'; '.join(_published(row, 'for') for row in rows)}"
     elif first and made.kind == "elsewhere":
         text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s, the least that follows for {_named(hardware)}"
-        text += f", of which nothing is published, from {'; '.join(_published(row, 'for') for row in rows)}"
+        text += f", without published values, from {'; '.join(_published(row, 'for') for row in rows)}"
     else:
         text = f"{value} is {share(ratio)} of {made.expected:.4g} GB/s: {made.what} ({made.source})"
         text += f"; published: {'; '.join(_published(row, 'for') for row in rows)}" if rows else ""
@@ -388,7 +391,7 @@ def _unknown(text: str) -> Reference:
 def _missing(hardware: Hardware) -> str:
     """Explain why there is no reference, and how to provide one."""
     if hardware.several_gpus:
-        return "the GPUs are of several models, for which no reference is known: the speed was not judged"
+        return "the GPUs are of several models, without a known reference: the speed was not judged"
     lacking = []
     if not hardware.gpu or not (hardware.nodes and hardware.gpus_per_node):
         lacking.append("the hosts, their GPUs and the model (--gpu 2x8xH100)")

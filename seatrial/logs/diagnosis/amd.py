@@ -14,8 +14,8 @@ _NO_PEER_MEMORY = (
 _GIVE_PEER_MEMORY = "use the NIC's RDMA stack with peer memory, or NCCL_DMABUF_ENABLE=1 where the kernel has DMA-BUF"
 _SHOW_PEER_MEMORY = "ls -d /sys/kernel/mm/memory_peers/amdkfd /sys/kernel/memory_peers/amdkfd /sys/memory_peers/amdkfd"
 PHRASES = {
-    "nvidia-peermem is not loaded, and there is no DMA-BUF": _NO_PEER_MEMORY,
-    "nvidia-peermem is not loaded or not registered, and there is no DMA-BUF": _NO_PEER_MEMORY,
+    "nvidia-peermem is not loaded, and DMA-BUF is not available": _NO_PEER_MEMORY,
+    "nvidia-peermem is not loaded or not registered, and DMA-BUF is not available": _NO_PEER_MEMORY,
     "nvidia-peermem is loaded, and this NCCL (2.22.3 and older) looks for nv_peer_mem, its predecessor, alone": (
         "the kernel offers peer memory by another way than this RCCL looks for it"
     ),
@@ -58,8 +58,8 @@ _COMMANDS = (
 counterpart, and is left."""
 
 
-def tell_of_amd(job: JobDocument) -> None:
-    """Put AMD's drivers and commands in the place of NVIDIA's in what is said of RCCL's log."""
+def report_amd(job: JobDocument) -> None:
+    """Replace NVIDIA's drivers and commands by AMD's in the texts about RCCL's log."""
     for fault in job["faults"]:
         fault["cause"], fault["confirm"] = of_amd(fault["cause"]), of_amd(fault["confirm"])
         fault["remedy"] = of_amd(fault["remedy"])

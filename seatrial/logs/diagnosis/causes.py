@@ -1,7 +1,7 @@
 """The specific cause in a failing line: addresses of a failed connection, an errno, the size of a segment.
 
 Given the fault that a line shows, and the line, return the fault that explains it and the cause in words; what a
-line tells by its words alone is in variants.py.
+line shows by its words alone is in variants.py.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 _ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
 # 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both of
-# Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
+# Ethernet only: net_ib prints no GID of InfiniBand, where subnets are all fe80::/64.
 _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
 _PEER = re.compile(r"(?:[Cc]onnect(?:ing)? to (?:peer )?|dest_addr=)" + _ADDRESS)
 _GLOO = re.compile(r"(?i)gloo|SO_ERROR")
 # torch's store (socket.cpp): 'trying to connect to (0.0.0.0, 51216)', 'any network address of (localhost, 29500)'
 _OWN_ADDRESS = re.compile(r"(?:connect to|network address of) [(\[](0\.0\.0\.0|127\.\d+\.\d+\.\d+|localhost)\]?[,:]")
-# What a system call says (errno(3)) of a connection that did not come about and was not refused.
+# Messages of a system call (errno(3)) about a failed connection that was not refused.
 _SYSTEM_SAYS = re.compile(r"onnect (?:to \S{1,80} )?(?:failed ?:|returned) ?([A-Z][A-Za-z ]{3,60}[a-z])")
-_LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # what Gloo could not connect to
+_LOOPBACK = re.compile(r"connect \[?(?:127\.\d+\.\d+\.\d+|::1)\]?:")  # the peer that Gloo could not connect to
 _PORT = re.compile(r"^(\d+(?:\.\d+){3}):\d+$")
-# What Docker gives to its own bridge (docker0, those of compose: its default pools): many a host has the same.
+# Addresses of Docker's own bridge (docker0, those of compose: its default pools): many a host has the same.
 _OWN_BRIDGES = {ipaddress.ip_address("172.%d.0.1" % second) for second in range(17, 32)}
-_DOCKER = ipaddress.ip_network("172.17.0.0/24")  # what Docker's default bridge gives out first
+_DOCKER = ipaddress.ip_network("172.17.0.0/24")  # the first address of Docker's default bridge
 _CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent", "nccl.p2p-refused")
 _NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
 _NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
@@ -42,14 +42,14 @@ _IMPORTS, _SHARES = "transport/p2p.cc", "transport/shm.cc"
 _NAMES_NOTHING = re.compile("Call to CUDA function failed|unhandled cuda error")
 _NO_PEERMEM = "neither nvidia-peermem nor nv_peer_mem is loaded on this node, and NVSHMEM's NICs write to GPUs by it"
 _NO_MLX5 = (
-    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is another, or none is there: "
-    "NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
+    "NVSHMEM's GPU-initiated transport (IBGDA) drives mlx5 NICs alone, and a device here is of another kind, or"
+    " missing: NVSHMEM_IB_ENABLE_IBGDA=0, or NVSHMEM_HCA_LIST names the mlx5 ones"
 )
 _NO_WAY = (
     "NVSHMEM's NICs found no route to each other: on RoCE NVSHMEM_IB_GID_INDEX or NVSHMEM_HCA_LIST names a wrong "
     "entry or NIC, or NICs of the two ends are in different subnets"
 )
-_BY_ANOTHER = {  # what another line, mostly of a library below, explains: its event, the fault and the cause
+_BY_ANOTHER = {  # explained by another line, mostly of a library below: its event, the fault and the cause
     "nccl.nvshmem": (
         ("symptom nccl.gdr-no-module", "nccl.gdr-no-module", _NO_PEERMEM),
         ("unheaded nccl.ib-unreachable", None, _NO_WAY),
@@ -64,7 +64,7 @@ _BY_ANOTHER = {  # what another line, mostly of a library below, explains: its e
     "nccl.ofi-error": (("symptom nccl.cxi-service", "nccl.cxi-service", None),),  # Slingshot's provider
 }
 _REFUSED_ARGUMENT = (
-    "CUDA refused what it was given: mostly memory of another process that cannot be shared (a container that sees its "
+    "CUDA refused an argument: mostly memory of another process that cannot be shared (a container that sees its "
     "own GPU alone, expandable_segments, an engine's sleep mode), or a driver older than the CUDA of the image"
 )
 _JOINED = re.compile(r"\(world_size=(\d{1,7}), (?:worker_count|num_workers_joined)=(\d{1,7})")
@@ -83,7 +83,7 @@ def refine(judgement: Judgement, fault: str, note: Note) -> Detail:
 
 
 def _by_words(judgement: Judgement, fault: str, note: Note) -> Detail:
-    """Return what a fault's line says by its addresses and words, and by what else the job's lines say."""
+    """Return the cause of a fault by the addresses and words of its line and of the job's other lines."""
     if (known := _of_job(judgement, fault, note)) is not None:
         return Detail(*known)
     if (said := worded(fault, note.text)) is not None:
@@ -136,7 +136,7 @@ _CONTAINER = re.compile(r"pyxis: |create failed|(?:shim|containerd) task|enroot|
 
 
 def _below(judgement: Judgement, note: Note) -> Detail | None:
-    """Return what a runtime's hook or mount says, where a launcher's line tells only that a container did not start."""
+    """Return the message of a runtime's hook or mount, if a launcher reports only that a container did not start."""
     if _CONTAINER.search(note.text) is None:
         return None
     for hook in ("nccl.no-gpu", "nccl.driver-state"):
@@ -144,11 +144,11 @@ def _below(judgement: Judgement, note: Note) -> Detail | None:
         if said is not None and "nvidia-container-cli" in said.text:
             return refine(judgement, hook, said)._replace(why=hook)
     reason = judgement.event("symptom nccl.container")
-    told = None if reason is None else formed("nccl.container", reason.text)
-    return None if told is None else told._replace(why="nccl.container")
+    detail = None if reason is None else formed("nccl.container", reason.text)
+    return None if detail is None else detail._replace(why="nccl.container")
 
 
-# What a status says (cublasStatus_t, cudnnStatus_t); the libraries of a release name theirs alike.
+# The meaning of a status (cublasStatus_t, cudnnStatus_t); the libraries of a release use the same names.
 _NO_ROOM = ("NOT_INITIALIZED", "ALLOC_FAILED", "INTERNAL_ERROR")
 _NOT_FIT = ("INVALID_VALUE", "NOT_SUPPORTED", "ARCH_MISMATCH", "VERSION_MISMATCH", "BAD_PARAM")
 _STATUS = re.compile(r"\b(CU[A-Z]{3,8})_STATUS_(?!SUCCESS)([A-Z]+(?:_[A-Z]+){0,4})(?: when calling .?(\w{3,60}))?")
@@ -156,7 +156,7 @@ _LIBRARIES = {"CUBLAS": "cuBLAS", "CUDNN": "cuDNN", "CUFFT": "cuFFT", "CUSOLVER"
 
 
 def _of_library(library: str, status: str, call: str | None) -> str:
-    """Say which library refused which call, and what its status mostly means."""
+    """Name the library, the refused call, and the usual meaning of its status."""
     name = _LIBRARIES.get(library, library)
     what = f"{name} ({call}) says {status}" if call else f"{name} says {status}"
     if status.startswith(_NO_ROOM):
@@ -167,7 +167,7 @@ def _of_library(library: str, status: str, call: str | None) -> str:
 
 
 def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
-    """Return (why, cause) of a fault whose line counts or names the ranks, or the library that failed."""
+    """Return (why, cause) of a fault with a line that counts or names the ranks, or the library that failed."""
     if fault == "nccl.cuda-library" and (match := _STATUS.search(text)):
         return None, _of_library(*match.groups())
     if fault == "nccl.rendezvous" and (match := _SOUGHT.search(text)):
@@ -180,20 +180,20 @@ def _of_named(fault: str, text: str) -> tuple[str | None, str] | None:
         why = "nccl.too-many-processes" if int(match[2]) > int(match[1]) else None
         return why, "WORLD_SIZE is %s, and %s joined" % match.groups()
     if fault == "nccl.collective-mismatch" and (culprits := _CULPRIT.findall(text)):
-        who = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
-        return None, f"{who} called something else than the rank that torchfrtrace compared them with"
+        ranks = ("rank " if len(culprits) == 1 else "ranks ") + ", ".join(dict.fromkeys(culprits))
+        return None, f"{ranks} called something else than the rank that torchfrtrace compared them with"
     if fault == "nccl.hang-late" and (match := _NOT_THERE.search(text)):
-        return None, "%s did not come to the barrier in time" % match[1].lower()
+        return None, "%s did not reach the barrier in time" % match[1].lower()
     return None
 
 
 def _own_address(address: str) -> str:
     """Describe the fault of a rendezvous at an address that is local on each host."""
     if address == "0.0.0.0":  # noqa: S104 -- read, not bound
-        return "0.0.0.0 was given as the address of rank 0: one listens at it, and nobody can connect to it"
+        return "0.0.0.0 was given as the address of rank 0: a process can listen at it, but none can connect to it"
     return (
-        f"the address of rank 0 (MASTER_ADDR, the rendezvous endpoint) is {address}, each host's own: ranks of other "
-        "hosts look for rank 0 at themselves; on one host, rank 0 did not start, or ended"
+        f"the address of rank 0 (MASTER_ADDR, the rendezvous endpoint) is {address}, the same on each host: ranks of"
+        " other hosts look for rank 0 at themselves; on one host, rank 0 did not start, or ended"
     )
 
 
@@ -204,22 +204,24 @@ def peer_of(text: str) -> Address | None:
 
 
 def _refused(fault: str, note: Note) -> tuple[str | None, str | None] | None:
-    """Say what the address of a peer tells that cannot be reached; None where it tells nothing."""
+    """Explain an unreachable peer by its address; None if the address explains nothing."""
     peer = peer_of(note.text)
     if peer is not None and peer.is_link_local:
         return "nccl.bootstrap-link-local", (
-            f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
+            f"the peer announced {peer}, a link-local address, valid on its own host only: NCCL took an "
             "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
         )
     if peer is not None and peer.is_loopback and "UCX" in note.text:
         return "nccl.bootstrap-unroutable", (
-            f"UCX was given {peer}, the peer's loopback address: on another host, who connects to it reaches itself "
+            f"UCX was given {peer}, the peer's loopback address: a process on another host that connects to it reaches"
+            " itself "
             "(UCX_NET_DEVICES names the interface); on the same one it had ended"
         )
     if peer in _OWN_BRIDGES:
         return "nccl.bootstrap-unroutable", (
-            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many a host "
-            "has: who connects to it reaches itself (NCCL_SOCKET_IFNAME; for MPI and UCX UCX_NET_DEVICES, "
+            f"the peer announced {peer}, an address of Docker's own bridges (docker0, of compose), which many hosts"
+            " have: a process that connects to it reaches its own host (NCCL_SOCKET_IFNAME; for MPI and UCX"
+            " UCX_NET_DEVICES, "
             "btl_tcp_if_include)"
         )
     if peer is not None and fault != "nccl.connect-refused" and peer in _DOCKER:
@@ -263,7 +265,7 @@ def _importers(judgement: Judgement, fault: str) -> str | None:
     if not failed or failed == every:
         return None
     names = ", ".join(sorted(failed)[:4])
-    return f"{names} could not import a peer's GPU memory, which is {len(failed)} of {len(every)} hosts of this log"
+    return f"{names} could not import a peer's GPU memory: {len(failed)} of {len(every)} hosts of this log"
 
 
 def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:
@@ -307,7 +309,7 @@ def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
 
 
 def address_of(text: str) -> Address | None:
-    """Return the IP address that a text is, without a full stop or colon behind it; None where it is none."""
+    """Return the IP address that a text is, without a full stop or colon behind it; None if it is another text."""
     try:
         address: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
     except ValueError:

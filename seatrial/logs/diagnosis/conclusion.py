@@ -77,7 +77,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
 def call_slow(document: JobDocument, table: Table, cause: str) -> None:
     """Add to a finished document that a table's bandwidth is too low, as a comparison from outside found.
 
-    What the transport already explains keeps its diagnosis.
+    A fault that the transport explains keeps its diagnosis.
     """
     alone = all(fault["severity"] == "info" for fault in document["faults"])
     fault = _add(document, "nccl.low-bandwidth", table["collective"] or "the benchmark", cause)
@@ -97,7 +97,7 @@ def call_odd(document: JobDocument, cause: str) -> None:
 
 
 def call_peers_off(document: JobDocument, cause: str) -> None:
-    """Make a go a no-go whose GPUs do not reach each other over the links that they have, as their names tell."""
+    """Make a go a no-go if GPUs do not use the links between them that their models have."""
     fault = _add(document, "nccl.p2p-off", "the job", cause)
     document["verdict"], document["diagnosis"] = "no-go", "degraded"
     document["sentence"] = f"{_size_text(document)}: {lowered(fault['title'])}; {cause}."
@@ -151,19 +151,19 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
         return _fault_sentence(size, bad[0], judgement)
     network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
-        return "%s: the ranks of this host are connected and nothing speaks against it." % size
+        return "%s: the ranks of this host are connected and the log shows no fault." % size
     gdr = " with GPUDirect RDMA" if document["gdr"] else ""
     if judgement.has("nccl.gdr-unsupported"):
         gdr = " without GPUDirect RDMA (its GPUs do not support it)"
     if document["verdict"] == "go":
-        return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
+        return "%s: data crosses hosts over %s%s, and the log shows no fault." % (size, network, gdr)
     return _unsure_sentence(document, judgement, size, network, gdr) or _silent_sentence(document, judgement, size)
 
 
 def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
     title = lowered(worst["title"])
     if worst["fault"] == "nccl.socket-fallback" and not judgement.view.pairs:
-        title = "NCCL chose plain TCP sockets for what crosses hosts"
+        title = "NCCL chose plain TCP sockets between hosts"
     subject = worst["subject"]
     where = "" if subject == "the job" else " " + subject if subject.startswith("(") else " (%s)" % subject
     cause = (worst["cause"] or "").rstrip(".")
@@ -202,7 +202,7 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
             missing = "not every rank shows how it reaches the other hosts"
         if ranks is not None and judgement.view.size_by_channels:
             missing = "no line shows how many ranks the job has"
-        return "%s: %s%s carries what the log shows, but %s." % (size, carrier, gdr, missing)
+        return "%s: %s%s carries the traffic that the log shows, but %s." % (size, carrier, gdr, missing)
     if said == "selected-only":
         mixed = _cause_of(judgement, "nccl.mixed-hcas")
         said = "%s: %s was selected, but the log does not show that data crossed it%s."
@@ -210,7 +210,7 @@ def _unsure_sentence(  # noqa: PLR0911, PLR0912 -- one return per form
     if said == "tcp-plugin":
         return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
     if said == "table-only":
-        return "%s: there are numbers, but the log does not show what carried the data." % size
+        return "%s: there are numbers, but the log does not show the transport." % size
     return ""
 
 
@@ -219,7 +219,7 @@ def _cause_of(judgement: Judgement, name: str) -> str:
     return next((fault["cause"] for fault in judgement.faults if fault["fault"] == name), "")
 
 
-# What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
+# Obstacles between a process and its fabric, or GPUDirect, to report if the log does not show the result.
 _SIGNS = (
     "nccl.iommu",
     "nccl.plugin-broken",
@@ -251,10 +251,10 @@ def signs_shown(judgement: Judgement) -> list[str]:
     return tried + signs
 
 
-def signs_beside(judgement: Judgement) -> list[str]:
+def further_signs(judgement: Judgement) -> list[str]:
     """Return faults around a job that ended without a known cause, on more than one host.
 
-    Where a CUDA call failed, no network is to blame.
+    Where a CUDA call failed, the network is not the cause.
     """
     if judgement.view.nodes == 1 or ended_in_cuda(judgement):
         return []
@@ -263,29 +263,29 @@ def signs_beside(judgement: Judgement) -> list[str]:
 
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
-    """Report that the log shows nothing that could be judged, and what it shows instead."""
+    """Report that the log has nothing to judge, and its remaining content."""
     alone = judgement.view.chosen_alone()
     if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
-        said = "%s, and nothing tells how large the job is: this log proves nothing about the network%s."
+        said = "%s, and the size of the job is unknown: this log proves nothing about the network%s."
         seen = signs_shown(judgement)
-        shown = "; it does show this: %s" % lowered(fault_catalogue()[seen[0]].title) if seen else ""
+        shown = "; it does show: %s" % lowered(fault_catalogue()[seen[0]].title) if seen else ""
         what = "NCCL chose plain TCP sockets" if alone else "Only one host shows"
         return said % (what, shown or warning_said(judgement))
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
     if document["avg_busbw"] is not None:
-        said = "%s: of the benchmark, only the average of %s GB/s is shown, and not what carried the data."
+        said = "%s: of the benchmark, only the average of %s GB/s is shown, and not the transport."
         return said % (size, document["avg_busbw"])
     if judgement.tables or judgement.job.rank_lines:
-        return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
+        return "%s: a benchmark began, but the log shows neither numbers nor the transport." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
         unheaded = [note for _, note in judgement.unheaded()]
         mention = next(iter(unheaded), None) or judgement.event("mention")
         if mention is None:
             trouble = trouble_said(judgement)
-            said = "" if trouble is None else "; it does say: %s" % quoted(trouble)
+            said = "" if trouble is None else "; it does show: %s" % quoted(trouble)
             return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge%s." % said
-        said = "No line of this log begins as NCCL's own lines do, so there is nothing to judge; it does say: %s."
+        said = "No line of this log begins like NCCL's lines, so there is nothing to judge; it does show: %s."
         return said % quoted(mention)
     hint = next(
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None
@@ -293,5 +293,5 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
     said = warning_said(judgement)
     hint = hint or (None if said else next(iter(signs_shown(judgement)), None))
     if hint is not None:
-        said = "; it does show this: %s" % lowered(fault_catalogue()[hint].title)
+        said = "; it does show: %s" % lowered(fault_catalogue()[hint].title)
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

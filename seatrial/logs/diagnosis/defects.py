@@ -1,6 +1,6 @@
 """Defects of NCCL's versions that explain a fault: where the log names a version that has one, it is a likely cause.
 
-They are in the fault's entry (seatrial.faults.catalogue.Defect). Those that cost bandwidth show in no line and stand
+They are in the fault's entry (seatrial.faults.catalogue.Defect). Those that cost bandwidth show in no line and are
 here: version, GPU, hosts and collective name them, and a table that is no faster than they leave it. Sources: NCCL's
 release notes, and the issue that is named.
 """
@@ -58,7 +58,7 @@ SLOW_DEFECTS = (
         1,
         (2, 16),
         (2, 16, 5),
-        "builds rings ten times slower on AMD hosts whose GPUs are joined in pairs by NVLink (NVIDIA/nccl#770; "
+        "builds rings ten times slower on AMD hosts with GPUs joined in pairs by NVLink (NVIDIA/nccl#770; "
         "repaired in 2.16.5)",
         "run once with NCCL 2.15.5, or with 2.16.5 or later",
         at_most=3.0,  # a tenth of what PCIe 4.0 could leave
@@ -113,7 +113,7 @@ def slow_versions(job: JobDocument) -> list[FoundFault]:
 
 
 def slow_causes(faults: Iterable[FoundFault]) -> list[Cause]:
-    """Return what slow_versions found, as causes of a bandwidth that is too low."""
+    """Return the findings of slow_versions, as causes of a bandwidth that is too low."""
     return [
         {"fault": SLOW_VERSION, "cause": fault["cause"], "confirm": fault["confirm"]}
         for fault in faults

@@ -25,8 +25,8 @@ _WHY = (
     "nccl.plugin-missing",
     "nccl.plugin-init-failed",
 )
-# Fabrics that NCCL reaches through a plugin only: what it has built in speaks InfiniBand and RoCE verbs (net_ib/init.cc
-# passes over ports of any other link layer).
+# Fabrics that NCCL reaches through a plugin only: its built-in transport supports InfiniBand and RoCE verbs
+# (net_ib/init.cc passes over ports of any other link layer).
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
@@ -61,7 +61,7 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
             if not filters:
                 continue
             cause = (
-                "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or there is none at all"
+                "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or the host has none"
                 % filters[0]
             )
             return why, judgement.line(job.first_note("env NCCL_IB_HCA", procs)) + judgement.line(note), cause
@@ -147,7 +147,7 @@ def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], st
     return ("nccl.dmabuf-topology" if refused else None), judgement.line(refused), None
 
 
-def disabled_in_vain(judgement: Judgement) -> str | None:
+def disabled_unused(judgement: Judgement) -> str | None:
     """Say that NCCL_IB_DISABLE is set and the verbs plugin in use has its own switch (nccl-rdma-sharp-plugins)."""
     plugins = sorted(net for net in judgement.view.networks if net.startswith("IBext"))
     values = sorted(judgement.job.env["NCCL_IB_DISABLE"] - {"0"})

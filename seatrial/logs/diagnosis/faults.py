@@ -41,7 +41,7 @@ def found_fault(
 
 
 def failure_class_of(job: JobDocument) -> str | None:
-    """Return whether a job's failure is the program's or the infrastructure's; None where there is none, or none tells.
+    """Return whether a job's failure is the program's or the infrastructure's; None if unknown.
 
     Where another fault explains one, the explanation decides. What ended the job comes before what only slowed it:
     sockets are not why a rank sleeps.
@@ -55,11 +55,11 @@ def failure_class_of(job: JobDocument) -> str | None:
 
 DIAGNOSES: tuple[str, ...] = (
     "healthy-rdma",  # several hosts, RDMA with GPUDirect (or its own fabric) on every channel that the log shows
-    "healthy-nvlink-limited",  # two hosts, and more than their wires carry: NVLink limits the algorithm that NCCL chose
+    "healthy-nvlink-limited",  # two hosts, and more than their NICs carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
     "single-rank",  # one rank: nothing was sent
-    "table-only",  # numbers without evidence of what carried them
+    "table-only",  # numbers without evidence of the transport
     "tcp-plugin",  # a TCP plugin on purpose (FastSocket): works, no RDMA
     "socket",  # plain TCP between hosts
     "mixed-transport",
@@ -73,13 +73,13 @@ DIAGNOSES: tuple[str, ...] = (
     "wrong-results",
     "version-mismatch",
     "hang",
-    "hang-late",  # a rank never entered what others wait in
-    "hang-stalled",  # a rank queued it, and its GPU does not come to it
+    "hang-late",  # a rank never entered the operation that others wait in
+    "hang-stalled",  # a rank queued it, and its GPU does not reach it
     "hang-inside",  # all have entered
     "hang-dead",  # a process is gone or does not answer
     "hang-mismatch",  # another operation or size under the same number
     "hang-order",  # ranks wait for one another in different operations
-    "hang-watchdog",  # a watchdog stands still, and no operation timed out
+    "hang-watchdog",  # a watchdog is blocked, and no operation timed out
     "hang-undecided",  # the evidence names no cause
     "alive",  # the operations advance
     "crash",
@@ -88,9 +88,9 @@ DIAGNOSES: tuple[str, ...] = (
     "unexplained",  # a line mentions trouble that no rule knows, in a log that would be go without it
     "restarted",  # an earlier attempt ended badly, and the last one, which is judged, ended
     "odd-numbers",  # a benchmark's numbers cannot be true
-    "below-published",  # healthy but for numbers below what such hardware is published to give (nccl.below-published)
+    "below-published",  # healthy but for numbers below published ones of such hardware (nccl.below-published)
     "far-below-published",  # the same at a small fraction of it
-    "not-judged",  # healthy but for what the profile requests and the log does not show
+    "not-judged",  # healthy but for a profile's request that the log does not show
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran its own job: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use

@@ -1,4 +1,4 @@
-"""Interfaces of a host that no other host reaches, and that NCCL took for what crosses hosts."""
+"""Interfaces of a host that no other host reaches, and that NCCL took for traffic between hosts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def virtual_sockets(judgement: Judgement, peer: Address | None = None) -> str | 
         if virtual and len(virtual) < len(names):
             few = ", ".join(virtual[:3]) + (", ..." if len(virtual) > 3 else "")
             real = next(name for name in names if name not in virtual)
-            said = "NCCL's sockets use %s beside %s: other hosts have an interface of the same kind, and no way to it"
+            said = "NCCL's sockets use %s and %s: other hosts have an interface of the same kind that cannot reach it"
             return said % (few, real)
     return None
 

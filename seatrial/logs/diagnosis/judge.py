@@ -1,7 +1,7 @@
 """The judgement of a job: its facts become faults, a verdict, and one sentence.
 
 Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink
-fabric) in channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete.
+fabric) in channel lines of ranks, and nothing against it; or one node with connected ranks or a complete table.
 Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 """
 
@@ -46,14 +46,14 @@ class Judgement:
         self.causes: list[tuple[str, Note]] = []  # that lines of any process mention, the first one first
         self.event = self.job.events.get  # the first sighting of an event over the job's streams, or None
         self.hang, self.crash = self._ending()
-        speak = {proc.host for proc in self.job.procs if proc.edges}
+        with_channels = {proc.host for proc in self.job.procs if proc.edges}
         listed = {name[len(LISTS) :] for name in self.job.events if name.startswith(LISTS)}
         listed |= set(self.job.rank_hosts.values()) if listed else set()
-        self.not_shown = sorted(listed - speak)  # of two benchmarks in the log, hosts that show no channel
+        self.not_shown = sorted(listed - with_channels)  # of two benchmarks in the log, hosts that show no channel
         self.ended_badly = False  # and a fault says how
         symptoms = any(name.startswith(("nccl.", "symptom ", UNHEADED)) for name in (*self.job.noted, *self.job.events))
         connections = "connected" in self.job.flags or self.job.facts["version"]
-        self.shows: dict[str, object] = {  # by kind of evidence what the log holds of it, nothing where false
+        self.shows: dict[str, object] = {  # by kind of evidence its lines in the log, nothing where false
             "anything": True,
             "trouble": self.hang or self.crash or symptoms,
             "strange lines": symptoms or not UNEXPLAINED.isdisjoint((*self.job.noted, *self.job.events)),
@@ -85,7 +85,7 @@ class Judgement:
     # -- endings -------------------------------------------------------------------------------------------------------
     @cached_property
     def finished(self) -> bool:
-        """A benchmark or the job's own communicator ended as it should: peers that go away then are no trouble."""
+        """A benchmark or the job's own communicator ended as it should: peers that go away then are not trouble."""
         return self.job.destroyed(self.job.world) or any(table["complete"] for table in self.tables)
 
     @cached_property
@@ -102,7 +102,7 @@ class Judgement:
         """Tell a hang from a crash by how the log ends.
 
         A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
-        it die; a job that still waited when a watchdog or a time limit spoke is a hang.
+        it die; a job that still waited when a watchdog or a time limit ended it is a hang.
         """
         waited = any(map(self.event, _WAITED))
         died = any(map(self.event, _DIED))
@@ -121,13 +121,13 @@ class Judgement:
         """Return whether a cause that keeps a process from coming up did not stop this job, since that ended.
 
         NCCL did without, or another process said it. What strikes a job that runs may have struck behind that end,
-        unless only processes warn of it that came to it.
+        unless only processes that reached it warn of it.
         """
         if not self.ended_well or cause not in having("stage", "running"):
             return self.ended_well
         warned = self.job.noted.get(cause, [])
-        came = bool(warned) and not self.event("symptom " + cause)
-        return came and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
+        reached = bool(warned) and not self.event("symptom " + cause)
+        return reached and all(self.job.ended(proc) or (proc.host, proc.pid) in self.tabled for proc in warned)
 
     def _peers_gone(self) -> list[Note]:
         """Return the processes' messages about peers that disconnected before the end of their run."""
@@ -147,12 +147,12 @@ class Judgement:
                 notes += [proc.notes[name] for name in FOLLOWS if name in proc.notes]
         return notes
 
-    def tell_earlier(self, earlier: Judgement) -> None:
+    def report_earlier(self, earlier: Judgement) -> None:
         """Report how an attempt before the job's last one ended."""
         fault = earlier.faults[0]
         cause = (fault["cause"] or "").rstrip(".").removesuffix(LATER)
-        came = "came to its end" if self.ended_well else "came up, and nothing speaks against it"
-        said = "the last attempt %s, but one before it failed: %s (%s)" % (came, lowered(fault["title"]), cause)
+        reached = "came to its end" if self.ended_well else "came up, and the log shows no fault"
+        said = "the last attempt %s, but one before it failed: %s (%s)" % (reached, lowered(fault["title"]), cause)
         self.add("nccl.restarted", fault["subject"], fault["evidence"], cause=said)
 
     # -- faults --------------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ class Judgement:
         notes += self._peers_gone()
         if not self.finished:
             notes += [note for name, note in self.causes if name not in warned]
-        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not say that no other process came to it
+        ends = {*_NEVER_RETRIED} - warned  # a good end of the job does not show that all other processes reached it
         notes += [note for name, note in named.items() if name in ends and note.role != WHY]
-        notes += [named[name] for name in _RAISED if name in named and self._told(named[name])]
+        notes += [named[name] for name in _RAISED if name in named and self._is_reported(named[name])]
         return min(notes, key=place, default=None)
 
     def unheaded(self) -> list[tuple[str, Note]]:
@@ -237,19 +237,19 @@ class Judgement:
         said = [note for name, note in self.causes if name in _NEVER_RETRIED and name not in having("blame", "warning")]
         return min(said, key=place, default=None) if self.ended_well else None
 
-    def _told(self, note: Note) -> bool:
-        """Return whether a line is no warning, nor a wait for others before NCCL began in a job that ended."""
-        return not _WARNS.search(note.text) and not (self.finished and self.stands_before(note))
+    def _is_reported(self, note: Note) -> bool:
+        """Return whether a line is not a warning, nor a wait for others before NCCL began in a job that ended."""
+        return not _WARNS.search(note.text) and not (self.finished and self.comes_earlier(note))
 
     def _overcome(self, note: Note) -> bool:
-        """Return whether a line stands alone of its kind, and before NCCL began, in a job that ended.
+        """Return whether a line is the only one of its kind, and before NCCL began, in a job that ended.
 
-        What a rule names is no exception that a program handles, nor is what a launcher or the kernel says.
+        What a rule names is not an exception that a program handles, nor is what a launcher or the kernel says.
         """
-        alone = self.finished and note.count == 1 and self.stands_before(note) and not _OUTSIDE.search(note.text)
+        alone = self.finished and note.count == 1 and self.comes_earlier(note) and not _OUTSIDE.search(note.text)
         return alone and note.role in ("", BENIGN)
 
-    def stands_before(self, note: Note) -> bool:
+    def comes_earlier(self, note: Note) -> bool:
         """Return whether a line precedes NCCL's first one in its stream."""
         source = self.job.sources[note.source]
         began = [table["line"] for table in source.tables] + [first for first, _ in source.spans.values()]
@@ -273,9 +273,9 @@ class Judgement:
         return False
 
     def _all_shown(self) -> bool:
-        """Return whether every rank shows a channel: what two of sixteen ranks use does not describe the others.
+        """Return whether every rank shows a channel: the channels of two of sixteen ranks do not describe the others.
 
-        Of a job whose size no line shows, some are always missing. Whoever else is in the log, such as a second job's
+        Of a job whose size no line shows, some are always missing. Other processes in the log, such as a second job's
         hosts and ranks, must show one, too. Where no communicator shows all ranks, since the job talks in parts of a
         split, each rank has to show how it reaches another host.
         """
@@ -289,13 +289,13 @@ class Judgement:
         if self.view.ranks is None or max(in_one, len(across.intersection(world))) < self.view.ranks:
             return False
         nodes = self.job.node_of
-        speak = {nodes[proc] for proc in self.job.procs if proc.edges}
+        with_channels = {nodes[proc] for proc in self.job.procs if proc.edges}
         known = [key for key in self.job.world if key.startswith("0x")]
         whole = all(len(self.job.members[key]) >= self.job.nranks for key in known)
         return (
             whole
             and all(proc.edges for proc in world)
-            and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
+            and all(nodes[proc] in with_channels for proc in self.job.procs if proc.host)
         )
 
 
@@ -314,15 +314,15 @@ _OUTSIDE = re.compile(
 _CAUGHT = ("traceback", "exception", "trouble")  # of a program that may have gone on
 _UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer", "trouble")
 
-UNHEADED = "unheaded "  # events of warnings of NCCL's whose heads were cut off
+UNHEADED = "unheaded "  # events of NCCL's warnings without their heads
 LATER = "; a later run in the same log came to its end"
 
-# What says that a process of the job died, or waited until it was ended.
+# Signs that a process of the job died, or waited until it was ended.
 _WAITED = ("watchdog", "time-limit", "test-timeout")
 _DIED = ("signal", "launch-failed", "test-failure", "oom-kill")
 _DEATHS = (*_WAITED, *_DIED, "nccl-error", "test-stack", "terminated", "uncaught")
 
-# What a rank says when another one is gone, or its queue pair is.
+# Messages of a rank when another one, or its queue pair, is gone.
 FOLLOWS = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == CONSEQUENCE and item.fault))
 UNEXPLAINED = frozenset((*_UNEXPLAINED_NOTES, *_UNEXPLAINED_EVENTS, *FOLLOWS))
 
@@ -333,4 +333,4 @@ _TRIED = ("nccl.connect-refused", "nccl.connect-timeout")  # misc/socket.cc: "re
 _PASSED = {*_TRIED, "nccl.wrong-peer"}  # a stranger's connection is closed, and the next one accepted
 
 _NEVER_RETRIED = sorted({item.fault for item in SYMPTOMS if item.role == CAUSE} - _PASSED)
-"""What NCCL warns of, and does not try again: a good end of the job does not say what became of it."""
+"""Failures that NCCL warns of and does not retry: a good end of the job does not show their result."""

@@ -41,8 +41,8 @@ def judge_network(judgement: Judgement) -> None:
         judge_rails(judgement)
     if judgement.expect.fabric is not None:
         _judge_fabric(judgement, judgement.expect.fabric)
-    others = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
-    if not (view.connectors or others) and view.transport != "none":
+    other_faults = [fault for fault in judgement.faults if fault["fault"] != "nccl.gdr-unsupported"]
+    if not (view.connectors or other_faults) and view.transport != "none":
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     judgement.apply(_LAYOUT)
@@ -59,7 +59,7 @@ def _judge_evenness(judgement: Judgement) -> None:
     judgement.add("nccl.uneven-hosts", fewest, [], cause=text)
 
 
-# What keeps a process from its fabric, whatever it took instead: worth saying where the log does not show that.
+# Obstacles between a process and its fabric, whatever it took instead: reported if the log does not show that.
 _HINTS = (
     "nccl.plugin-broken",
     "nccl.ofi-no-provider",
@@ -71,7 +71,7 @@ _HINTS = (
 
 
 def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
-    """Return the first sign of trouble in a log that does not show what came of it."""
+    """Return the first sign of trouble in a log that does not show its result."""
     alone = judgement.view.chosen_alone()
     for name in () if alone else _HINTS:
         note = judgement.earliest(name)[0] or judgement.event("symptom " + name)
@@ -96,12 +96,12 @@ def _what_is_missing(judgement: Judgement) -> str:
             "first collective" % judgement.view.transport
         )
     if lines == 1:
-        return "NCCL printed one line, and that is no channel between hosts"
-    return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
+        return "NCCL printed one line, which is not a channel between hosts"
+    return "NCCL printed %d lines, and none of them shows a channel between hosts" % lines
 
 
 _WHOLE_VERSION = re.compile(r"(?:RCCL )?\d{1,2}\.\d{1,3}\.\d{1,3}(?![\w<>.:])")
-"""What torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
+"""The text that torn lines make of one (``2.286``, ``2.28.92<0>``) is no other version."""
 
 
 def judge_versions(judgement: Judgement) -> None:
@@ -164,7 +164,7 @@ def _judge_mixture(judgement: Judgement) -> None:
 
 
 def _judge_ends(judgement: Judgement) -> None:
-    """Report edges whose sender and receiver name different networks: the fewer of the two are the ones to look at."""
+    """Report edges with different networks at sender and receiver; the rarer network is the suspect."""
     ends = judgement.view.disagreeing
     sender, receiver = ends[0]
     procs = {item.proc for pair in ends for item in pair}
@@ -195,10 +195,10 @@ def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
 
 
 def _judge_peers(judgement: Judgement) -> None:
-    """Report hosts whose GPUs talk through the host's memory alone, where NVLink connects them or other hosts use P2P.
+    """Report hosts with GPUs that use the host's memory alone, where NVLink connects them or other hosts use P2P.
 
-    Without NVLink, and in a virtual machine, shared memory may be all there is. Only hosts are compared of which all
-    ranks show their channels, and only with those of as many ranks: where GPUs hang at two CPUs, both kinds are on
+    Without NVLink, and in a virtual machine, shared memory may be all there is. Hosts are compared only if all
+    their ranks show their channels, and only with those of as many ranks: if GPUs hang at two CPUs, both kinds are on
     every host.
     """
     job = judgement.job
@@ -264,7 +264,7 @@ def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
 
 def _judge_plugins(judgement: Judgement, own: list[str], plugin: list[str]) -> None:
     """Report hosts on NCCL's own verbs transport next to hosts on a plugin's: they need not understand each other."""
-    text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
+    text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other does not"
     few = min(own, plugin, key=len)
     judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
 
@@ -278,7 +278,7 @@ def _judge_gdr(judgement: Judgement) -> None:
         return
     why, evidence, cause = why_no_gdr(judgement)
     if lacking is not None:
-        why, cause = None, "the profile expects GPUDirect RDMA, which %s does not have" % lacking[0]
+        why, cause = None, "the profile expects GPUDirect RDMA; %s does not have it" % lacking[0]
     if view.gdr_mixed:
         with_it: dict[str, set[bool]] = {}
         for item in view.crossings:
@@ -294,7 +294,7 @@ def _judge_gdr(judgement: Judgement) -> None:
             cause += "" if why else ": nvidia-peermem, or DMA-BUF, is missing on the former"
         if view.direction_only():
             cause = (
-                "one direction has no GPUDirect on every host alike: GDR reads are off (NCCL_NET_GDR_READ, or a "
+                "one direction has no GPUDirect on any host: GDR reads are off (NCCL_NET_GDR_READ, or a "
                 "GPU before Ampere without NVLink)"
             )
     shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
@@ -305,7 +305,7 @@ def _judge_hcas(judgement: Judgement) -> None:
     """Report devices for which NCCL says that GPUDirect is off while it is on for others of their kind.
 
     Channels of these ranks may not use them, so that no channel line shows it. A port of another link type, or of
-    another rate, is no rail of the job.
+    another rate, is not a rail of the job.
     """
     view = judgement.view
     if judgement.has("nccl.gdr-off", "nccl.gdr-mixed") or judgement.expect.gdr is False or view.transport in TCP:
@@ -341,11 +341,11 @@ def _judge_link_types(judgement: Judgement) -> None:
     if view.nodes == 1 or (len(set().union(*carrying.values())) < 2 and (view.connectors or not both)):
         return
     if not both:
-        whose = [
+        fabrics = [
             _some([node for node, links in carrying.items() if kind in links]) + " over " + NETWORK_NAMES[kind.lower()]
             for kind in ("IB", "RoCE")
         ]
-        judgement.add("nccl.mixed-rails", "the job", [], cause=" and ".join(whose) + ": nothing joins these fabrics")
+        judgement.add("nccl.mixed-rails", "the job", [], cause=" and ".join(fabrics) + ": nothing joins these fabrics")
         return
     by_type = {
         kind: {device for types in both.values() for device, link in types.items() if link == kind}
@@ -353,7 +353,7 @@ def _judge_link_types(judgement: Judgement) -> None:
     }
     odd = min(by_type, key=lambda kind: len(by_type[kind]))
     few, many = by_type.pop(odd), *by_type.values()
-    text = "%s (%s) among %d %s devices: NCCL_IB_HCA=%s leaves out what is no data NIC" % (
+    text = "%s (%s) among %d %s devices: NCCL_IB_HCA=%s leaves out NICs that carry no data" % (
         _some(sorted(few)),
         NETWORK_NAMES[odd.lower()],
         len(many),

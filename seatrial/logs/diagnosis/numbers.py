@@ -1,4 +1,4 @@
-"""What a table's numbers say by themselves: that they cannot be true, contradict each other, or fall."""
+"""The consistency of a table's numbers: impossible, contradictory or falling values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unreasonable(table: ReadTable, ranks: int | None) -> list[str]:
     texts += _ends(table)
     texts += _uneven(table)
     texts += _numberless(table)
-    for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
+    for row in table["rows"]:  # each side: the better one of a row may hide that the other is missing
         for side in sides(row):
             if row["count"] is not None:
                 texts += _contradicting(row["size_bytes"], side, table["collective"], ranks)
@@ -68,7 +68,7 @@ def _ends(table: ReadTable) -> Iterator[str]:
 
 
 def of_other_rows(table: ReadTable) -> list[str]:
-    """Say what shows that rows of a table are missing: sizes left out, and an average that is not theirs."""
+    """Describe signs of missing rows in a table: sizes left out, and an average that is not theirs."""
     average, values = table["avg_busbw"], [value for row in table["rows"] for value in bandwidths(row)]
     gaps = list(_gaps(table))
     if gaps or average is None or average < 0 or table["unreadable"] or not values:
@@ -114,7 +114,7 @@ _ROUNDED_SIZE = 1 << 20
 ALLOWED_ERROR = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}
 ALLOWED_ERROR |= dict.fromkeys(("char", "int", "int8", "uint8", "int32", "uint32", "int64", "uint64"), 1e-200)
 """By which a result may differ for each rank but one, by type (nccl-tests before 2.13, common.cu: DeltaMaxValue, and
-``maxDelta > DeltaMaxValue(type)*(nranks - 1)`` in CheckData): the column ``error``, of which 2.13 made ``#wrong``."""
+``maxDelta > DeltaMaxValue(type)*(nranks - 1)`` in CheckData): the column ``error``, which 2.13 renamed ``#wrong``."""
 _MOST_RANKS = 100_000
 
 
@@ -148,9 +148,9 @@ _MOST_FACTOR, _ROUNDED = 2.0, 0.1
 
 
 def _contradicting(size: int, side: Side, collective: str | None, ranks: int | None) -> list[str]:
-    """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
+    """Describe numbers of one nccl-tests row that contradict each other: another unit, or a manual edit."""
     time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
-    # What algbw has to be, in GB/s. Of few digits nothing follows; nccl-tests 1.0 printed milliseconds.
+    # The expected algbw, in GB/s. Few digits prove nothing; nccl-tests 1.0 printed milliseconds.
     timed = [size / time / unit for unit in (1e3, 1e6)] if time and time >= 1 else []
     if algbw is None or max(algbw, busbw or 0.0, *(timed[:1] if (time or 0) >= _SOME else ())) < 1:
         return []
@@ -175,7 +175,7 @@ def _contradicting(size: int, side: Side, collective: str | None, ranks: int | N
 
 
 def sound_rows(table: ReadTable, ranks: int | None) -> list[Row]:
-    """Return the rows whose numbers stand together: a few that were torn hold those of others, and accuse nobody."""
+    """Return the rows with consistent numbers: a few torn rows hold numbers of others, and are not evidence."""
     sound = [
         row
         for row in table["rows"]

@@ -19,7 +19,7 @@ SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
 _CLOSED = "gloo-error"  # of a peer that ended, mostly
 _TRACE_END = re.compile(r"-> (\d)\b")  # an ncclResult_t
 _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
-# What is in front of a message: tags, the process, the place in the source.
+# The prefix of a message: tags, the process, the place in the source.
 _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
     r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
@@ -28,13 +28,13 @@ _MESSAGE = re.compile(
 _CUDA = re.compile(r"(?i)cuda (?:\w+ )?(?:error|failure)|ncclUnhandledCudaError|-> 1\b")  # the code: ncclResult_t
 _PEER = re.compile(r"(?:recv from|send to|remote peer) ([\w.:-]{2,253}<\d{1,5}>)")  # of a socket that was closed
 _LONGEST = 160
-# How launchers tell that a signal ended a process: its negative number (Python), or 128 and more (a shell).
+# How launchers report that a signal ended a process: its negative number (Python), or 128 and more (a shell).
 _CODE = re.compile(r"(?i)(?:exit|return)(?:ed with)?(?: ?code| status)\W{1,6}(?:-(\d{1,2})\b|1(2[89]|[3-5]\d)\b)")
 _XID = re.compile(r"NVRM: Xid \([^)]{4,40}\): (\d{1,3})\b")
 
 
 def quoted(note: Note) -> str:
-    """Return a line's message without what is in front of it, and no word of it cut."""
+    """Return a line's message without its prefix, and without truncated words."""
     text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))
     if len(text) <= _LONGEST:
         return text
@@ -49,22 +49,22 @@ def meant(text: str) -> str:
     code = _CODE.search(text)
     number = 128 + int(code[1]) if code and code[1] else int("1" + code[2]) if code else 0
     said = read_text("exit", "exit code %d" % number) if number else None
-    told = said.cause if said and said.cause else ""
-    return " (%s)" % told if told and told.split(":")[0] not in text else ""
+    known_cause = said.cause if said and said.cause else ""
+    return " (%s)" % known_cause if known_cause and known_cause.split(":")[0] not in text else ""
 
 
 def trouble_said(judgement: Judgement) -> Note | None:
-    """Return the errors of a log without evidence: how a program ended before what only may have failed."""
+    """Return the errors of a log without evidence: the end of a program before possible failures."""
     ends = (judgement.event(name) for name in ("uncaught", "exception"))
     note = next((note for note in ends if note is not None), None) or judgement.unexplained()
     if note is None or not note.text.endswith("Traceback (most recent call last):"):
         return note
     behind = [said for said in map(judgement.event, ("ended", "trouble")) if said and place(said) > place(note)]
-    return min(behind, key=place, default=note)  # a traceback's beginning tells nothing
+    return min(behind, key=place, default=note)  # a traceback's beginning shows nothing
 
 
 def follows(judgement: Judgement) -> Note | None:
-    """Return the first line that only tells of another rank's end."""
+    """Return the first line that only reports another rank's end."""
     notes = [note for note, _ in map(judgement.earliest, FOLLOWS) if note is not None]
     return min(notes, key=place, default=None) or judgement.event("last-error follows")
 
@@ -93,7 +93,7 @@ def crash_cause(judgement: Judgement) -> str | None:
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
     note = min(said, key=place, default=None)
     if note is not None and note is judgement.event(SAID[-1]):
-        note = _exception(judgement) or judgement.event("signal") or note  # launchers tell who ended, not why
+        note = _exception(judgement) or judgement.event("signal") or note  # launchers report which rank ended, not why
     own = judgement.event("uncaught")
     own = None if own is None or "/gloo/transport/" in own.text else own
     if note is not None and own is not None and note is judgement.event("signal") and _before(own, note):
@@ -103,7 +103,7 @@ def crash_cause(judgement: Judgement) -> str | None:
         note = what  # the exception's own words
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
-        note = warning  # what the program says of an error, NCCL said with its cause
+        note = warning  # NCCL reported the program's error with its cause
     last = judgement.event("last-error")
     if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
         note = gone
@@ -118,10 +118,10 @@ def crash_cause(judgement: Judgement) -> str | None:
     if note is gone:
         signal = judgement.event("signal")
         died = _stack(judgement, signal) if signal is not None else ""
-        cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+        cause = "the logged error follows from an earlier failure, which is not in the log (%s)" % text
         if signal is None and (peer := _PEER.search(text)):
             cause += "; mostly the process at %s ended first: read its log" % peer[1]
-        cause += died and "; a process whose stack is shown ended" + died.removeprefix(",")
+        cause += died and "; the process of the printed stack ended" + died.removeprefix(",")
     elif note is last or note is what or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s%s%s" % (text, meant(note.text), _stack(judgement, note))
     else:
@@ -154,7 +154,7 @@ def _stack(judgement: Judgement, note: Note) -> str:
 
 
 def _behind(note: Note, other: Note | None, most: int) -> bool:
-    """Return whether another line stands close behind one, in the same stream."""
+    """Return whether another line closely follows one, in the same stream."""
     return other is not None and other.source == note.source and 0 <= other.line - note.line <= most
 
 
@@ -166,7 +166,7 @@ def ended_in_cuda(judgement: Judgement) -> bool:
 
 
 def later_run(judgement: Judgement, note: Note) -> str:
-    """Say, to be put behind what failed at a line, that a later run in the same log did not; else nothing."""
+    """Return a note that a later run in the same log did not fail; else nothing."""
     ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
     if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
         return LATER

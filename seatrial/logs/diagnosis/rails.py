@@ -63,13 +63,13 @@ def judge_ports(judgement: Judgement) -> None:
     }
     if not carrying:
         return
-    rate, whose = max(carrying.values()), "the fastest one that carries channels"
+    rate, source = max(carrying.values()), "the fastest one that carries channels"
     if expect.device_gbit_s is not None:
-        rate, whose = round(expect.device_gbit_s * 1000), "the profile"
+        rate, source = round(expect.device_gbit_s * 1000), "the profile"
     slow = {place: speed for place, speed in carrying.items() if speed < rate}
     for node in sorted({node for node, _ in slow}):
         named = [f"{device} at {slow[on, device] / 1000:g} Gb/s" for on, device in sorted(slow) if on == node]
-        text = f"{', '.join(named[:8])} (expected {rate / 1000:g} Gb/s, the rate of {whose})"
+        text = f"{', '.join(named[:8])} (expected {rate / 1000:g} Gb/s, the rate of {source})"
         judgement.add("nccl.port-rate", node or "the job", [], cause=text)
         if expect.device_gbit_s is None and 2 * len(slow) >= len(carrying):
             judgement.faults[-1]["severity"] = "info"
@@ -100,7 +100,7 @@ def judge_rails(judgement: Judgement) -> None:
         elif (
             full
             and used
-            and (  # what crosses hosts uses one: where none shows, its lines are not read
+            and (  # traffic between hosts uses one: where none shows, its lines are not read
                 (len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers))
                 or (len(used) <= _FEW * best and host["rails_offered"] == max(offers) and _in_one_ring(judgement))
             )

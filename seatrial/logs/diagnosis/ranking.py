@@ -1,7 +1,7 @@
 """The remaining causes, in order, each with a command that rules it out: faults of a job in, ranked causes out.
 
-First the causes that the worst fault may have, those before others that the log's circumstances speak for, and without
-those that it rules out; then the further faults, and what else was seen.
+First the causes that the worst fault may have, those before others that the log's circumstances support, and without
+those that it rules out; then the further faults, and other observations.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _over_pcie(judgement: Judgement) -> bool | None:
 
 
 def _first_operation(judgement: Judgement) -> bool:
-    """Say whether ranks waited in their very first operation, of a job whose log shows neither hosts nor channels."""
+    """Say whether ranks waited in their very first operation, of a job without hosts or channels in its log."""
     job = judgement.job
     waited = [number for source in job.sources.values() for numbers in source.watch.values() for number in numbers]
     return min(waited, default=2) <= 1 and judgement.view.nodes is None and not any(proc.edges for proc in job.procs)
@@ -119,7 +119,7 @@ CIRCUMSTANCES: dict[str, Callable[[Judgement], bool | None]] = {
     "restarted": lambda judgement: judgement.event("symptom nccl.restarted") is not None,
     "iommu": lambda judgement: "nccl.iommu" in judgement.job.noted,
 }
-"""What the catalogue of faults may name with ``when``."""
+"""Conditions that the catalogue of faults may name with ``when``."""
 
 
 def rank(
@@ -127,7 +127,7 @@ def rank(
 ) -> list[Cause]:
     """Return the remaining causes, the most likely first.
 
-    ``further`` are faults that lines mention, each with what its line tells beyond its kind.
+    ``further`` are faults that lines mention, each with details from its line.
     """
     causes: list[Cause] = []
     for fault in faults:
@@ -145,7 +145,7 @@ def rank(
     return causes[:MOST_CAUSES]
 
 
-def told(words: str) -> Cause:
+def quoted_cause(words: str) -> Cause:
     """Return the cause of a log that shows no fault, and mentions trouble."""
     return {
         "fault": "nccl.unexplained",
@@ -155,7 +155,7 @@ def told(words: str) -> Cause:
 
 
 def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
-    """Return what was found, where that is more than the fault's meaning, and the causes that it may have."""
+    """Return the finding, if it is more than the fault's meaning, and its possible causes."""
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
     specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in having(
@@ -176,6 +176,6 @@ def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[C
 
 def _own(fault: FoundFault) -> Cause:
     name = fault["why"] or fault["fault"]
-    # what a log does not show is no cause: the sign that it does show is
+    # what a log does not show is not a cause: the sign that it does show is
     text = fault_catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
     return {"fault": name, "cause": text, "confirm": fault["confirm"]}

@@ -1,4 +1,4 @@
-"""What degrades the nodes, and what the numbers say: faults inside hosts, wrong data, bandwidth that falls."""
+"""Degraded nodes and the benchmark's results: faults inside hosts, wrong data, falling bandwidth."""
 
 from __future__ import annotations
 
@@ -82,13 +82,10 @@ def judge_runs(judgement: Judgement) -> None:
         judgement.add("nccl.separate-runs", "the job", [], cause=cause % (times, times))
     elif (apart := _hosts_apart(judgement)) and judgement.verdict() == "go":
         shown = ", ".join(apart[:4]) + (", ..." if len(apart) > 4 else "")
-        cause = "every communicator lies within one host (%s), so the hosts never spoke to each other" % shown
+        cause = "every communicator is within one host (%s), so the hosts never communicated" % shown
         judgement.add("nccl.separate-runs", "the job", [], cause=cause)
     elif (said := _ranks_said(judgement)) and judgement.verdict() == "go":
-        cause = "the program speaks of %d ranks, and the largest communicator has %d" % (
-            said,
-            judgement.view.ranks or 0,
-        )
+        cause = "the program reports %d ranks, and the largest communicator has %d" % (said, judgement.view.ranks or 0)
         judgement.add("nccl.separate-runs", "the job", judgement.line(judgement.event("world %d" % said)), cause=cause)
 
 
@@ -99,13 +96,13 @@ def _of_copies(table: ReadTable) -> bool:
 
 def _ranks_of(judgement: Judgement, table: ReadTable) -> int | None:
     """Return how many ranks printed a table: the job's, or one, where the table shows that and the job's is another."""
-    others = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
-    alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or others)
+    further = any(other["rows"] and not of_one_rank(other["rows"]) for other in judgement.tables)
+    alone = of_one_rank(table["rows"]) and (judgement.view.ranks is None or further)
     return 1 if alone else judgement.view.ranks
 
 
 def judge_tables(judgement: Judgement) -> None:
-    """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
+    """Report wrong data, values that are not numbers, and bandwidth that falls or that the benchmark calls too low."""
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         ranks = _ranks_of(judgement, table)

@@ -1,4 +1,4 @@
-"""Several jobs that were given together and may have been meant as one: each on its own host, and all alike.
+"""Several jobs that were given together and may have been meant as one: each on its own host, and all equal.
 
 A benchmark is run on each host alone on purpose. A program that trains there may have been started without the others:
 torchrun without --nnodes runs, on each host, and is healthy.
@@ -17,27 +17,24 @@ if TYPE_CHECKING:
     from ..job_document import JobDocument
 
 
-def tell_alone(documents: Sequence[JobDocument]) -> None:
+def report_single(documents: Sequence[JobDocument]) -> None:
     """Report healthy jobs on one host each, of equal size and version, with no traffic between them.
 
-    Those that show no benchmark's numbers are no proof that the job which was meant runs: inconclusive.
+    Those that show no benchmark's numbers are not proof that the job which was meant runs: inconclusive.
     """
-    alike: dict[tuple[int | None, str | None], list[JobDocument]] = {}
+    by_shape: dict[tuple[int | None, str | None], list[JobDocument]] = {}
     for document in documents:
         if document["verdict"] == "go" and document["nodes"] == 1 and document["hosts"]:
-            alike.setdefault((document["ranks"], document["nccl_version"]), []).append(document)
-    for (ranks, _), group in alike.items():
+            by_shape.setdefault((document["ranks"], document["nccl_version"]), []).append(document)
+    for (ranks, _), group in by_shape.items():
         hosts = {document["hosts"][0]["name"] for document in group}
         if len(hosts) < 2 or len(hosts) < len(group):
             continue
-        said = "%d hosts each ran a job of %s ranks of their own here, and nothing crossed between them" % (
-            len(hosts),
-            ranks,
-        )
+        said = "%d hosts each ran a separate job of %s ranks, and nothing crossed between them" % (len(hosts), ranks)
         for document in group:
             if any(table["rows"] for table in document["tables"]):
                 document["sentence"] += " " + said + "."
                 continue
-            cause = said + ": if one job over them was meant, they never spoke to each other"
+            cause = said + ": if one job over them was meant, they never communicated"
             document["faults"].append(found_fault("nccl.separate-runs", "the job", [], cause=cause))
             withhold(document, "separate-runs", cause)

@@ -1,6 +1,6 @@
 """The end of a job: a hang, or a crash with its first cause.
 
-One broken thing is one fault: what follows from the first cause (a peer that went away) is not reported.
+One broken thing is one fault: consequences of the first cause (a peer that went away) are not reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..job.jobs import place
 from ..reader.events.signals import IN_GROUP, SOME_GROUP
 from ..reader.events.symptoms import SYMPTOMS
 from .causes import peer_of, refine
-from .fallbacks import disabled_in_vain
+from .fallbacks import disabled_unused
 from .faults import lowered
 from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
 from .judge import Judgement
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..job_document import EvidenceLine
     from ..reader.state.process import Note
 
-_DIED = ("uncaught", "exception", "traceback")  # what a program says that goes no further
+_DIED = ("uncaught", "exception", "traceback")  # messages of a program that cannot continue
 _CAUSES = {item.fault for item in SYMPTOMS if item.role == "cause"}
 
 
@@ -38,7 +38,7 @@ def judge_ending(judgement: Judgement) -> None:
         name, note = cause
         detail = _explained(judgement, name, note)
         shown = judgement.line(note)
-        if _NAMES_NOTHING in note.text:  # what failed is in the last error behind it
+        if _NAMES_NOTHING in note.text:  # the failure is in the last error after it
             shown += judgement.line(judgement.event("last-error cuda"))
         judgement.add(name, _subject(judgement, name), shown, **detail._asdict())
         if judgement.hang:
@@ -60,9 +60,9 @@ def judge_ending(judgement: Judgement) -> None:
         watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
         limit = judgement.event("time-limit")
         ended = worded("nccl.hang", limit.text) if limit is not None and not any(watch.values()) else None
-        told = ended or Detail()
-        why = _hang_cause(watch) or told.cause
-        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=told.variant)
+        ended_detail = ended or Detail()
+        why = _hang_cause(watch) or ended_detail.cause
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=why, variant=ended_detail.variant)
         return
     if judgement.crash:
         for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
@@ -75,7 +75,7 @@ def judge_ending(judgement: Judgement) -> None:
 
 
 def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
-    """Return what is said of the cause that ended the job, by its line and by the network that NCCL took."""
+    """Return the text of the cause that ended the job, by its line and by the network that NCCL took."""
     why, text, variant = refine(judgement, name, note)
     if name in having("stage", "connect") and why in (None, "nccl.bootstrap-unroutable"):
         if why is None and virtual_interfaces(judgement):
@@ -84,9 +84,9 @@ def _explained(judgement: Judgement, name: str, note: Note) -> Detail:
             why, text = "nccl.bootstrap-unroutable", among
     if name == "nccl.bootstrap-interface" and (own := link_local_interfaces(judgement)):
         why = "nccl.bootstrap-link-local"
-        text = "NCCL took %s for the bootstrap, which has a link-local address alone" % ", ".join(own[:4])
-    if name.startswith("nccl.ib-") and (vain := disabled_in_vain(judgement)):
-        text = vain if text is None else "%s; %s" % (text, vain)
+        text = "NCCL took %s for the bootstrap, which has only a link-local address" % ", ".join(own[:4])
+    if name.startswith("nccl.ib-") and (unused := disabled_unused(judgement)):
+        text = unused if text is None else "%s; %s" % (text, unused)
     if later := later_run(judgement, note):
         text = (text or fault_catalogue()[why or name].meaning) + later
     return Detail(why, text, variant)
@@ -109,12 +109,12 @@ def _stopped_the_job(judgement: Judgement, cause: str, note: Note) -> bool:
 
 
 def _overcome(judgement: Judgement, cause: str, note: Note) -> bool:
-    """Return whether the job ended all the same, or what a line tells that is not NCCL's let NCCL come up."""
+    """Return whether the job ended all the same, or the fault in a foreign line let NCCL come up."""
     if judgement.survived(cause):
         return True
     if cause in judgement.job.noted or cause == "nccl.gpu-xid" or not (_came_up(judgement) or judgement.finished):
         return False
-    return judgement.stands_before(note) or (cause in having("stage", "start") and not any(map(judgement.event, _DIED)))
+    return judgement.comes_earlier(note) or (cause in having("stage", "start") and not any(map(judgement.event, _DIED)))
 
 
 def _subject(judgement: Judgement, name: str) -> str:
@@ -123,13 +123,15 @@ def _subject(judgement: Judgement, name: str) -> str:
 
 _LAUNCHER = "ssh: "  # tries once
 _WORKER_GONE = "connection error code 2"  # of Ray, which does not know why
-_NAMES_NOTHING = "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before what failed
+_NAMES_NOTHING = (
+    "Call to CUDA function failed"  # of ncclUnhandledCudaError (ncclGetErrorString), before the failed call
+)
 
 
 def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
     """Return the causes that were seen: the earliest line over processes first, of each its first warning that is one.
 
-    Warnings after the first error trace of a process are consequences, unless nothing stood before it.
+    Warnings after the first error trace of a process are consequences, unless nothing preceded it.
     """
     causes: list[tuple[bool, int, int, str, Note]] = []
     kernel, above = having("blame", "kernel"), having("blame", "peer")
@@ -141,8 +143,8 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
                 continue
             late = trace is not None and place(note) > place(trace)
             causes.append((late or name in later, note.source, note.line, name, note))
-    said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats what NCCL said
-    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may stand before it
+    said = {"nccl.cuda-failure"}.intersection(name for *_, name, _ in causes)  # the program only repeats NCCL's message
+    bare = all(name in above | later for *_, name, _ in causes)  # an application's own word may precede it
     for source in judgement.job.sources.values():
         for event, note in source.events.items():
             name = event[8:]
@@ -158,7 +160,7 @@ def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
         causes = [cause for cause in causes if cause[3] != "nccl.store-gone"]
     if any(
         name in kernel | having("blame", "own") for *_, name, _ in causes
-    ):  # what a rank's or a NIC's end looks like from elsewhere
+    ):  # the end of a rank or a NIC as seen from elsewhere
         causes = [(late or name in above, at, line, name, note) for late, at, line, name, note in causes]
     return [(name, note) for *_, name, note in sorted(causes, key=lambda item: item[:4])]
 
@@ -202,14 +204,14 @@ def _watch_summary(watch: dict[str, list[int]]) -> str | None:
         first.setdefault(groups.get((rank, min(operations)), group), set()).add(min(operations))
     few = sorted(ranks)
     shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
-    who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
+    behind_ranks = ("rank %s" if len(few) == 1 else "ranks %s") % shown
     numbers = sorted({number for firsts in first.values() for number in firsts})
     if len(numbers) == 1:
-        return "%s waited in operation %d" % (who, numbers[0])
+        return "%s waited in operation %d" % (behind_ranks, numbers[0])
     texts = ", ".join(str(item) for item in numbers[:8])
     if any(len(firsts) > 1 for group, firsts in first.items() if group != SOME_GROUP):
-        return "%s waited in different operations (%s)" % (who, texts)
-    return "%s waited in operations of several communicators (%s)" % (who, texts)
+        return "%s waited in different operations (%s)" % (behind_ranks, texts)
+    return "%s waited in operations of several communicators (%s)" % (behind_ranks, texts)
 
 
 def _hang_cause(watch: dict[str, list[int]]) -> str | None:
@@ -217,10 +219,10 @@ def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     if text is None:
         return None
     if "different operations" in text:
-        said = ": those at the lower number did not finish what the others have behind them (GPU, connections)"
+        said = ": those at the lower number did not finish an operation that the others completed (GPU, connections)"
         return text + said + ", or the ranks of the program took different branches"
     if "several communicators" in text:
-        return text + ": which of them stopped first, and which rank is missing there, the log does not show"
+        return text + ": the log shows neither the first that stopped nor the missing rank"
     return text + ": a rank that is not among them is missing, or the network stalled"
 
 

@@ -69,7 +69,7 @@ def _unfinished_start(view: View) -> str:
 def _table_without_end(judgement: Judgement) -> ReadTable | None:
     """Return the last table that has no end.
 
-    One that a stream ends in although those before are whole: its tests never came to their end. So of a single one
+    One that a stream ends in although those before are whole: its tests never completed. So of a single one
     that is there from its beginning; else what is missing was left out of an excerpt, where the job ended.
     """
     streams = [cast("list[ReadTable]", source.tables) for source in judgement.job.sources.values()]
@@ -91,7 +91,7 @@ def _begun(table: ReadTable) -> bool:
 def _half_shown(view: View) -> str:
     """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
 
-    What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
+    A cut may hide the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
     pairs = [*view.pairs.values(), *(between(view.local_net).values() if view.local_net else ())]

@@ -1,4 +1,4 @@
-"""Usual causes of an NCCL error of which the log shows only the name, as NCCL_DEBUG was not set.
+"""Usual causes of an NCCL error that the log shows by name only, as NCCL_DEBUG was not set.
 
 They are alternatives of nccl.crash, each with what the line must say, the more usual first.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Signs) -> list[Cause]:
-    """Return a job's causes with what mostly lies behind an end of which no line says more than NCCL's error."""
+    """Return a job's causes with the usual causes of an NCCL error that no other line explains."""
     faults = judgement.faults
     if not faults or faults[0]["fault"] not in _GRAPH:
         return list(causes)
@@ -29,7 +29,7 @@ def with_usual_causes(causes: Sequence[Cause], judgement: Judgement, signs: Sign
         return [*causes[:1], *given, *causes[1:]]
     text = "\n".join(line["text"] for line in faults[0]["evidence"])
     usual: list[Cause] = [
-        {"fault": "nccl.crash", "cause": "no line says what failed; mostly " + each.cause, "confirm": each.confirm}
+        {"fault": "nccl.crash", "cause": "no line names the failure; mostly " + each.cause, "confirm": each.confirm}
         for each in fault_catalogue()["nccl.crash"].alternatives
         if each.said and re.search(each.said, text) and not (each.when and signs.get(each.when) is False)
     ]
@@ -60,7 +60,7 @@ _OWN_USAGE = re.compile(r"ncclInvalid(?:Usage|Argument)|invalid (?:usage|argumen
 
 
 def _said_more(judgement: Judgement) -> bool:
-    """Return whether NCCL warned, or a line tells more than the error: a peer that went away, what follows it.
+    """Return whether NCCL warned, or a line shows more than the error: a peer that went away, what follows it.
 
     Who is reported that it uses NCCL wrongly ends by itself, and its peers see it go away.
     """

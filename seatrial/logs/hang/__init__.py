@@ -1,4 +1,4 @@
-"""Readers of what a hung job leaves, and one judgement over all of it.
+"""Readers of a hung job's evidence, and one judgement over all of it.
 
 ``model`` holds the types; ``flight_recorder``, ``ras``, ``inspector`` and ``watchdog`` fill them, one per format;
 ``waits`` finds who waits for whom; ``counts`` compares what RAS counted, ``smaller`` where none has all ranks,

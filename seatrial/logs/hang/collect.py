@@ -24,12 +24,12 @@ MAX_LOG = 8 << 30
 MAX_NOTES = 50
 MAX_TAIL = 512 << 10
 _RECORDING = re.compile(r"\.jsonl?$|(?:^|[^A-Za-z])(?:nccl)?ras[^/]*$|(?:rank|dump|trace)_?\d+$")
-"""File names of what RAS, Inspector or a recorder writes; of others, an empty one is no loss (standard error)."""
+"""Names of files that RAS, Inspector or a recorder writes; of others, an empty one is not a loss (standard error)."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """What is read of one folder, or of the files that were named, by directory, kind of name, and ranks of the job."""
+    """The files of one folder, or the files that were named, by directory, kind of name, and ranks of the job."""
 
     members: flight_recorder.Members
     parts: dict[tuple[str, str, tuple[int, ...]], Job] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class _Place:
 
 
 def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
-    """Return what was found, a job each, and the paths that remain to be read as logs.
+    """Return the evidence of each job, and the paths that remain to be read as logs.
 
-    A folder is one job, where nothing in it tells several; files that are named next to it belong to it, and to none
+    A folder is one job, unless its content shows several; files that are named next to it belong to it, and to none
     where there are several folders. The first is what the cluster's logs are added to. Raises NcclLogError where files
     look like evidence of a hang and none can be read.
     """
@@ -61,9 +61,9 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
     logs: dict[int, set[str]] = {}
     for path in paths:
         if path in places:
-            beside = _folder(places[path], path)
-            rest += beside
-            logs.setdefault(id(places[path]), set()).update(printable(name, 200) for name in beside)
+            folder_logs = _folder(places[path], path)
+            rest += folder_logs
+            logs.setdefault(id(places[path]), set()).update(printable(name, 200) for name in folder_logs)
         elif path == "-" or not os.path.exists(path) or not os.path.isfile(path) or not _take(named, path):
             rest.append(path)
             logs.setdefault(id(named), set()).add(printable(path, 200))
@@ -86,7 +86,7 @@ def collect(paths: list[str]) -> tuple[list[Evidence], list[str]]:
 
 
 def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
-    """Return the jobs, those of which only logs tell as one: each log's words belong to that log's job."""
+    """Return the jobs, those known by logs only as one: each log's words belong to that log's job."""
     whole = [each for each in parts if structured(each)]
     unstructured = Job()
     for each in parts:
@@ -96,7 +96,7 @@ def _spoken_first(parts: list[Evidence]) -> list[Evidence]:
 
 
 def _folder(place: _Place, path: str) -> list[str]:
-    """Read a folder; return what remains as logs: those of NCCL, and without dumps those with torch's reports, too."""
+    """Read a folder; return the remaining logs: those of NCCL, and without dumps those with torch's reports, too."""
     taken, reporting = set(), []
     for name in _files(path):
         before = place.reports()
@@ -112,13 +112,13 @@ def _folder(place: _Place, path: str) -> list[str]:
 
 
 def structured(evidence: Evidence) -> bool:
-    """Return whether there is more than what a log says."""
+    """Return whether there is more evidence than logs."""
     recorded = evidence.ranks or evidence.samples or evidence.performed or evidence.notes
     return bool(recorded)
 
 
 def tail_of(path: str) -> list[str]:
-    """Return the last lines of a file, cut to half a megabyte; none where it is no plain file."""
+    """Return the last lines of a file, cut to half a megabyte; none where it is not a plain file."""
     try:
         with Path(path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -204,7 +204,7 @@ def _take_text(evidence: Evidence, path: str, shown: str, form: str | None, size
             ras_text.read_text(evidence, shown, text)
             watchdog.read(evidence, shown, text.splitlines())
         elif strange := inspector.read(evidence, text.splitlines()):
-            evidence.notes.append(f"{shown}: {strange} lines are no Inspector records (cut, or of something else)")
+            evidence.notes.append(f"{shown}: {strange} lines are not Inspector records (cut, or of another kind)")
     except ValueError:
         evidence.files.pop()
         evidence.notes.append(f"{shown}: cut or damaged JSON of NCCL RAS")

@@ -1,4 +1,4 @@
-"""What NCCL Inspector recorded of operations that ended: who came last to them, and how far each rank got."""
+"""NCCL Inspector's records of completed operations: the ranks that came last, and the progress of each rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .model import Decision, Evidence
 
 _SHORT = 0.5
-"""Of an operation's median time: who is inside for less than half of it came last, and the others waited for it."""
+"""Of an operation's median time: a rank inside for less than half of it came last, and the others waited for it."""
 _LONG_US = 1000.0
 """Shorter operations are bound by latency, and by when each kernel is launched."""
 _OFTEN = 3  # as many as RAS is asked
@@ -21,7 +21,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
     """Return the ranks that came last to each of the operations that all ranks recorded, a minority.
 
     With them the operation, how many there were, and the median microseconds of these ranks and of all. A rank that
-    comes late runs its kernel for a short time, because nobody makes it wait. A root is through early by itself.
+    comes late runs its kernel for a short time, because it does not wait. A root is through early by itself.
     """
     sizes: dict[str, int] = {}
     for (comm, _, _), done in evidence.performed.items():
@@ -41,7 +41,7 @@ def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float]
 
 
 def from_times(made: Decision, evidence: Evidence) -> None:
-    """Name the ranks that the others wait for while the job continues; a hang that is proven stays what it is."""
+    """Name the ranks that the others wait for while the job continues; a proven hang is unchanged."""
     last = _last_to_come(evidence)
     if last is None or evidence.timeouts:
         return
@@ -54,14 +54,14 @@ def from_times(made: Decision, evidence: Evidence) -> None:
     if made.proven:
         if made.late | made.dead and not ranks & (made.late | made.dead):
             made.contradictions.append(
-                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: what hangs"
-                " is told by the rest, since Inspector records only what is done"
+                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: the other"
+                f" evidence shows the hang, since Inspector records only completed operations"
             )
         return
     if made.kind == "slow" and made.late and made.late != ranks:
         made.contradictions.append(
-            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about whom"
-            " the others wait for, because it measures on the GPU, and RAS counts what the host launched"
+            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about the"
+            f" late ranks: it measures on the GPU, and RAS counts the host's launches"
         )
     made.kind, made.late, made.operation = "slow", set(ranks), operation
     made.because.append(("Inspector", 0, text))

@@ -16,19 +16,19 @@ def add_contradictions(made: Decision, evidence: Evidence) -> None:
     ok = bool(evidence.samples) and evidence.samples[-1].ok and of_the_dumps(evidence)
     if not of_the_dumps(evidence) and not any("its ranks are not theirs" in text for text in made.contradictions):
         made.contradictions.append(
-            f"NCCL RAS speaks of a job of {evidence.samples[-1].size} ranks, the dumps of one of {len(evidence.world)}:"
-            " its ranks are not theirs, and what it counts is not taken for this job"
+            f"NCCL RAS reports a job of {evidence.samples[-1].size} ranks, the dumps of one of {len(evidence.world)}:"
+            " its ranks are not theirs, and its counts are not used for this job"
         )
     if evidence.timeouts and of_the_dumps(evidence) and advanced(evidence):
         made.contradictions.append(
             "the counts of NCCL RAS advance between its samples while the watchdog says that the job hangs: both are"
-            " right, of different times. RAS was asked while the job went on, and does not tell who stands where"
+            " right, at different times. RAS was asked while the job went on, and does not show the state of the hang"
         )
     elif ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
         source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
         made.contradictions.append(
             f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
-            "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
+            "operations were launched, and those are equal where all ranks are inside one (NVIDIA/nccl#1730)"
         )
     if evidence.ranks and made.kind in ("alive", "slow"):
         made.contradictions.append(
@@ -52,10 +52,10 @@ def add_contradictions(made: Decision, evidence: Evidence) -> None:
         if from_counts(counted, evidence) and counted.late and not counted.late & made.late:
             made.contradictions.append(
                 f"NCCL RAS finds ranks {sorted(counted.late)[:8]} behind and the dumps do not: the dumps are right"
-                " about the hang that they were written for, because they hold what each rank called in every group"
+                " about the hang that they were written for, because they hold each rank's calls in every group"
             )
     timed_out = {event.rank for event in evidence.timeouts}
     if made.kind == "late" and evidence.ranks and made.late & timed_out:
         made.contradictions.append(
-            "late ranks also report time-outs: they wait in another group for what they themselves hold up"
+            "late ranks also report time-outs: they wait in another group for ranks that they hold up themselves"
         )

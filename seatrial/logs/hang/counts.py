@@ -1,4 +1,4 @@
-"""What samples of NCCL RAS prove: the counts of launched operations, compared within a sample and between them."""
+"""The proof by samples of NCCL RAS: the counts of launched operations, compared within a sample and between them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .split_jobs import SECOND_LOOK
 if TYPE_CHECKING:
     from .model import Decision, Evidence, Sample
 
-__all__ = ["ALL_ALIKE", "advanced", "counted_alike", "from_counts", "looks", "of_the_dumps", "still"]
+__all__ = ["ONE_SAMPLE", "advanced", "counted_equal", "from_counts", "looks", "of_the_dumps", "still"]
 _Key = tuple[str, str]  # communicator and operation
 
-ALL_ALIKE = "RAS: nothing wrong in its one answer"
+ONE_SAMPLE = "RAS: nothing wrong in its one answer"
 
 
 def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[_Key, list[list[tuple[int, int]]]]]:
@@ -35,7 +35,7 @@ def _series(evidence: Evidence) -> tuple[dict[_Key, list[dict[int, int]]], dict[
 def looks(samples: list[Sample]) -> list[Sample]:
     """Return the samples without copies of one: the same answer with the same time, or in a file of the same time.
 
-    Answers of a job that hangs are alike: those that were written seconds apart, or into one file, are several.
+    Answers of a job that hangs are equal: those that were written seconds apart, or into one file, are several.
     """
     chosen: list[Sample] = []
     for sample in samples:
@@ -67,8 +67,11 @@ def advanced(evidence: Evidence) -> bool:
     return any(one != next_ for each in series for one, next_ in itertools.pairwise(each))
 
 
-def counted_alike(evidence: Evidence) -> bool:
-    """Return whether RAS counts the same on all ranks, and does not count on: they are in what they launched last."""
+def counted_equal(evidence: Evidence) -> bool:
+    """Return whether RAS counts the same on all ranks, and does not count on.
+
+    They are in their last launched operation.
+    """
     return bool(evidence.samples) and all(sample.ok for sample in evidence.samples) and not advanced(evidence)
 
 
@@ -109,14 +112,14 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
             behind = set()
             made.unnamed = sum(number for number, count in unnamed_counts if count == low)
         whole = made.unnamed or len(behind)
-        # who is ahead in a part of the job waits there, and comes late to all others only for that
+        # a rank ahead in a part of the job waits there, and comes late to all others only for that
         behind = behind - _sides_of_parts(evidence.samples[-1])[1] or behind
         root = subcommunicators.root_of(evidence.samples[-1], comm, behind)
         minority = 2 * len(behind) < size
         made.proven = frozen or bool(evidence.timeouts)
         made.kind = "late" if made.proven else "undecided"
         made.late = root if made.proven or minority else set()
-        if not root:  # who of them waits in a smaller communicator, only JSON tells
+        if not root:  # only JSON shows which of them wait in a smaller communicator
             made.suspects, made.unsure = behind, f": {subcommunicators.UNCLEAR}"
         inside, made.inside_of = subcommunicators.together(evidence.samples[-1], root) if made.proven else (set(), "")
         if inside:
@@ -124,7 +127,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
             made.suspects = set() if made.late else root
         made.waiting |= _everyone(evidence.samples[-1]) - (root or behind) if not made.unnamed else set()
         made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
-        lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+        lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
         text = (
             f"RAS: {whole} of {size} ranks launched {operation} up to {low}, the furthest up to {max(levels)}, {lasts}"
         )
@@ -139,7 +142,7 @@ def from_counts(made: Decision, evidence: Evidence) -> bool:
         made.operation = made.operation if evidence.timeouts else None
         return not evidence.timeouts
     if len(evidence.samples) == 1 and evidence.samples[0].ok and not evidence.timeouts:
-        made.because.append((evidence.samples[0].file, 0, ALL_ALIKE))
+        made.because.append((evidence.samples[0].file, 0, ONE_SAMPLE))
     return False
 
 
@@ -154,7 +157,7 @@ def _everyone(sample: Sample) -> set[int]:
 def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     """Name the ranks that called as many operations as the others of the job's communicator, and not the same ones.
 
-    All ranks call in one order: who is behind in one operation and ahead in another called it in the first one's place.
+    All ranks call in one order: a rank behind in one operation and ahead in another called it in the first one's place.
     """
     last = evidence.samples[-1] if evidence.samples else None
     counts = {key[1]: each for key, each in last.counts.items() if key[0] == last.world} if last else {}
@@ -177,9 +180,10 @@ def _called_otherwise(made: Decision, evidence: Evidence, frozen: bool) -> bool:
 
 
 def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
-    """Name the ranks that are behind in a smaller communicator and ahead of nobody in another.
+    """Name the ranks that are behind in a smaller communicator and ahead in no other.
 
-    Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
+    A rank that waits in one communicator comes late to the next, and is ahead in the first: it waits for the others
+    there.
     """
     last = evidence.samples[-1] if evidence.samples else None
     behind, ahead = _sides_of_parts(last) if last else ({}, set())
@@ -189,7 +193,7 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     inside, made.inside_of = subcommunicators.together(last, late)
     if inside == late:
         shown = ", ".join(map(str, sorted(late)[:8]))
-        text = f"RAS: ranks {shown} launched less than others, and may wait together in a communicator of their own"
+        text = f"RAS: ranks {shown} launched less than others, and may wait together in a separate communicator"
         made.because.append((last.file, 0, text))
         return not evidence.timeouts
     made.proven = frozen or bool(evidence.timeouts)
@@ -199,19 +203,19 @@ def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
     shown = ", ".join(map(str, sorted(late)[:8]))
     comm, operation, count = behind[min(late)]
     made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
-    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
     made.because.append(
         (
             last.file,
             0,
-            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead in none",
+            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead nowhere",
         )
     )
     return True
 
 
 def _sides_of_parts(sample: Sample) -> tuple[dict[int, tuple[str, str, int]], set[int]]:
-    """Return who is behind in smaller communicators (communicator, operation, count), and who is ahead in one."""
+    """Return the ranks behind in smaller communicators (communicator, operation, count), and those ahead in one."""
     behind: dict[int, tuple[str, str, int]] = {}
     ahead: set[int] = set()
     for (comm, operation), counts in sorted(sample.counts.items()):

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from .completed_operations import from_records, from_times
 from .contradictions import add_contradictions
-from .counts import advanced, counted_alike, from_counts, looks, of_the_dumps, still
+from .counts import advanced, counted_equal, from_counts, looks, of_the_dumps, still
 from .dump_times import beginning_lost, of_another_run, waited, went_on
 from .gloo_latecomers import overdue
 from .last_enqueued import queued_less
@@ -41,17 +41,17 @@ def decide(evidence: Evidence) -> Decision:
     if evidence.joined:
         made.contradictions.append(
             f"the dumps named {evidence.joined} are taken for one job's: their ranks complete one another, and a dump"
-            " names neither host nor job. If they are of two, give each a folder of its own"
+            f" names neither host nor job. If they are of two, give each its own folder"
         )
     if old:
         made.contradictions.append(
-            f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: what they have behind them the others queued"
-            " later than its time-out allows. They are not counted"
+            f"the dumps of ranks {sorted(old)[:8]} are of an earlier run: the others queued, later than its time-out"
+            f" allows, operations that these ranks have completed. They are not counted"
         )
     if cut:
         made.contradictions.append(
-            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and what came before is lost:"
-            " where they stand is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
+            f"the recorders of ranks {sorted(cut)[:8]} hold pending operations only, and earlier ones are lost: their"
+            f" position is not known. A larger TORCH_FR_BUFFER_SIZE keeps it"
         )
     if samples:
         made.reported = sorted(samples[-1].errors, key=lambda text: "Remote" in text)
@@ -77,7 +77,7 @@ def decide(evidence: Evidence) -> Decision:
     if not recorded and made.kind == "undecided" and evidence.performed:
         from_records(made, evidence)
     add_contradictions(made, evidence)
-    spoke = {event.rank for event in evidence.timeouts} & evidence.failed  # whose watchdogs tell that they wait
+    spoke = {event.rank for event in evidence.timeouts} & evidence.failed  # their watchdogs report that they wait
     made.unknown = (made.unknown - spoke | made.suspects) - made.late - made.dead
     made.waiting -= made.late | made.dead | made.unknown
     return made
@@ -137,7 +137,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     for rank in sorted(made.late)[:4]:
         head = analysis.heads.get(rank)
         where = (
-            f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for nobody"
+            f"is at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for no rank"
             if head
             else "has no pending operation, while others wait for it"
         )
@@ -146,8 +146,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
 
 
 _OF_A_TIMEOUT = (
-    "the dumps do not tell when they were taken, and are held for those of a time-out, which NCCL's recorder writes by"
-    " itself: if somebody asked a running job for them, only a second dump of all ranks, some minutes later, shows a"
+    "the dumps do not show when they were taken, and are treated as those of a time-out, which NCCL's recorder writes"
+    " by itself: if a user requested them from a running job, only a second dump of all ranks, some minutes later,"
+    " shows a"
     " hang"
 )
 
@@ -155,7 +156,7 @@ _OF_A_TIMEOUT = (
 def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     """Take back what dumps of a job that runs show, too: written apart, or while waits were as short as they may be.
 
-    Nothing else than a time-out, or a second look, tells a wait that is shorter than its time-out from one that ends.
+    Only a time-out, or a second look, distinguishes a hang from a short wait.
     """
     made.moved = evidence.moved or (went_on(evidence) if evidence.standing is None else "")
     if made.moved or (evidence.ranks and of_the_dumps(evidence) and advanced(evidence)):
@@ -168,7 +169,7 @@ def _doubt(made: Decision, analysis: Waits, evidence: Evidence) -> None:
     if waits is None:
         if not analysis.heads or any(head.created for head in analysis.heads.values()):
             return
-        made.undated = "their entries have no time, which every recorder writes: something altered them"
+        made.undated = "their entries have no time, which every recorder writes: they were altered"
     elif not waits.dated and waits.by_itself:
         made.contradictions.append(_OF_A_TIMEOUT)
         return
@@ -194,7 +195,7 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
         return
     if evidence.ranks and last.size and last.size != len(evidence.world):
         made.contradictions.append(
-            f"NCCL RAS speaks of a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
+            f"NCCL RAS reports a communicator of {last.size} ranks, the dumps of a job of {len(evidence.world)}: its"
             " ranks are not theirs"
         )
         if made.kind != "undecided":
@@ -203,7 +204,9 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
     made.dead = {process.rank for process in gone if process.rank is not None}
     ranked = {(process.host, process.pid) for process in gone if process.rank is not None}
     each = {(p.host, p.pid): p for p in gone}
-    made.nameless = [p for who, p in each.items() if who not in ranked and (p.pid is not None or len(each) == 1)]
+    made.nameless = [
+        p for process_name, p in each.items() if process_name not in ranked and (p.pid is not None or len(each) == 1)
+    ]
     if made.kind == "undecided" or made.late <= made.dead:
         made.kind, made.proven, made.late = "dead", True, set()
         if last.size and made.dead and not made.waiting:
@@ -212,28 +215,28 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
             made.waiting = everyone - made.dead
     for process in list({(p.pid, p.host, p.rank): p for p in gone}.values())[:4]:
         state = "is dead" if process.dead else "does not answer"
-        who = f"rank {process.rank}" if process.rank is not None else "a process"
+        process_name = f"rank {process.rank}" if process.rank is not None else "a process"
         what = (
             f"process {process.pid}, GPU {process.gpu} of {process.host}" if process.pid else "RAS does not know which"
         )
-        made.because.append((last.file, 0, f"RAS: {who} ({what}) {state}"))
+        made.because.append((last.file, 0, f"RAS: {process_name} ({what}) {state}"))
 
 
 def _from_errors(made: Decision, evidence: Evidence) -> None:
-    """Clear the ranks whose operation broke because of another one; where one rank alone left no dump, it is gone.
+    """Clear ranks with an operation that broke because of another rank; a single rank without a dump is gone.
 
     A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
     """
-    innocent = set(evidence.broken)
-    made.suspects -= innocent
+    cleared = set(evidence.broken)
+    made.suspects -= cleared
     if made.kind == "mismatch" and made.late:
-        made.waiting |= innocent
-    told = innocent or evidence.closed
-    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not told or made.seconds:
+        made.waiting |= cleared
+    explained = cleared or evidence.closed
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not explained or made.seconds:
         return
-    made.waiting |= innocent
-    if made.late - innocent or (made.suspects and made.proven):
-        made.late -= innocent
+    made.waiting |= cleared
+    if made.late - cleared or (made.suspects and made.proven):
+        made.late -= cleared
         return
     made.kind, made.late, made.proven = "undecided", set(), False
     lost = [error for error in evidence.broken.values() if error.gone]
@@ -243,7 +246,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     silent = made.unknown - {rank for rank, error in evidence.broken.items() if not error.gone}
     if shown and len(silent) == 1:
         made.kind, made.dead, made.proven = "dead", silent, True
-        made.waiting |= set(evidence.ranks) if not lost else set()  # who of them broke, nothing tells
+        made.waiting |= set(evidence.ranks) if not lost else set()  # it is unknown which of them broke
         if evidence.unlike:
             made.because.append(evidence.unlike)
             made.contradictions.append(
@@ -251,7 +254,7 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
                 " types that differ between ranks of a group before its node"
             )
     elif lost and made.uncounted and evidence.world <= {error.rank for error in lost}:
-        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that spoke
+        made.kind, made.nameless, made.proven = "dead", [Process(None)], True  # of a rank higher than all that reported
     made.because += shown
 
 
@@ -273,14 +276,16 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     if evidence.ranks and not worst[0].joined and worst[0].operation != "monitored_barrier":
         ranks -= made.waiting  # their dumps show them there
-    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who is there, not for whom it waits
+    if (
+        worst[0].joined and worst[0].operation in _PAIRED
+    ):  # the report lists the present ranks, not those that it waits for
         made.waiting |= ranks
         return False
     if not ranks or (worst[0].joined and _called_otherwise(made, evidence, worst[0])):
         return made.proven
     same = [item for item in reports if item.group == worst[0].group]
     called = in_world(evidence, evidence.called)
-    if worst[0].joined and all(progress(item) == behind for item in same):  # nobody is ahead of them
+    if worst[0].joined and all(progress(item) == behind for item in same):  # no rank is ahead of them
         made.waiting |= ranks
         went_on = any(
             item.group == worst[0].group and (item.sequence or 0) > (worst[0].sequence or 0) for item in called
@@ -289,7 +294,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
             return False
         made.kind = "inside"
     elif worst[0].joined and 2 * len(ranks) > len({rank for item in same for rank in item.ranks}):
-        made.waiting |= ranks  # a few are through, and no more is told of them
+        made.waiting |= ranks  # a few are through, and nothing else is known about them
         return False
     else:
         made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
@@ -305,7 +310,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
 
 
 def _absent(made: Decision, evidence: Evidence) -> bool:
-    """Name the ranks whose dump shows that they stand nowhere, and never queued what timed out in a group of theirs."""
+    """Name the ranks without a pending operation in their dump that never queued their group's timed-out operation."""
     absent: dict[Timeout, set[int]] = {}
     for event in evidence.timeouts:
         group = _group_of(event, evidence)
@@ -338,7 +343,7 @@ def _group_of(event: Timeout, evidence: Evidence) -> Group | None:
 def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
     """Compare what timed out with what the snapshot shows others through with under the same number.
 
-    The two count alike (torch 2.4) where the snapshot has the rank at the number that it queued last.
+    The two use the same count (torch 2.4) where the snapshot has the rank at the number that it queued last.
     """
     called = in_world(evidence, evidence.called)
     for event in evidence.timeouts:
@@ -359,7 +364,10 @@ def _timed_out_in_another(made: Decision, evidence: Evidence) -> bool:
 
 
 def _called_otherwise(made: Decision, evidence: Evidence, stuck: Lagging) -> bool:
-    """Compare what the snapshot shows under the number at which ranks stand: one may be through with another one."""
+    """Compare what the snapshot shows under the number of the ranks' last operation.
+
+    One may be through with another one.
+    """
     calls: dict[str, set[int]] = defaultdict(set)
     for item in in_world(evidence, evidence.called):
         if (item.group, item.sequence) == (stuck.group, stuck.sequence):
@@ -392,12 +400,12 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
     made.waiting |= {event.rank for event in evidence.timeouts}
     made.because += [(event.file, event.line, event.text) for event in evidence.timeouts[:3]]
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
-    behind -= {event.rank for event in evidence.timeouts if event not in same}  # they wait for somebody elsewhere, too
+    behind -= {event.rank for event in evidence.timeouts if event not in same}  # they wait for a rank elsewhere, too
     if first.operation in _PAIRED:
         behind = set()  # each pair has numbers of its own
     if behind:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
-    elif counted_alike(evidence) and first.operation not in _PAIRED:
+    elif counted_equal(evidence) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
     return True
 

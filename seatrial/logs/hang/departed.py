@@ -1,4 +1,4 @@
-"""Ranks that are no longer in a communicator, or never were, while others wait in it: what RAS says of their states."""
+"""Ranks that are no longer in a communicator, or never were, while others wait in it: their states in RAS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THERE = frozenset(("RUNNING", "INIT"))
 def departed(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
     """Name the ranks that left the job's communicator, or never created it; ``frozen``: samples show that it lasts.
 
-    Where a rank aborts, its watchdog has given up: that one waited, and who left is not reported.
+    Where a rank aborts, its watchdog has given up: that one waited, and the rank that left is not reported.
     """
     last = evidence.samples[-1] if evidence.samples else None
     states = last.states.get(last.world or "", {}) if last else {}

@@ -1,4 +1,4 @@
-"""Write the decision about a hang into a job's document: next to what its log says, or into its own document."""
+"""Write the decision about a hang into a job's document: next to its log's result, or into its own document."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _RECORDED = "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and
 _UNCAUGHT = re.compile(r"\[rank(\d{1,7})\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
 _BY_GLOO = (
     "gloo writes no dump by itself: let every rank write torch._C._distributed_c10d._dump_fr_trace() from a thread to a"
-    " file that ends in its rank, before it ends, and keep its standard error beside it"
+    " file that ends in its rank, before it ends, and keep its standard error in the same folder"
 )
 
 
 def conclude(
     collected: list[Evidence], jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
 ) -> list[Document]:
-    """Return the jobs with what the evidence says of their hang; each evidence is of one job.
+    """Return the jobs with the evidence of their hang; each evidence is of one job.
 
     A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
     read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
@@ -67,8 +67,8 @@ def _conclude(
             job["not_seen"] = evidence.not_seen
         if evidence.not_seen and not structured(evidence) and job["verdict"] != "go":
             job["advice"] = "; ".join(filter(None, (job["advice"], _RECORDED)))
-    told = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
-    if not (structured(evidence) or told):
+    by_logs = evidence.lagging or evidence.blocked or evidence.queued or evidence.timeouts or unlike_calls(evidence)
+    if not (structured(evidence) or by_logs):
         return jobs
     files = {name for job in jobs for name in job["files"]}
     logged = processes(partial, files, one_job=bool(evidence.pods)) if partial is not None else {}
@@ -79,7 +79,7 @@ def _conclude(
         evidence.files += [name for job in silent for name in job["files"]]
         jobs = [job for job in jobs if job not in silent]
     foreign: list[Document] = []
-    if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # which one the evidence is of, nothing tells
+    if len(jobs) > 1 or (jobs and _larger(jobs[0], evidence)):  # the job of the evidence is unknown
         theirs = {name for job in jobs for name in job["files"]}
         foreign = _by_logs(said_in(evidence, theirs), jobs, logged, read_tail)
         evidence, jobs, logged = without(evidence, theirs), [], {}
@@ -98,7 +98,7 @@ def _larger(job: Document, evidence: Evidence) -> bool:
 
 
 def _is_silent(job: Document, speaking: AbstractSet[str] = frozenset()) -> bool:
-    """Return whether a log holds nothing of NCCL's: what torch wrote to standard error is in the evidence.
+    """Return whether a log holds nothing of NCCL's: torch's standard error is in the evidence.
 
     ``speaking``: the files in which torch's reports are; what else fails there follows from them.
     """
@@ -115,7 +115,7 @@ def _speaking(evidence: Evidence) -> set[str]:
 def _by_logs(
     evidence: Evidence, jobs: list[Document], logged: Mapping[int, Spoken], read_tail: Tail | None
 ) -> list[Document]:
-    """Add what torch's words say to the job that hangs; of several jobs, each is told by the words of its own logs."""
+    """Add torch's messages to the job that hangs; of several jobs, each by the messages of its own logs."""
     hanging = [job for job in jobs if job["diagnosis"] == "hang"]
     speaking = _speaking(evidence)
     silent = _by_folder([job for job in jobs if _is_silent(job, speaking)], evidence.named)
@@ -126,7 +126,7 @@ def _by_logs(
         made = decide(own)
         waits_in_creation(made, logged)
         silent_ranks(made, own, logged)
-        if job["diagnosis"] == "hang" and not made.proven:  # who waits is known, and no more than the log says
+        if job["diagnosis"] == "hang" and not made.proven:  # only the waiting ranks are known, as in the log
             _name(job, made)
         if made.proven and not (made.kind == "watchdog" and _explained(job)):
             _write(job, made, own, join(made, own, job, logged, read_tail))
@@ -138,7 +138,7 @@ def _by_logs(
 
 
 def _explained(job: Document) -> bool:
-    """Return whether the log shows what ended the job: a watchdog that stands still follows from it."""
+    """Return whether the log shows the end of the job: a blocked watchdog follows from it."""
     return any(each["severity"] == "fatal" and each["fault"] != "nccl.hang" for each in job["faults"])
 
 
@@ -166,8 +166,8 @@ def _name(job: Document, made: Decision) -> None:
 def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     said = unnamed(made) if made.unnamed and made.kind == "late" else sentence(made)
     own = _own_words(job, made.late | made.dead)
-    for who, words in own.items():
-        places.setdefault(who, {"host": None, "gpu": None, "pid": None})["last_words"] = words
+    for source, words in own.items():
+        places.setdefault(source, {"host": None, "gpu": None, "pid": None})["last_words"] = words
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*job["files"], *evidence.files]
     _name(job, made)
@@ -226,10 +226,13 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]],
     if made.nameless and not places:
         places = {"": {"pid": made.nameless[0].pid}}
     fault["confirm"] = _confirm(fault["confirm"], places)
-    told_as = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
-    others = {name for each in told_as for name in (each["fault"], each["why"])} - {"nccl.hang", "nccl.no-evidence"}
-    others -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
-    rest = [cause for cause in job["causes"] if cause["fault"] in others]  # a slow fabric makes no process late
+    as_faults = [each for each in job["faults"] if each["severity"] == "fatal" or made.kind in ("inside", "stalled")]
+    other_faults = {name for each in as_faults for name in (each["fault"], each["why"])} - {
+        "nccl.hang",
+        "nccl.no-evidence",
+    }
+    other_faults -= {"nccl.collective-mismatch"} if made.kind == "mismatch" else set()  # torchfrtrace's line says less
+    rest = [cause for cause in job["causes"] if cause["fault"] in other_faults]  # a slow fabric makes no process late
     causes = [{**cause, "confirm": _confirm(cause["confirm"], places)} for cause in rank([fault], {})]
     job["causes"] = [*rest, *causes][:MOST_CAUSES] if own_first else [*causes, *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
@@ -258,16 +261,16 @@ def _advice(made: Decision, evidence: Evidence, job: Document) -> str | None:
     queued = [operation for made_by in evidence.ranks.values() for operation in made_by.pending]
     if made.kind == "inside" and queued and not gloo(evidence.ranks.values()) and not any(o.started for o in queued):
         advice.append(
-            "set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells whose GPU has not started what all have queued"
+            "set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows the GPU that has not started a queued operation"
         )
     if made.undated and evidence.ranks and not gloo(evidence.ranks.values()):
-        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then tells when it was taken")
+        advice.append("set TORCH_NCCL_ENABLE_TIMING=1: a dump then shows when it was taken")
     if not job["nccl_lines"]:
         advice.append(
             "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"
         )
     if job["env"].get("NCCL_RAS_ENABLE") == "0":
-        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
+        advice.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS reports missing ranks at once")
     elif len(evidence.samples) < 3 and not made.proven:
         advice.append("take three samples of ncclras some seconds apart")
     return "; ".join(advice) or job.get("advice")

@@ -1,7 +1,7 @@
 """Whether dumps are of one run, and of one moment of it: what one rank has behind it, the others must have entered.
 
 A dump says when its operations were queued, and when it was taken where NCCL's recorder stamped something meanwhile; of
-a file's time nobody can tell whether it is that of a copy.
+a file's time it is unknown whether it is that of a copy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NS = 1_000_000_000
 _TIMEOUT_MS = 600_000  # init_process_group's for NCCL, where a dump does not say it
 _WRITTEN_WITHIN = 120.0
 """Seconds after a time-out in which its dumps are written: torch waits for them for 15 s by default, and for as long as
-its watchdog's heart may stand still (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)."""
+its watchdog may be blocked (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)."""
 
 
 def needs_all(operation: Operation) -> bool:
@@ -42,10 +42,10 @@ def needs_all(operation: Operation) -> bool:
 
 
 def of_another_run(evidence: Evidence) -> set[int]:
-    """Return the ranks whose dump is of an earlier run of the job.
+    """Return the ranks with a dump of an earlier run of the job.
 
     A collective that two ranks have behind them was queued by both within its time-out, or the watchdog had ended it;
-    and a rank that queued nothing for that long before the first that another one recorded holds up nobody there.
+    and a rank that queued nothing for that long before the first that another one recorded holds up no rank there.
     """
     done: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
     for rank, made in evidence.ranks.items():
@@ -81,10 +81,10 @@ def _together(one: Rank, other: Rank) -> bool:
 
 
 def beginning_lost(evidence: Evidence) -> set[int]:
-    """Return the ranks of whom newer operations overwrote what they stand at, where dumps hold completed ones, too."""
+    """Return the ranks with a pending operation that newer ones overwrote, where dumps hold completed ones, too."""
     lost = {rank for rank, made in evidence.ranks.items() if made.lost}
     if all(made.active or not made.recorded for made in evidence.ranks.values()):
-        return lost  # only what is active was dumped
+        return lost  # only active operations were dumped
     return lost | {rank for rank, made in evidence.ranks.items() if made.cut and made.lost is None}
 
 
@@ -113,7 +113,7 @@ def went_on(evidence: Evidence) -> str:
                 continue
             state = "entered" if last < sequence else "finished, nor queued another behind it"
             return (
-                f"rank {ahead} has {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name} behind it,"
+                f"rank {ahead} has completed {name.rpartition(':')[2]} {sequence} of {evidence.groups[group].name},"
                 f" which rank {rank} had not {state} in its own dump"
             )
     return ""
@@ -128,13 +128,13 @@ class Waited:
     ended: bool
     """Some rank had waited for its operation's time-out."""
     dated: bool = True
-    """The dumps, or times of their files that fit a time-out, tell it; a copy has the time of the copy."""
+    """The dumps, or times of their files that fit a time-out, show it; a copy has the time of the copy."""
     by_itself: bool = True
-    """A time-out writes such dumps (NCCL's); gloo's are of whoever requests them."""
+    """A time-out writes such dumps (NCCL's); gloo's are written on request."""
 
 
 def waited(ranks: Mapping[int, Rank], heads: Mapping[int, Operation]) -> Waited | None:
-    """Return how long the ranks stood at their operations when their dumps were taken; None where nothing tells.
+    """Return how long the ranks waited in their operations when their dumps were taken; None if unknown.
 
     What a rank's own dump has later than an operation that is open in it is a bound, and enough where it is beyond the
     time-out; so is an operation that NCCL's watchdog ended. No file is older than what is in it, so its time shows what

@@ -1,6 +1,6 @@
 """Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats of torch 2.4 to 2.13).
 
-Of each dump only what decides is kept: the pending operations and how far each group came.
+Of each dump only the deciding part is kept: the pending operations and how far each group came.
 gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
 """
 
@@ -28,14 +28,15 @@ MARKS = 32
 ALIKE = frozenset(
     ["all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_gather_into_tensor"]
 )
-"""Collectives whose sizes must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
+"""Collectives with sizes that must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
 
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
 ALIKE_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
-"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send alike."""
+"""Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
+same."""
 MOST_QUEUED = 64
-"""Collectives of which a rank's times are compared with the others': what timed out is among the last."""
+"""Collectives for which a rank's times are compared with the others': the timed-out operation is among the last."""
 Members = dict[str, tuple[int, ...]]
 """Lists of ranks by their text: each dump of a job repeats them."""
 _RANK = re.compile(r"(?<!\d)(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
@@ -106,7 +107,7 @@ def _own_rank(named: int, content: dict[str, Any], members: Members) -> int:
         return named
     in_all = set.intersection(*(set(ranks) for ranks in listed if ranks))
     if len(in_all) != 1:
-        raise PickleRefusedError(f"it lists groups without rank {named}, which its name says that it is of")
+        raise PickleRefusedError(f"it lists groups without rank {named}, the rank in its file name")
     return in_all.pop()
 
 
@@ -153,7 +154,7 @@ def _listed(entry: dict[str, Any], cache: Members) -> tuple[int, ...]:
 def _configuration(evidence: Evidence, config: Any, cache: Members) -> tuple[dict[str, str], set[int]]:
     """Return the rank's groups, name to key; add them to the evidence.
 
-    A group's name is a counter of each process, and another group's name on another rank: the members tell them apart.
+    A group's name is a counter of each process, and another group's name on another rank: the members distinguish them.
     """
     group_of: dict[str, str] = {}
     world: set[int] = set()
@@ -241,7 +242,10 @@ def _queued(made: Rank, operation: Operation) -> None:
 
 
 def _lost(made: Rank, status: dict[Any, Any], numbers: dict[int, str]) -> bool | None:
-    """Say whether newer operations overwrote some that are pending, by NCCL's counters; None where they do not tell."""
+    """Say whether newer operations overwrote some that are pending, by NCCL's counters.
+
+    None where they do not show it.
+    """
     if any(operation.name.startswith("gloo:") for operation in made.pending):
         return None
     sends = {operation.group for operation in made.pending if operation.p2p}  # their counters count those, too
@@ -284,7 +288,7 @@ def _batch(entry: dict[str, Any]) -> Batch:
 
 
 def _launched_together(entries: list[dict[str, Any]]) -> dict[Batch, dict[str, Any]]:
-    """Return the entries that stand for several operations in one launch (batch_isend_irecv and the like).
+    """Return the entries that represent several operations in one launch (batch_isend_irecv and the like).
 
     Only such an entry, named coalesced, is marked as started and completed; its parts stay as they were queued.
     """
@@ -303,7 +307,7 @@ def _joined(batch: Operation, part: Operation) -> Operation:
 
 
 def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], group_of: dict[str, str]) -> None:
-    """Take over how far each group came, for the groups whose number in this process an entry tells.
+    """Take over how far each group came, for the groups that an entry numbers in this process.
 
     Group 0 is the default group in every process.
     """
@@ -342,7 +346,7 @@ def _operation(entry: dict[str, Any], group_of: dict[str, str], evidence: Eviden
         p2p = True
     sequence = number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
     if not text or (sequence < 0 and not p2p):
-        return None  # what has no name or number stands nowhere
+        return None  # an entry without name or number has no position
     shapes = sizes(entry.get("input_sizes"), entry.get("input_dtypes"))
     when, limit = max(0, number(entry.get("time_created_ns"))), max(0, number(entry.get("timeout_ms")))
     return Operation(group, sequence, text, shapes[:200], p2p, peers, created=when, timeout_ms=limit)

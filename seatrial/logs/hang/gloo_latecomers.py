@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def overdue(made: Decision, evidence: Evidence) -> bool:
-    """Say who came to a collective when the others had given up; False where nobody did.
+    """Name the ranks that reached a collective after the others had timed out; False if none did.
 
-    What the ranks did since is a consequence. A rank is late only where all had queued together what it queued before:
-    who waited elsewhere for another one comes late for that. gloo records no sends and receives: there nobody is named.
+    Later actions of the ranks are a consequence. A rank is late only where all had queued together what it queued
+    before: a rank that waited elsewhere for another one is late because of it. gloo records no sends and receives: no
+    rank is named then.
     """
     queued = _queued(evidence) if evidence.broken else {}
     for by_rank in sorted(queued.values(), key=lambda each: min(operation.created for operation in each.values())):
@@ -32,7 +33,7 @@ def overdue(made: Decision, evidence: Evidence) -> bool:
         made.group, made.operation = evidence.groups[first.group].name, first.name.partition(":")[2]
         made.sequence, seconds = first.sequence, max(after.values()) / NS
         text = f"{made.operation} {made.sequence} of {made.group} was queued {seconds:.1f} s after the first rank had,"
-        made.because.append(("Flight Recorder", 0, f"{text} whose time-out was over"))
+        made.because.append(("Flight Recorder", 0, f"{text} which had timed out"))
         before = [_before(evidence.ranks[rank], by_rank[rank]) for rank in late]
         if 2 * len(late) <= len(by_rank) and all(each and _all_at_once(evidence, queued, each) for each in before):
             made.kind, made.proven, made.late, made.seconds = "late", True, late, seconds
@@ -51,7 +52,7 @@ def _queued(evidence: Evidence) -> dict[tuple[str, int], dict[int, Operation]]:
 
 
 def _before(made: Rank, operation: Operation) -> Operation | None:
-    """Return what a rank queued before an operation; None where that is not known."""
+    """Return the operations that a rank queued before one; None if unknown."""
     earlier = [each for each in made.queued_at.values() if each.created < operation.created]
     return max(earlier, key=lambda each: each.created) if earlier and not made.sends else None
 

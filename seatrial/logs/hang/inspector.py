@@ -1,4 +1,4 @@
-"""Read NCCL Inspector's JSON lines: what each rank recorded last as done, and how long the last kernels ran.
+"""Read NCCL Inspector's JSON lines: the last completed operation of each rank, and the duration of the last kernels.
 
 A record may be dropped (formats before v4.1 do not even count those), so a rank without one is not late.
 """
@@ -19,7 +19,7 @@ MAX_TIMES = 500_000
 
 
 def read(evidence: Evidence, lines: Iterable[str]) -> int:
-    """Add the records of some lines; return how many lines are none (cut ones, other JSON)."""
+    """Add the records of some lines; return the number of other lines (cut ones, other JSON)."""
     strange = 0
     for line in lines:
         if not line.strip():

@@ -1,6 +1,6 @@
-"""Join what is known of a rank: where the log and RAS have its process, its pod and node, its network, its last words.
+"""Join the facts about a rank: its process in the log and RAS, its pod and node, its network, its last lines.
 
-Pure: no file is opened here, `read_tail` is given. What cannot be joined stays out.
+Pure: no file is opened here, `read_tail` is given. Other facts are left out.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ MOST_PLACES = 32
 _WORDS = 300
 Tail = Callable[[str], Iterable[str]]
 """Returns the last lines of a log, by the name under which it was read."""
-_SAYS = re.compile(r"[A-Za-z]{2}")
+_WORD = re.compile(r"[A-Za-z]{2}")
 _ASIDE = re.compile(
     r"(?:Future|Deprecation)Warning\b|\bwarnings\.warn\(|\bis deprecated\b|dump signal"
     r"|Flight recorder dump|to dump (?:the )?debug info"
 )
-"""What libraries say aside: what is deprecated, and that torch writes a dump because another rank requested it."""
+"""Incidental messages: deprecations, and that torch writes a dump because another rank requested it."""
 _RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A rank's process as the NCCL log has it; `file` is the log in which it spoke last."""
+    """A rank's process as the NCCL log has it; `file` is the log of its last line."""
 
     file: str
     host: str
     pid: int
     alone: bool
-    """Nobody else spoke in that log."""
+    """No other process wrote into that log."""
     creating: int = 0
-    """The size of a communicator whose creation it began and did not end, the world's apart."""
+    """The size of a communicator that it began and did not finish to create, other than the world."""
 
 
 def processes(partial: Partial, files: AbstractSet[str], *, one_job: bool = False) -> dict[int, Process]:
@@ -84,7 +84,9 @@ def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
         made.kind, made.proven = "undecided", False
     made.waiting |= creating
     cleared = tuple(f"rank {rank} " for rank in creating)
-    made.because = [told for told in made.because if told[0] != "Flight Recorder" or not told[2].startswith(cleared)]
+    made.because = [
+        reason for reason in made.because if reason[0] != "Flight Recorder" or not reason[2].startswith(cleared)
+    ]
     for rank in sorted(creating)[:4]:
         spoke = logged[rank]
         text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"
@@ -137,7 +139,7 @@ def _pod(pods: Iterable[Pod], address: str, spoke: Process | None) -> Pod | None
 
 
 def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
-    """Return what carried a host's data to and from other hosts, by the log; None where it shows nothing."""
+    """Return the transport of a host's data to and from other hosts, by the log; None if unknown."""
     pairs = [pair for pair in document["pairs"] if host in (pair["src"], pair["dst"])]
     if not pairs:
         return None
@@ -157,12 +159,12 @@ def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
 def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
     """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one.
 
-    What a library says aside counts only where the process said nothing else.
+    A library's incidental message counts only if the process wrote nothing else.
     """
     own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
     last = aside = ""
     for line in lines:
-        if _SAYS.search(line) and (spoke.alone or own.search(line[:400])):
+        if _WORD.search(line) and (spoke.alone or own.search(line[:400])):
             if _ASIDE.search(line):
                 aside = line.strip()
             else:
@@ -171,7 +173,7 @@ def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
 
 
 def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the joined evidence adds, as sentences without full stops."""
+    """Return the additions of the joined evidence, as sentences without full stops."""
     said = []
     for rank, place in list(places.items())[:4]:
         states = [
@@ -191,7 +193,7 @@ def place_sentences(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Ma
 
 
 def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
-    """Say what carried the data of these ranks' hosts."""
+    """Name the transport of these ranks' hosts."""
     networks = [place["network"] for place in places.values() if place.get("network")]
     if not networks:
         return ""
@@ -200,8 +202,8 @@ def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
     with_gdr = (
         {True: " with GPUDirect", False: " without GPUDirect"}.get(next(iter(direct)), "") if len(direct) == 1 else ""
     )
-    whose = "its" if len(places) == 1 else "their"
+    pronoun = "its" if len(places) == 1 else "their"
     shown = ", ".join(
         {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "socket": "sockets"}.get(name, name) for name in names
     )
-    return f"{whose} data between hosts went over {shown}{with_gdr if names != ['socket'] else ''}"
+    return f"{pronoun} data between hosts went over {shown}{with_gdr if names != ['socket'] else ''}"

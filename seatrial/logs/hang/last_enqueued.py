@@ -1,7 +1,7 @@
-"""Compare how far ranks came in the default group, as each says when it is told of a time-out (torch 2.3 and later).
+"""Compare the progress of ranks in the default group, which each reports on a time-out's signal (torch 2.3 and later).
 
-The rank that did not come writes it, too. A rank that waits in another group is behind in this one, and innocent: its
-own watchdog tells.
+The missing rank writes it, too. A rank that waits in another group is behind in this one, but not at fault: its
+own watchdog reports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Take over what a running job answered: an answer of NCCL RAS, whole or cut, and a dump by its bytes."""
+"""Take over a running job's answers: an answer of NCCL RAS, whole or cut, and a dump by its bytes."""
 
 from __future__ import annotations
 

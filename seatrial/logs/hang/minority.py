@@ -1,7 +1,7 @@
 """Decides between two sides: ranks missing from an operation, or the fewer that wait in it.
 
 A few ranks that called one operation more than the others look as if all others were late. Where the evidence does not
-tell, nobody is called late: those that did not come are suspects.
+tell, no rank is called late: the missing ranks are suspects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_PAIRS = ". gloo records no send and no receive: one of them may wait there fo
 
 
 def weigh(made: Decision, waits: Waits, evidence: Evidence) -> None:
-    """Take those from the late ranks of whom the dumps do not show it for sure."""
+    """Remove the late ranks that the dumps do not prove."""
     idle = waits.late - set(waits.heads)
     if waits.stalled or not idle or len(waits.late | waits.unknown) < 2:
         return

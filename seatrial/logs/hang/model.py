@@ -17,7 +17,7 @@ class Operation:
     peers: tuple[int, ...] = ()
     """The world ranks at the other ends of sends and receives that were launched together, where they are known."""
     started: bool = False
-    """The GPU has come to it; told only where the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
+    """The GPU has started it; known only if the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
     ended: bool = False
     """NCCL's watchdog has done with it, and it is not complete: it timed out, or was aborted."""
     created: int = 0
@@ -37,7 +37,7 @@ class Rank:
 
     rank: int
     pending: list[Operation] = field(default_factory=list)
-    """What is queued and not complete, in the program's order."""
+    """The incomplete operations, in the program's order."""
     first_pending: dict[str, int] = field(default_factory=dict)
     """Group to the lowest collective that is pending there."""
     enqueued: dict[str, int] = field(default_factory=dict)
@@ -47,11 +47,11 @@ class Rank:
     finished: dict[str, Operation] = field(default_factory=dict)
     """Group to the collective that is complete there and has the highest number."""
     last: Operation | None = None
-    """What it queued last."""
+    """The last queued operation."""
     written: float | None = None
     """When the file was written, by its own time, in seconds since 1970; of a copy, when it was copied."""
     taken: float | None = None
-    """When the dump was taken, by what its recorder stamped meanwhile, in seconds since 1970; None where unknown."""
+    """When the dump was taken, by its recorder's time stamps, in seconds since 1970; None where unknown."""
     latest: float = 0.0
     """The latest time in the dump, in seconds since 1970: it was not taken before."""
     active: bool = False
@@ -59,13 +59,13 @@ class Rank:
     cut: bool = False
     """What it recorded first is gone, and the first that is left is pending: what it is at may be gone, too."""
     lost: bool | None = None
-    """The same by the counters of its groups, which tell how far each came; None where there are none."""
+    """The same by the counters of its groups, which show the progress of each; None without counters."""
     marks: frozenset[int] = frozenset()
     """When its latest operations were queued: two dumps of one process share some."""
     span: tuple[int, int] | None = None
     """When the first and the last operation that it recorded were queued, nanoseconds since 1970."""
     queued_at: dict[tuple[str, int], Operation] = field(default_factory=dict)
-    """(group, number) of its last collectives by gloo, whose recorder does not tell what broke from what is done."""
+    """(group, number) of its last collectives by gloo; its recorder does not distinguish broken from completed ones."""
     sends: bool = False
     """It counted more operations than it recorded: gloo leaves out sends and receives."""
     recorded: int = 0
@@ -95,14 +95,14 @@ class Process:
 
 @dataclass(slots=True)
 class Sample:
-    """One answer of NCCL RAS: communicators, the operations that their ranks launched, and who is missing."""
+    """One answer of NCCL RAS: communicators, the operations that their ranks launched, and the missing ranks."""
 
     file: str
     stamp: str = ""
     took: str = ""
     """How long RAS says that it collected: the one thing that differs in text between two looks at ranks that wait."""
     world: str | None = None
-    """The communicator of all ranks, whose ranks are taken for world ranks; none where no one has them all."""
+    """The communicator of all ranks, its ranks are taken for world ranks; none if no communicator has them all."""
     size: int = 0
     """How many ranks the job has, by its largest communicator and its number of GPUs."""
     ok: bool = False
@@ -113,7 +113,7 @@ class Sample:
     states: dict[str, dict[int, str]] = field(default_factory=dict)
     """Communicator to the state of those ranks that RAS names, where states differ: NOCOMM, INIT, RUNNING and so on."""
     errors: list[str] = field(default_factory=list)
-    """What ranks reported of errors in their initialization or operations, in RAS's words."""
+    """Errors that ranks reported in their initialization or operations, in RAS's words."""
     members: dict[str, dict[int, Process]] = field(default_factory=dict)
     """Communicator to the processes of the ranks that RAS names; these ranks count within the communicator."""
     processes: list[Process] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Sample:
     number: int = 0
     """How many communicators there are, by the table of the text."""
     parts: set[str] = field(default_factory=set)
-    """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
+    """Smaller communicators with counts by world rank, since host and process identify the ranks."""
     written: float | None = field(default=None, compare=False)
     """When its file was written, in seconds of the epoch; None where it was requested just now."""
 
@@ -139,14 +139,14 @@ class Timeout:
     text: str
     group: str = ""
     number: str = ""
-    """Of the process group, where the log tells it: many have the same name."""
+    """Of the process group, if the log shows it: many have the same name."""
     enqueued: int | None = None
     completed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """What a desync report says of ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
+    """A desync report's entry about ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
 
     ranks: tuple[int, ...]
     """As the report numbers them: within the process group that timed out."""
@@ -157,14 +157,17 @@ class Lagging:
     line: int
     text: str
     group: tuple[str, str] = ("", "")
-    """Number and description of the process group, where the log tells it."""
+    """Number and description of the process group, if the log shows it."""
     reporter: tuple[int, int] = (-1, -1)
     """The world rank that printed the report, and its rank in the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rank whose operation failed because another one disconnected or never connected: that one is at fault."""
+    """A rank with an operation that failed because another one disconnected or never connected.
+
+    The other is at fault.
+    """
 
     rank: int
     gone: bool
@@ -191,7 +194,7 @@ class Blocked:
     """A watchdog thread that its process's heartbeat monitor found standing still."""
 
     rank: int | None
-    """Of the world; None where the line does not tell it."""
+    """Of the world; None if the line does not show it."""
     seconds: int
     where: tuple[str, int, str]
     """File, line, text."""
@@ -211,7 +214,7 @@ class Performed:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the job as the API shows it; what is wrong with it or its node in words, empty where nothing is."""
+    """A pod of the job as the API shows it; the fault of it or its node in words, empty without one."""
 
     name: str
     node: str = ""
@@ -227,49 +230,49 @@ class Evidence:
 
     files: list[str] = field(default_factory=list)
     version: str = field(default="", compare=False)
-    """Of NCCL, as a dump or RAS tells it."""
+    """Of NCCL, as a dump or RAS reports it."""
     ranks: dict[int, Rank] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     world: set[int] = field(default_factory=set)
     listed: set[int] = field(default_factory=set)
     """The ranks in the lists of members that the dumps hold; gloo's hold none where there are several groups."""
     calls: dict[tuple[str, int], str] = field(default_factory=dict)
-    """(group, number) of a complete collective to its name and sizes, where all ranks must call it alike."""
+    """(group, number) of a complete collective to its name and sizes, where all ranks must call it in the same way."""
     samples: list[Sample] = field(default_factory=list)
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
     called: list[Lagging] = field(default_factory=list)
-    """What the snapshots of desync reports show: which operation ranks started or finished under a number."""
+    """The snapshots of desync reports: the operation that ranks started or finished under a number."""
     broken: dict[int, Broken] = field(default_factory=dict)
     queued: dict[int, Queued] = field(default_factory=dict)
     blocked: list[Blocked] = field(default_factory=list)
     gave_up: tuple[str, int, str] | None = None
-    """File, line and text of a time-out of gloo's that somebody caught and wrote, without the rank."""
+    """File, line and text of a time-out of gloo's that the program caught and wrote, without the rank."""
     closed: tuple[str, int, str] | None = None
     """The same of a connection that a peer closed."""
     unlike: tuple[str, int, str] | None = None
-    """File, line and text where a process says that it was sent more than it expected, of which it ends."""
+    """File, line and text where a process ends because it received more than it expected."""
     named: set[str] = field(default_factory=set)
     """The folders in which it lies, as they were named."""
     logs: set[str] = field(default_factory=set)
     """Logs that lie next to it, by the names under which they are read."""
     joined: str = ""
-    """Under which names its dumps lie in one folder, where only that no rank is twice tells that they are one job's."""
+    """Names of its dumps in one folder, if only the unique ranks show that they are one job's."""
     standing: float | None = None
     """Seconds between two dumps of each rank that show it at the same operation."""
     moved: str = ""
-    """What a rank did between two dumps of it."""
+    """The actions of a rank between two dumps of it."""
     failed: set[int] = field(default_factory=set)
-    """World ranks whose watchdog saw an operation fail or time out."""
+    """World ranks with a watchdog that saw an operation fail or time out."""
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
     """(communicator, operation, rank) to its latest record."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
     """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
     notes: list[str] = field(default_factory=list)
-    """What could not be read, in words."""
+    """The unread parts, in words."""
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
-    """What the cluster did not tell, with the right or the setting that would make it."""
+    """Facts that the cluster did not report, with the permission or the setting that they need."""
 
 
 @dataclass(slots=True)
@@ -287,13 +290,13 @@ class Decision:
     operation: str | None = None
     sequence: int | None = None
     passing: float | None = None
-    """Seconds that the longest pending operation had waited when the dumps were taken, where that is no hang yet."""
+    """Seconds that the longest pending operation had waited when the dumps were taken, where that is not a hang yet."""
     undated: str = ""
-    """Why nothing tells when the dumps were taken: the files' times are those of copies, as far as anybody knows."""
+    """Why the time of the dumps is unknown: the files' times may be those of copies."""
     moved: str = ""
     """How the dumps show that the job went on while they were written."""
     called: str = ""
-    """What ranks called in the same place, where that differs."""
+    """The operations that ranks called in the same place, if they differ."""
     because: list[tuple[str, int, str]] = field(default_factory=list)
     """Evidence: file, line (0 for none), text."""
     uneven: str = ""
@@ -301,24 +304,24 @@ class Decision:
     contradictions: list[str] = field(default_factory=list)
     places: dict[int, Process] = field(default_factory=dict)
     suspects: set[int] = field(default_factory=set)
-    """Ranks of which some did not come, unless those that are ahead called one operation more."""
+    """Ranks of which some are late, unless those that are ahead called one operation more."""
     uncounted: bool = False
-    """All whose dumps are there are inside of an operation, and nothing tells whether these are all ranks."""
+    """All ranks with dumps are inside an operation, and it is unknown whether these are all ranks."""
     unsure: str = ""
     """Why none of the suspects is called late."""
     departed: bool = False
     """The late ranks left the communicator in which others are, or never created it."""
     inside_of: str = ""
-    """The smaller communicator in which suspects, or unknown ranks, may stand together inside an operation."""
+    """The smaller communicator in which suspects, or unknown ranks, may wait together inside an operation."""
     ahead: set[int] = field(default_factory=set)
-    """The fewer ones, who may be those that are wrong."""
+    """The minority, which may be wrong."""
     unnamed: int = 0
     """How many ranks are late where the evidence counts them and names none."""
     unrecorded: bool = False
-    """A late rank may are in a send or a receive, which its backend's recorder leaves out."""
+    """A late rank may be in a send or a receive, which its backend's recorder leaves out."""
     reported: list[str] = field(default_factory=list)
     """Errors of ranks in RAS's words, those that name a cause on the rank itself first."""
     seconds: float = 0
-    """How long a watchdog stood still, or after the others a rank came that they had given up."""
+    """How long a watchdog was blocked, or how much later than the others a rank came after their time-out."""
     nameless: list[Process] = field(default_factory=list)
-    """Late or dead processes whose rank nothing tells."""
+    """Late or dead processes of unknown rank."""

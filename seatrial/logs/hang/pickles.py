@@ -20,7 +20,7 @@ MAX_OPCODES = 6_000_000
 
 
 class PickleRefusedError(ValueError):
-    """The bytes are no pickle of plain data; says why."""
+    """The bytes are not a pickle of plain data; says why."""
 
 
 def loads(data: bytes) -> Any:
@@ -52,7 +52,7 @@ def _value(data: bytes) -> Any:
         if number:
             (argument,) = number.unpack_from(data, at)
             at += number.size
-        if decode:  # the number is the length of what follows
+        if decode:  # the number is the length of the next part
             end = at + argument
             if end > len(data):
                 raise IndexError
@@ -65,8 +65,8 @@ def _value(data: bytes) -> Any:
 def _refusal(code: int) -> str:
     name = next((opcode.name for opcode in pickletools.opcodes if opcode.code == chr(code)), f"0x{code:02x}")
     return (
-        f"its opcode {name} is not one of plain data, which is all that a Flight Recorder dump holds; "
-        "it was refused and nothing was executed"
+        f"its opcode {name} is not one of plain data, as in a Flight Recorder dump; it was refused and nothing was"
+        f" executed"
     )
 
 
@@ -80,7 +80,7 @@ class _Machine:
 
     def protocol(self, version: int) -> None:
         if version > pickle.HIGHEST_PROTOCOL:
-            raise PickleRefusedError(f"pickle protocol {version}, which nothing writes")
+            raise PickleRefusedError(f"pickle protocol {version}, which no recorder writes")
 
     def push(self, value: Any) -> None:
         self.stack.append(value)

@@ -1,4 +1,4 @@
-"""Take words, numbers and sizes out of data that somebody else wrote: what has another shape is nothing.
+"""Take words, numbers and sizes out of foreign data: values of another shape are ignored.
 
 A pickle may hold a list many times over, and itself: nothing of unknown shape is ever turned into text.
 """

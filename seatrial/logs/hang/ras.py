@@ -13,8 +13,8 @@ from .ras_text import BEGIN
 
 _HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
 _BEFORE = re.compile(r"(?:\s+|SERVER PROTOCOL \d+|OK\b)*")
-"""What the protocol says before an answer, and between two of them: a copy of the connection holds it, too."""
-_Who = tuple[str, int, str]
+"""The protocol's text before an answer, and between two of them: a copy of the connection holds it, too."""
+_Identity = tuple[str, int, str]
 """Host, process and CUDA device of a rank."""
 _NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 
@@ -44,34 +44,34 @@ def _json_sample(file: str, content: Any) -> Sample:
         raise ValueError("no communicators")  # noqa: TRY004 -- one error for all forms
     made = Sample(file, str(content.get("timestamp", ""))[:40])
     ordered = sorted(_dicts(comms), key=lambda c: -_int(c.get("size")))
-    everyone = {_who(entry) for comm in ordered for entry in _everybody(comm) if _int(entry.get("pid")) > 0}
+    everyone = {_identity(entry) for comm in ordered for entry in _all_ranks(comm) if _int(entry.get("pid")) > 0}
     largest = _int(ordered[0].get("size")) if ordered else 0
     made.size = max(largest, len(everyone))
     made.ok = bool(comms)
-    world: dict[_Who, int] = {}
+    world: dict[_Identity, int] = {}
     for index, comm in enumerate(ordered):
         name = str(comm.get("hash"))[:40]
         made.comms.add(name)
         if index == 0 and largest == made.size:
             made.world = name
-            world = {_who(entry): _int(entry.get("rank")) for entry in _everybody(comm)}
+            world = {_identity(entry): _int(entry.get("rank")) for entry in _all_ranks(comm)}
         _json_communicator(made, name, comm, world)
     made.ok = made.ok and all(len(set(counts.values())) == 1 for counts in made.counts.values())
     made.ok = made.ok and not made.states and not made.errors
     return made
 
 
-def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dict[_Who, int]) -> None:
-    """Add what an answer says of a communicator; ``world``: the ranks of the communicator that has them all."""
-    everybody = _everybody(comm)
-    named = bool(world) and len(world) == made.size and all(_who(entry) in world for entry in everybody)
+def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dict[_Identity, int]) -> None:
+    """Add an answer's facts about a communicator; ``world``: the ranks of the communicator that has them all."""
+    all_ranks = _all_ranks(comm)
+    named = bool(world) and len(world) == made.size and all(_identity(entry) in world for entry in all_ranks)
     if named and name != made.world:
         made.parts.add(name)
     states: dict[int, str] = {}
     errors: dict[str, list[int]] = {}
     present = len(_dicts(comm.get("ranks")))
-    for index, entry in enumerate(everybody):
-        rank = world[_who(entry)] if named else _int(entry.get("rank"))
+    for index, entry in enumerate(all_ranks):
+        rank = world[_identity(entry)] if named else _int(entry.get("rank"))
         process, missing = _json_process(entry), index >= present
         status, counts = entry.get("status"), entry.get("collective_counts")
         status = status if isinstance(status, dict) else {}
@@ -92,9 +92,9 @@ def _json_communicator(made: Sample, name: str, comm: dict[str, Any], world: dic
             made.processes.append(process)
         made.members.setdefault(name, {})[rank] = process
     for text, ranks in errors.items():
-        who = f"Rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
+        subject = f"Rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         where = "" if named or name == made.world else f" in communicator {name}"
-        made.errors.append(f"{who} reported {text}{where}")
+        made.errors.append(f"{subject} reported {text}{where}")
     if len(set(states.values())) > 1:
         made.states[name] = states
 
@@ -127,11 +127,11 @@ def _values(text: str) -> list[Any]:
     return values
 
 
-def _everybody(comm: dict[str, Any]) -> list[dict[str, Any]]:
+def _all_ranks(comm: dict[str, Any]) -> list[dict[str, Any]]:
     return _dicts(comm.get("ranks")) + _dicts(comm.get("missing_ranks"))
 
 
-def _who(entry: dict[str, Any]) -> _Who:
+def _identity(entry: dict[str, Any]) -> _Identity:
     return str(entry.get("host", ""))[:80], _int(entry.get("pid")), str(entry.get("cuda_dev"))[:16]
 
 

@@ -1,6 +1,6 @@
-"""Find answers of NCCL RAS inside a log, and behind what a log collector puts in front of each line.
+"""Find answers of NCCL RAS inside a log, and after a log collector's prefix of each line.
 
-What is in front of the answer's heading is in front of its other lines, too, except for its digits: the time of
+The prefix of the answer's heading is that of its other lines, too, except for its digits: the time of
 a line, or the index of a pod.
 """
 
@@ -27,7 +27,7 @@ _MOST_ANSWERS = 64
 
 
 def read(evidence: Evidence, file: str, text: str) -> int:
-    """Add the answers in a log's text; return how many there are. What is cut is passed over."""
+    """Add the answers in a log's text; return how many there are. Truncated answers are skipped."""
     before = len(evidence.samples)
     fronts = {re.sub(r"\d+", r"\\d+", re.escape(match[1])) for match in _HEADING.finditer(text)}
     for front in sorted(fronts)[:_MOST_PREFIXES]:

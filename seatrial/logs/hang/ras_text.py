@@ -42,7 +42,7 @@ def read_text(evidence: Evidence, file: str, text: str) -> None:
 
 @dataclass(slots=True)
 class _At:
-    """Where in an answer a line stands: its section and communicator, and what the named ranks below share."""
+    """The place of a line in an answer: its section and communicator, and the common facts of the named ranks below."""
 
     section: str = ""
     comm: str = ""
@@ -52,7 +52,7 @@ class _At:
     listed: dict[str, int] = field(default_factory=dict)
     """Communicator to the number of its group in the table."""
     in_state: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Communicator to the numbers of ranks in each state, of which only the fewer ones are named."""
+    """Communicator to the numbers of ranks in each state, only the smaller set is named."""
 
 
 def _sample(file: str, text: str, gpus: int) -> Sample:
@@ -103,7 +103,7 @@ def _is_world(rows: list[tuple[str, ...]], group: int, size: int) -> bool:
 
 
 def _line(made: Sample, at: _At, line: str) -> None:
-    """Take over what a line within a section says."""
+    """Take over a line within a section."""
     if match := _OPERATION.search(line):
         at.operation, at.state = match[1], ""
     elif match := _MANY.match(line):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .counts import ALL_ALIKE
+from .counts import ONE_SAMPLE
 from .minority import NO_PAIRS
 from .subcommunicators import UNCLEAR
 
@@ -36,10 +36,10 @@ def _placed(made: Decision, ranks: set[int]) -> str:
     return f"{ranks_in_words(ranks)} ({', '.join(known)})" if known else ranks_in_words(ranks)
 
 
-def _everybody(made: Decision, ranks: set[int]) -> str:
-    """Return these ranks with their places, and the processes whose rank nothing tells."""
-    nobody = "a process that left no dump" if made.uncounted else "a process"
-    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else nobody for p in made.nameless[:4]]
+def _with_nameless(made: Decision, ranks: set[int]) -> str:
+    """Return these ranks with their places, and the processes of unknown rank."""
+    unidentified = "a process that left no dump" if made.uncounted else "a process"
+    names = [f"process {p.pid} (GPU {p.gpu} of {p.host})" if p.pid else unidentified for p in made.nameless[:4]]
     more = [f"{len(made.nameless) - 4} more processes"] if len(made.nameless) > 4 else []
     return " and ".join(part for part in (_placed(made, ranks) if ranks else "", ", ".join(names + more)) if part)
 
@@ -52,13 +52,13 @@ def _where(made: Decision) -> str:
 
 
 def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the first sentence, without its full stop, and what follows from it."""
+    """Return the first sentence, without its full stop, and its consequence."""
     late, where = made.late, _where(made)
     many = len(late) + len(made.nameless) > 1
     waits = (
         f"; {len(made.waiting)} other rank{'s wait' if len(made.waiting) != 1 else ' waits'}" if made.waiting else ""
     )
-    whose = "their nodes" if many else "its node"
+    hosts = "their nodes" if many else "its node"
     if made.kind == "watchdog":
         return _watchdog(made)
     if made.suspects and made.proven:
@@ -66,15 +66,15 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
     if made.kind == "late" and made.proven:
         return _late(made, waits)
     if made.kind == "stalled":
-        who, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
+        subject, queued = capital(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
         return (
-            f"{who} {queued.format(where)} work is queued, and the GPU"
-            f" does not come to it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
+            f"{subject} {queued.format(where)} work is queued, and the GPU"
+            f" does not reach it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {hosts} first"
         ) + _missing(made)
     if made.kind == "dead":
-        gone = _everybody(made, made.dead)
-        whose_pod = "its pod and node" if len(made.dead) + len(made.nameless) == 1 else "their pods and nodes"
-        return f"{capital(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at {whose_pod} first"  # noqa: E501
+        gone = _with_nameless(made, made.dead)
+        pods = "its pod and node" if len(made.dead) + len(made.nameless) == 1 else "their pods and nodes"
+        return f"{capital(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at {pods} first"  # noqa: E501
     if made.kind == "inside":
         which = "those processes" if len(made.unknown) > 1 else "that process"
         lead = f", while all others left one: look at {which} first"
@@ -85,13 +85,15 @@ def sentence(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         ) + (_missing(made) + lead if made.unknown else "")
     if made.kind == "mismatch":
         what = "other operations or sizes" if many else "another operation or size"
-        who = f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
+        subject = (
+            f"{capital(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
+        )
         called = f" ({made.called})" if made.called else ""
-        return f"{who} in place of {where}{called}{waits}. The program tells which side is right" + _missing(made)
+        return f"{subject} in place of {where}{called}{waits}. The program shows which side is right" + _missing(made)
     if made.kind == "order" and late:
         them, calls = ("them", "their calls differ") if many else ("it", "its calls differ")
-        who = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
-        return f"{who} for ranks that wait in {where} for {them}{waits}: {calls} from theirs in order or number"
+        subject = f"{capital(_placed(made, late))} wait{'' if many else 's'} in {made.called}"
+        return f"{subject} for ranks that wait in {where} for {them}{waits}: {calls} from theirs in order or number"
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
     if made.kind == "slow":
@@ -109,26 +111,26 @@ def _late(made: Decision, waits: str) -> str:
         return (
             f"{capital(_placed(made, late))} left {made.group} or never created it{waits} in it. Look at {them} first"
         )
-    who = capital(_everybody(made, late))
+    subject = capital(_with_nameless(made, late))
     if made.seconds:
         return (
-            f"{who} came to {where} {made.seconds:.1f} s after the first rank, whose time-out was over{waits}. Look at"
+            f"{subject} entered {where} {made.seconds:.1f} s after the first rank, which had timed out{waits}. Look at"
             f" what {them} did before, not at the network"
         ) + _missing(made)
-    never = f"{who} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
+    never = f"{subject} never entered {where}{waits}. Look at {them} before the fabric and the ranks that wait"
     return never + (NO_PAIRS if made.unrecorded else "") + _missing(made)
 
 
 def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
-    """Return the first sentence where nothing is proven: what one look shows, and what another one would tell."""
+    """Return the first sentence where nothing is proven: the facts of one look, and the use of another one."""
     late, where = made.late, _where(made)
     counted = any("RAS: " in text for _, _, text in made.because)
     if made.reported:
         remote = any("Remote" in text for text in made.reported)
-        beside = (
+        remote_first = (
             ". The others see a remote error: look at the first one named" if len(made.reported) > 1 and remote else ""
         )
-        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{beside}"
+        return f"NCCL RAS has errors: {'; '.join(made.reported[:4])}{remote_first}"
     if made.moved:
         return (
             f"The job went on while these dumps were written, one after the other: {made.moved}. One look at each rank"
@@ -136,19 +138,22 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         )
     if made.undated:
         missing = late | made.suspects
-        came = f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
+        never_entered = (
+            f"{capital(_placed(made, missing))} had not reached" if missing else "Ranks waited and had reached"
+        )
         them = "those processes" if len(missing) > 1 else "that process"
         first = f"If a time-out wrote them, look at {them} first; a" if missing else "A"
         return (
-            f"{came} {where} when these dumps were taken, and nothing tells when that was: {made.undated}. {first} job"
+            f"{never_entered} {where} when these dumps were taken, at an unknown time: {made.undated}. {first} job"
             " that runs looks like this for a moment: give a second dump of all ranks, some minutes later, or what the"
             " ranks wrote to standard error"
         ) + _missing(made)
     if made.passing is not None:
         behind = f", and {_placed(made, late)} had not reached {where}" if late else ""
         return (
-            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too early"
-            " to tell a hang, one look only. Take a second dump of all ranks some minutes later, and give both"
+            f"When these dumps were written, no rank had waited for longer than {made.passing:.1f} s{behind}: too"
+            f" early to determine a hang from one look. Take a second dump of all ranks some minutes later, and give"
+            f" both"
         )
     if (late or made.suspects) and made.departed:
         return (
@@ -157,43 +162,43 @@ def _undecided(made: Decision) -> str:  # noqa: PLR0911 -- one return per form
         )
     if (late or made.nameless) and counted:
         why = "one sample does not prove a hang" if "one sample" in made.because[-1][2] else UNCLEAR
-        return f"{capital(_everybody(made, late))} launched less than the others, but {why}"
+        return f"{capital(_with_nameless(made, late))} launched less than the others, but {why}"
     if made.suspects and counted:
         return f"{capital(ranks_in_words(made.suspects))} launched less than the others, but {UNCLEAR}"
     if late:
         return f"{capital(_placed(made, late))} had not reached {where}, and nothing proves that this lasts"
     if made.waiting and counted:
         return (
-            f"{capital(ranks_in_words(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
+            f"{capital(ranks_in_words(made.waiting))} launched more than the others, which may be late or behind only for a moment: "  # noqa: E501
             "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
         )
     if made.uncounted:
         return (
             f"{capital(ranks_in_words(made.waiting))} all entered {where}, and it does not finish. These dumps do not"
-            " tell how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
+            f" show how many ranks the job has: is there one of every rank? A rank without one may be late or dead"
         )
     if made.unknown and made.waiting:
         return (
             f"{capital(ranks_in_words(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in"
-            f" {where}; whether {ranks_in_words(made.unknown)} came cannot be told"
+            f" {where}; whether {ranks_in_words(made.unknown)} entered it cannot be determined"
         ) + _missing(made)
     if made.waiting:
         what = f"timed out in {where}" if made.operation else "waited for others"
-        return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not tell who is late"
-    return _by_ras(made) or "This evidence does not tell whether the job hangs" + _missing(made)
+        return f"{capital(ranks_in_words(made.waiting))} {what}; the evidence does not show the late rank"
+    return _by_ras(made) or "This evidence does not show whether the job hangs" + _missing(made)
 
 
 def _by_ras(made: Decision) -> str:
-    """Return what RAS says of ranks that all launched as much; empty where it says nothing."""
-    if any(text == ALL_ALIKE for _, _, text in made.because):
+    """Return RAS's result for ranks with equal counts; empty without one."""
+    if any(text == ONE_SAMPLE for _, _, text in made.because):
         return (
-            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks that stand inside one operation look"
-            " equal. Two more answers, some seconds apart, tell whether the counts advance" + _missing(made)
+            "NCCL RAS finds nothing wrong, and that alone proves nothing: ranks inside one operation look"
+            " equal. Two more answers, some seconds apart, show whether the counts advance" + _missing(made)
         )
     if any("launched equally many" in text for _, _, text in made.because):
         return (
-            "All ranks launched equally many operations, the same in every sample: they are inside of one that does not"
-            " finish (network, GPU, a process that spins), or nobody has called the next one yet. Dumps tell which"
+            "All ranks launched equally many operations, the same in every sample: they are inside one that does not"
+            " finish (network, GPU, a process that spins), or no rank has called the next one yet. Dumps show which"
         )
     return ""
 
@@ -201,8 +206,8 @@ def _by_ras(made: Decision) -> str:
 def _watchdog(made: Decision) -> str:
     """Name the ranks with a blocked watchdog, without calling any rank late."""
     return (
-        f"{_still(made.suspects, made.seconds)}. No operation timed out, so nothing tells who is late: compare the"
-        " stacks of all ranks, with native frames"
+        f"{_still(made.suspects, made.seconds)}. No operation timed out, so the late rank cannot be determined: compare"
+        " the stacks of all ranks, with native frames"
     )
 
 
@@ -214,9 +219,9 @@ def _still(ranks: set[int], seconds: float) -> str:
 
 
 def besides(evidence: Evidence) -> str:
-    """Say whose watchdog stands still where others' saw a time-out; empty where none does.
+    """Name the ranks with a blocked watchdog while others saw a time-out; empty without one.
 
-    It may be the rank that the others wait for, or one that cannot give up what they gave up.
+    It may be the rank that the others wait for, or one that cannot abort the operation that they aborted.
     """
     waited = {event.rank for event in evidence.timeouts}
     blocked = [item for item in evidence.blocked if item.rank not in waited]
@@ -236,37 +241,37 @@ def unnamed(made: Decision) -> str:
 
 
 def _slow(made: Decision) -> str:
-    """Say whom the others wait for while the job continues, by the times of kernels or by RAS."""
-    who, many = _placed(made, made.late), len(made.late) > 1
+    """Name the ranks that the others wait for while the job continues, by the times of kernels or by RAS."""
+    subject, many = _placed(made, made.late), len(made.late) > 1
     load = "(data loader, clocks, a GPU or host under load)"
     if any(file == "Inspector" for file, _, _ in made.because):
         return (
-            f"{capital(who)} came last to every {made.operation} that all ranks recorded, and the others waited: look"
+            f"{capital(subject)} came last to every {made.operation} that all ranks recorded, and others waited: look"
             f" at {'those processes' if many else 'that process'} first {load}, not at the network"
         )
     return (
-        f"The job goes on, and {who} {'were' if many else 'was'} behind the others in every sample: if it is slower"
+        f"The job goes on, and {subject} {'were' if many else 'was'} behind the others in every sample: if it is slower"
         f" than it should be, look there first {load}"
     )
 
 
 def _either(made: Decision, waits: str) -> str:
     """Name the missing ranks, and explain why none of them is called late."""
-    came = f"{capital(ranks_in_words(made.suspects))} never entered {_where(made)}{waits}"
+    never_entered = f"{capital(ranks_in_words(made.suspects))} never entered {_where(made)}{waits}"
     if made.ahead:
-        more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not tell which"
-        return f"{came}. Either they are late, or {more}. Compare where the two sides stand" + _missing(made)
+        more = f"{ranks_in_words(made.ahead)} called one operation more: the evidence does not show which"
+        return f"{never_entered}. Either they are late, or {more}. Compare the stacks of the two sides" + _missing(made)
     if made.inside_of:
         return (
-            f"{came}. Either one of them is late, or they stand together inside an operation of {made.inside_of}, which"
-            " all of them launched: compare their stacks, and look at their GPUs"
+            f"{never_entered}. Either one of them is late, or they wait together in an operation of {made.inside_of},"
+            " which all of them launched: compare their stacks, and look at their GPUs"
         )
-    return f"{came}. At least one of them is late{made.unsure}" + _missing(made)
+    return f"{never_entered}. At least one of them is late{made.unsure}" + _missing(made)
 
 
 def _missing(made: Decision) -> str:
     if not made.unknown - made.suspects:
         return ""
     if made.inside_of:
-        return f". {capital(ranks_in_words(made.unknown))} may be late, or only stand together in {made.inside_of}"
-    return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither guilty nor cleared"
+        return f". {capital(ranks_in_words(made.unknown))} may be late, or only wait together in {made.inside_of}"
+    return f". There is no dump of {ranks_in_words(made.unknown - made.suspects)}: neither late nor cleared"

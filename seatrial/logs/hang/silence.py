@@ -1,6 +1,6 @@
-"""Who does not describe a hang of which all others speak, though its log is there.
+"""Ranks with a log that does not report a hang which all others report.
 
-The first rank whose watchdog sees a time-out signals all others to dump (torch 2.3 and later): its own thread,
+The first rank with a time-out signals all others to dump (torch 2.3 and later): its own thread,
 which needs neither the GPU nor Python's lock, prints on each that the signal came. A process that is gone or stopped
 prints nothing.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Process]) -> None:
-    """Call those gone who spoke before, in logs that are there, and do not describe the signal; RAS would know better.
+    """Call ranks gone that logged before, in complete logs, and do not report the signal; RAS would know better.
 
-    ``logged``: where each rank of the one job spoke.
+    ``logged``: the place of each rank's lines in the one job.
     """
     heard = evidence.queued
     passed_on = any(OWN_SIGNAL not in item.text for item in heard.values())
@@ -35,5 +35,5 @@ def silent_ranks(made: Decision, evidence: Evidence, logged: Mapping[int, Proces
     made.waiting = (made.waiting | speaking) - silent
     made.unknown -= silent | speaking
     for rank in sorted(silent)[:4]:
-        text = f"rank {rank} says nothing of the signal to dump, which {len(heard)} others received"
+        text = f"rank {rank} does not report the signal to dump, which {len(heard)} others received"
         made.because.append((logged[rank].file, 0, text))

@@ -1,6 +1,6 @@
-"""Tell the jobs apart whose evidence lies in one place: what one job's ranks did does not describe another's.
+"""Separate the jobs with evidence in one place: one job's ranks do not describe another's.
 
-A part is what lies in one directory under one kind of name. Parts are joined where nothing distinguishes them.
+A part is the files in one directory under one kind of name. Parts are joined where nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECOND_LOOK = 2.0
 
 @dataclass(slots=True)
 class Job:
-    """What is of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
+    """The parts of one job: its evidence, the directories that it lies in, and the ranks that its dumps list as all."""
 
     evidence: Evidence = field(default_factory=Evidence)
     folders: set[str] = field(default_factory=set)
@@ -40,13 +40,13 @@ def apart(parts: Iterable[Job]) -> list[Job]:
     for part in parts:
         if part.evidence.ranks:
             add(jobs, part)
-    beside = Job()
+    unplaced = Job()
     for part in parts:
         if not part.evidence.ranks:
             near = [job for job in jobs if part.folders & job.folders] if len(jobs) > 1 else jobs
-            absorb(near[0] if len(near) == 1 else beside, part)
-    if beside.evidence != Evidence():
-        jobs.append(beside)
+            absorb(near[0] if len(near) == 1 else unplaced, part)
+    if unplaced.evidence != Evidence():
+        jobs.append(unplaced)
     return [own for job in jobs for own in _foreign(job)]
 
 
@@ -71,7 +71,7 @@ def absorb(job: Job, part: Job) -> None:
 
 
 def said_in(evidence: Evidence, files: set[str]) -> Evidence:
-    """Return what some files' words say alone."""
+    """Return the evidence of some files' texts alone."""
     own = Evidence(pods=evidence.pods, not_seen=evidence.not_seen)
     own.timeouts = [item for item in evidence.timeouts if item.file in files]
     own.lagging = [item for item in evidence.lagging if item.file in files]
@@ -126,7 +126,7 @@ def _meet(one: Job, other: Job) -> bool:
 
 
 def add(jobs: list[Job], part: Job, *, surely: bool = False) -> None:
-    """Add a part to the job that it is of, or as its own job; ``surely``: where nothing tells, it is its own."""
+    """Add a part to the job that it is of, or as its own job; ``surely``: if unknown, it is its own."""
     for job in jobs:
         if same_job(job, part, surely=surely):
             if job.folders & part.folders and not job.stems & part.stems:
@@ -148,7 +148,7 @@ def _again(job: Job, part: Job) -> bool:
 
 
 def _look_again(job: Job, part: Job) -> None:
-    """Keep the later one of two looks at a job, and what happened between them."""
+    """Keep the later one of two looks at a job, and the changes between them."""
     first, second = job.evidence.ranks, part.evidence.ranks
     both = sorted(first.keys() & second.keys())
     if sum(_last(second[rank].span) - _last(first[rank].span) for rank in both) < 0 or _between(first, second) < 0:
@@ -156,8 +156,8 @@ def _look_again(job: Job, part: Job) -> None:
     for rank in both:
         before, after = first[rank].pending[:1], second[rank].pending[:1]
         if (before and before != after) or _last(first[rank].span) != _last(second[rank].span):
-            stood = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
-            job.evidence.moved = job.evidence.moved or f"rank {rank} stood at {stood} in the first dump and went on"
+            position = f"{before[0].name.rpartition(':')[2]} {before[0].sequence}" if before else "no operation"
+            job.evidence.moved = job.evidence.moved or f"rank {rank} was at {position} in the first dump and went on"
     lasted = _between(first, second)
     if not job.evidence.moved and lasted >= SECOND_LOOK and len(both) == len(first) == len(second):
         job.evidence.standing = lasted
@@ -185,7 +185,7 @@ def _between(first: dict[int, Rank], second: dict[int, Rank]) -> float:
 
 
 def _foreign(job: Job) -> list[Job]:
-    """Return the job, and as jobs of their own what mentions another number of ranks, or of other communicators."""
+    """Return the job, and as separate jobs the evidence of another number of ranks, or of other communicators."""
     evidence, made = job.evidence, [job]
     groups: list[list[Sample]] = []
     for sample in evidence.samples:
@@ -200,8 +200,8 @@ def _foreign(job: Job) -> list[Job]:
             for group in groups
             if group is not fitting_samples
         ]
-        told_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
-        evidence.files = [name for name in evidence.files if name not in told_elsewhere]
+        known_elsewhere = {sample.file for each in made[1:] for sample in each.evidence.samples}
+        evidence.files = [name for name in evidence.files if name not in known_elsewhere]
     if job.world:
         size = max(job.world) + 1
         foreign_files = {file for rank, file in speakers(evidence) if rank >= size}

@@ -1,4 +1,4 @@
-"""Counts of communicators that hold a part of the job, where RAS does not tell which of its ranks are in them.
+"""Counts of communicators that hold a part of the job, where RAS does not show their ranks.
 
 Its text names the fewer ranks only, by their number within the communicator, with host, process and GPU.
 """
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from .model import Decision, Evidence, Process, Sample
 
 UNCLEAR = (
-    "some of them may only wait in a smaller communicator, of which the text of NCCL RAS does not tell who is ahead:"
-    " ask it for JSON (ncclras -f json)"
+    "some of them may only wait in a smaller communicator, for which the text of NCCL RAS does not name the ranks that"
+    " are ahead: ask it for JSON (ncclras -f json)"
 )
 SMALLER = "a smaller communicator"
-_Who = tuple[str, int | None, str]
+_Identity = tuple[str, int | None, str]
 
 
 @dataclass(slots=True)
 class _Trouble:
-    """A communicator whose ranks launched different numbers of operations."""
+    """A communicator with ranks that launched different numbers of operations."""
 
     comm: str
     operation: str
     low: int
-    behind: dict[_Who, Process] = field(default_factory=dict)
-    ahead: set[_Who] = field(default_factory=set)
+    behind: dict[_Identity, Process] = field(default_factory=dict)
+    ahead: set[_Identity] = field(default_factory=set)
     unnamed_behind: int = 0
     unnamed_ahead: int = 0
 
@@ -55,9 +55,9 @@ def _troubles(sample: Sample) -> list[_Trouble]:
     return troubles
 
 
-def _may_be_ahead(who: _Who, troubles: list[_Trouble]) -> bool:
+def _may_be_ahead(identity: _Identity, troubles: list[_Trouble]) -> bool:
     """Return whether a process may be ahead somewhere and not named; where it is named as behind, it is not."""
-    return any(trouble.unnamed_ahead and who not in trouble.behind for trouble in troubles)
+    return any(trouble.unnamed_ahead and identity not in trouble.behind for trouble in troubles)
 
 
 def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
@@ -68,7 +68,7 @@ def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
     troubles = _troubles(sample) if sample.world == world else []
     if not troubles or len(behind) < 2:
         return behind
-    cleared = {p.rank for p in sample.members.get(world, {}).values() for t in troubles if _who(p) in t.ahead}
+    cleared = {p.rank for p in sample.members.get(world, {}).values() for t in troubles if _identity(p) in t.ahead}
     left = behind - cleared
     low = {process.rank for trouble in troubles for process in trouble.behind.values()}
     if len(troubles) == 1 and low <= left and len(low) + troubles[0].unnamed_ahead == len(left):
@@ -76,16 +76,16 @@ def root_of(sample: Sample, world: str, behind: set[int]) -> set[int]:
     return left if len(left) < 2 or not any(trouble.unnamed_ahead for trouble in troubles) else set()
 
 
-def _who(process: Process) -> _Who:
+def _identity(process: Process) -> _Identity:
     return process.host, process.pid, process.gpu
 
 
 def together(sample: Sample, behind: set[int]) -> tuple[set[int], str]:
-    """Return those of the ranks that may stand together inside an operation of a smaller communicator, and of which.
+    """Return the ranks that may wait together inside an operation of a smaller communicator, and its name.
 
-    Who waits there comes to the whole job's operation as late as one that is at fault. JSON tells the members of each
+    A rank that waits there reaches the whole job's operation as late as one at fault. JSON shows the members of each
     communicator; one without counts may be of sends and receives, which need two of its ranks and are not counted. Text
-    leaves out the communicators whose ranks launched equally many operations.
+    omits the communicators with equally many operations on all ranks.
     """
     if len(behind) < 2:
         return set(), ""
@@ -109,9 +109,13 @@ def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
     if last is None or not troubles:
         return False
     ahead = set().union(*(trouble.ahead for trouble in troubles))
-    late = {who: p for trouble in troubles for who, p in trouble.behind.items() if who not in ahead}
+    late = {identity: p for trouble in troubles for identity, p in trouble.behind.items() if identity not in ahead}
     comms = {trouble.comm for trouble in troubles}
-    sure = {who: process for who, process in late.items() if len(comms) == 1 or not _may_be_ahead(who, troubles)}
+    sure = {
+        identity: process
+        for identity, process in late.items()
+        if len(comms) == 1 or not _may_be_ahead(identity, troubles)
+    }
     hidden = last.number > len(comms)
     unclear = bool(late) and (
         not sure or (len(sure) > 1 and hidden)
@@ -126,7 +130,7 @@ def from_smaller(made: Decision, evidence: Evidence, *, frozen: bool) -> bool:
     ranks = {process.rank for process in late.values() if process.rank is not None}
     made.late, made.suspects = (set(), ranks) if unclear else (ranks, set())
     made.nameless = [process for process in late.values() if process.rank is None]
-    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    lasts = "in every sample" if frozen else "in one sample, which may be a temporary difference"
     for trouble in troubles[:3]:
         number = len(trouble.behind) + trouble.unnamed_behind
         text = f"RAS: {number} ranks of communicator {trouble.comm} launched {trouble.operation} up to {trouble.low}"

@@ -24,7 +24,7 @@ class Waits:
 
     late: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)
-    """Late ranks that queued what the others wait for, and whose GPU does not come to it."""
+    """Late ranks that queued the operation that the others wait for, with a GPU that does not reach it."""
     differing: set[int] = field(default_factory=set)
     """The strict minority that is at another operation or size under the same number."""
     inside: set[int] = field(default_factory=set)
@@ -34,15 +34,16 @@ class Waits:
     crossed: bool = False
     """Ranks wait for one another in different operations: the order of the calls differs."""
     out_of_step: set[int] = field(default_factory=set)
-    """Of ranks whose order differs, the fewest whom others wait for: a minority, and none where two are as few."""
+    """Of ranks with another order, the smallest set that others wait for: a minority, and none if two are equally
+    small."""
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
     mismatch: str = ""
-    """What the most called, and what others called in its place."""
+    """The operation of the majority, and those that others called in its place."""
 
 
 def analyse(evidence: Evidence) -> Waits:
-    """Return who waits for whom in the end."""
+    """Return the ends of all chains of waits."""
     _members(evidence)
     _close(evidence)
     _reopen(evidence)
@@ -83,10 +84,10 @@ def _close(evidence: Evidence) -> None:
 
 
 def _reopen(evidence: Evidence) -> None:
-    """Put the ranks whose operation broke back into it: gloo's recorder calls it retired.
+    """Put ranks with a broken operation back into it: gloo's recorder calls it retired.
 
     Such are those that say so, and those that cannot be through with it, since a member never queued it. It is the last
-    one that they queued, unless somebody went on from there, or they wait in a send or a receive.
+    one that they queued, unless a rank went on from there, or they wait in a send or a receive.
     """
     highest: dict[str, int] = {}
     for made in evidence.ranks.values():
@@ -111,7 +112,7 @@ def _reopen(evidence: Evidence) -> None:
 
 
 def _unentered(evidence: Evidence, operation: Operation) -> float:
-    """Return when a member had not queued what ends on no rank before all have, by its dump; 0 where all had."""
+    """Return the time at which a member had not queued a collective that needs all, by its dump; 0 if all had."""
     if not needs_all(operation):
         return 0
     members = (evidence.ranks.get(member) for member in evidence.groups[operation.group].members)
@@ -120,7 +121,10 @@ def _unentered(evidence: Evidence, operation: Operation) -> float:
 
 
 def _may_have_broken(made: Rank | None, group: str, sequence: int) -> bool:
-    """Return whether what a rank has behind it may have ended in an error: gloo's recorder calls that retired, too."""
+    """Return whether a rank's completed operations may have ended in an error.
+
+    gloo's recorder calls that retired, too.
+    """
     last = made.last if made else None
     return last is None or (last.name.startswith("gloo:") and (last.group, last.sequence) == (group, sequence))
 
@@ -139,10 +143,10 @@ def _may_have_failed(evidence: Evidence, rank: int) -> bool:
 
 
 def _members(evidence: Evidence) -> None:
-    """Give the groups whose members no dump lists those that recorded something there.
+    """Give the groups without members in any dump the ranks that recorded an operation there.
 
     gloo lists none; the default group has all ranks, and of those every number up to the highest that is known. Where
-    nobody has anything behind it in a group, those that wait nowhere may be members that have not come yet.
+    no rank has completed an operation in a group, those that wait nowhere may be members that have not come yet.
     """
     bare = [group for group in evidence.groups.values() if not group.members]
     if not bare:
@@ -158,7 +162,10 @@ def _members(evidence: Evidence) -> None:
 
 
 def _gloo_heads(evidence: Evidence) -> dict[int, Operation]:
-    """Return where each rank stands where states say nothing: at what a member has not queued, else at its last."""
+    """Return the position of each rank without states.
+
+    At an operation that a member has not queued, else at its last.
+    """
     ranks = evidence.ranks
     least: dict[str, int] = {}
     for key, group in evidence.groups.items():
@@ -197,8 +204,8 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         name = next(iter(names))
-        alike = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
-        sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if alike else Counter()
+        uniform = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
+        sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if uniform else Counter()
         kinds = names if len(names) > 1 else sized
         ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}
         if len(kinds) < 2:
@@ -223,7 +230,7 @@ def _broke_apart(
 ) -> list[tuple[str, int]]:
     """Return where ranks called different operations by gloo, the first one first, and add these to ``through``.
 
-    Its recorder calls what broke retired, as what is done: ranks that gave up there stand at it, or further on. Where
+    Its recorder calls what broke retired, as what is done: ranks that gave up there are at it, or further on. Where
     none says that it broke, it is the last that they queued.
     """
     queued: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
@@ -243,7 +250,7 @@ Node = int | tuple[str, int]
 def _edges(
     evidence: Evidence, heads: dict[int, Operation], at: dict[tuple[str, int], set[int]]
 ) -> dict[Node, set[Node]]:
-    """Return the waits; the ranks that stand at one operation share one node for it, so that the sum stays small."""
+    """Return the waits; the ranks at one operation share one node for it, so that the sum stays small."""
     edges: dict[Node, set[Node]] = defaultdict(set)
     lowest: dict[str, int] = {}
     for group, sequence in at:
@@ -277,7 +284,7 @@ def _completed(made: Rank | None, group: str, sequence: int) -> bool:
 
 
 def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
-    """Return for whom a send or a receive waits; where no peer is named, for those who are elsewhere."""
+    """Return the peers that a send or a receive waits for; without a named peer, the ranks elsewhere."""
     if head.peers:
         return set(head.peers) - {rank}
     members = evidence.groups[head.group].members
@@ -285,7 +292,7 @@ def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: 
 
 
 def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
-    """Find the ends of all chains of waits: groups of nodes that wait for nobody outside of themselves."""
+    """Find the ends of all chains of waits: groups of nodes that wait for no other node."""
     awaited = {node for targets in edges.values() for node in targets if isinstance(node, int)}
     for part in _components(edges):
         ranks = {node for node in part if isinstance(node, int)}
@@ -305,14 +312,14 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
                 waits.out_of_step |= _fewest(part, edges)
             _together(waits, known & set(waits.heads) if pairs else set())
             waits.inside |= known - waits.late
-    # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
-    stands: dict[Node, set[int]] = defaultdict(set)
+    # Those at a complete collective form no part of two: their node has no outgoing edge.
+    waiting_at: dict[Node, set[int]] = defaultdict(set)
     for rank, head in waits.heads.items():
         if not head.p2p:
-            stands[head.group, head.sequence].add(rank)
+            waiting_at[head.group, head.sequence].add(rank)
     for node, targets in edges.items():
         if isinstance(node, tuple) and not targets:
-            here = stands[node]
+            here = waiting_at[node]
             elsewhere = set(evidence.groups[node[0]].members) - here
             if not elsewhere:
                 _together(waits, here)
@@ -324,7 +331,7 @@ def _ends(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
 
 
 def _stuck(waits: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Operation | None:
-    """Return the operation to name: that in the smallest group in which somebody waits for those that hold it up."""
+    """Return the operation to name: that in the smallest group in which a rank waits for those that hold it up."""
     roots = waits.late or waits.out_of_step or waits.inside or waits.unknown
     waiting_ranks = sorted(set(waits.heads) - roots)
     for root in sorted(roots) if waiting_ranks else ():
@@ -346,7 +353,7 @@ def _fewest(part: set[Node], edges: dict[Node, set[Node]]) -> set[int]:
 
 
 def _together(waits: Waits, here: set[int]) -> None:
-    """Add ranks that have all queued what they stand at: one whose GPU has not started it holds up those that have."""
+    """Add ranks that have all queued one operation: a rank with a GPU that has not started it holds up the others."""
     running = {rank for rank in here if waits.heads[rank].started}
     behind = here - running if running else set()
     waits.late |= behind

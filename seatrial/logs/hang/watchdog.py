@@ -1,4 +1,4 @@
-"""Read what torch prints of a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
+"""Read torch's output about a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
 
 ``[Rank 1]`` in them, and every rank of a desync report, is a rank within the process group that timed out;
 ``[rank2]:`` before the line is the process's rank in the world (torch 2.2 and later).
@@ -38,12 +38,12 @@ _STATUS = re.compile(
     r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
     r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
 )
-# torch 2.3 and 2.4 (ProcessGroupNCCL.cpp, watchdogHandler); what is not set yet is printed as a huge number
+# torch 2.3 and 2.4 (ProcessGroupNCCL.cpp, watchdogHandler); an unset value is printed as a huge number
 _EARLIER_STATUS = re.compile(
     r"\[PG (\d{1,9})(?: ?\(([^)]{1,60})\))? Rank (\d{1,7})\].{0,80}(?:NCCL work|watchdog at work): (\d{1,15}),"
     r" last enqueued NCCL work: (-?\d{1,20}), last completed NCCL work: (-?\d{1,20})"
 )
-# HeartbeatMonitor of the default group, on every rank that is told of a time-out: also on the one that did not come
+# HeartbeatMonitor of the default group, on every rank that receives the signal of a time-out: also on the missing one
 _SIGNAL = re.compile(
     r"\[PG (?:ID \d{1,9} PG GUID )?0(?: ?\([^)]{1,60}\))? Rank (\d{1,7})\] Received a dump signal"
     r".{0,200}Last enqueued NCCL work: (-?\d{1,15}),"
@@ -59,7 +59,7 @@ _NEXT = re.compile(r"(?=\[rank\d{1,7}\]:)|(?<!\]:)(?=\[E(?:\d{4}| ProcessGroup))
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
 _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
-# gloo/transport/tcp/pair.cc and ProcessGroupGloo.cpp, behind the prefix that torch gives to what nobody caught
+# gloo/transport/tcp/pair.cc and ProcessGroupGloo.cpp, behind torch's prefix of uncaught exceptions
 _BROKEN = re.compile(
     r"\[rank(\d{1,7})\]:\s?\S{0,30}Error: .{0,160}?(?:(Connection (?:closed|reset) by peer)"
     r"|Timed out waiting|Application timeout caused"
@@ -147,7 +147,7 @@ def _stuck(evidence: Evidence, file: str, number: int, line: str, world: int | N
 
 
 def _counters(evidence: Evidence, file: str, number: int, line: str, world: int | None) -> None:
-    """Add how far a rank came in a group: that of a time-out, or the default one where it is told of a time-out."""
+    """Add how far a rank came in a group: that of a time-out, or the default one if it received a time-out's signal."""
     if match := _STATUS.search(line):
         _status(evidence, match, int(match[3]) if world is None else world)
         _group(evidence, match, file, world)
@@ -207,9 +207,9 @@ def _group(evidence: Evidence, match: re.Match[str], file: str, world: int | Non
 
 
 def in_world(evidence: Evidence, reported: list[Lagging]) -> list[Lagging]:
-    """Return what the desync reports say with ranks of the world; without ranks where nothing tells which they are.
+    """Return the desync reports with ranks of the world; without ranks if they are unknown.
 
-    A rank that itself reports a time-out or a failure waits for somebody, too: it is not among those that did not come.
+    A rank that itself reports a time-out or a failure waits for a rank, too: it is not among the missing.
     """
     world_ranks: dict[tuple[tuple[str, str], int], int] = {}
     for item in reported:

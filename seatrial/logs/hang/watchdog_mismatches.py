@@ -1,7 +1,9 @@
-"""Compare what ranks waited in, as their watchdogs print it: another operation or size under one number is a mismatch.
+"""Compare the operations that ranks waited in, as their watchdogs print them.
+
+Another operation or size under one number is a mismatch.
 
 Every process group numbers its own operations. Where a line names no group (torch before 2.2), ranks are compared only
-where nothing speaks for several groups: all have their own rank in it, and all wait under one number.
+where nothing shows several groups: all have their own rank in it, and all wait under one number.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _call(event: Timeout) -> str:
 
 
 def _one_group(evidence: Evidence) -> bool:
-    """Return whether nothing tells of several groups: one number, and ranks as in the world."""
+    """Return whether nothing shows several groups: one number, and ranks as in the world."""
     ranks = [(event, _RANK.search(event.text)) for event in evidence.timeouts]
     own = all(match is not None and int(match[1]) == event.rank and not event.group for event, match in ranks)
     return own and len({event.sequence for event in evidence.timeouts}) == 1

@@ -1,7 +1,7 @@
 """A job that was started again, as torchrun does with --max-restarts: which attempt was the last one.
 
-Its processes are others, of the same ranks on the same GPUs, and begin behind the last word of those before them; or it
-is all of NCCL that the log shows, and what failed is in front of it. Communicators are distinguished by their ids.
+Its processes are others, of the same ranks on the same GPUs, and begin after the last line of those before them; or it
+is all of NCCL that the log shows, and the failure is in front of it. Communicators are distinguished by their ids.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from ..reader.events.signals import TROUBLE
 from ..reader.state.process import Proc, Source
 from .jobs import Job
 
-_FAILS = ("symptom ", "last-error")  # how further events that speak against a job begin
+_FAILS = ("symptom ", "last-error")  # how further events against a job begin
 
 
 def last_attempt(job: Job) -> Job | None:
     """Return the last attempt as its own job, without what was said before it; None where there was no other.
 
-    Of several streams, those that show no attempt stay whole: nothing tells before which one they speak.
+    Of several streams, those that show no attempt stay whole: it is unknown to which one they belong.
     """
     attempts = _attempts(job.procs)
     last = attempts[0] if len(attempts) == 1 else _last(job, attempts)
     starts = _starts(job, last)
     if any(_both(source, starts.get(index, 0)) for index, source in job.sources.items()):
-        return None  # something was said before the attempt and in it: whose it is, cannot be determined
+        return None  # lines before the attempt and in it: their owner cannot be determined
     before = [table for index, line in starts.items() for table in job.sources[index].tables if table["line"] < line]
     if not starts or any(not table["complete"] for table in before):
-        return None  # a benchmark that did not come to its end is no attempt at the one behind it
+        return None  # an incomplete benchmark is not an attempt at the next one
     apart = [note for proc in job.procs if not proc.comms for note in proc.notes.values()]
     if any(note.line < starts.get(note.source, 0) <= note.last for note in apart):
         return None  # as above
@@ -36,14 +36,14 @@ def last_attempt(job: Job) -> Job | None:
     if any(note.last >= starts.get(note.source, 0) for proc in earlier for note in proc.notes.values()):
         return None
     sources = {index: _since(source, starts.get(index, 0)) for index, source in job.sources.items()}
-    procs = [proc for proc in job.procs if proc in last or (not proc.comms and _speaks_since(proc, starts))]
+    procs = [proc for proc in job.procs if proc in last or (not proc.comms and _writes_since(proc, starts))]
     same = len(procs) == len(job.procs) and all(
         len(source.events) == len(job.sources[index].events) for index, source in sources.items()
     )
     return None if same else Job(sources, procs, job.limited)
 
 
-def stands_before(evidence: list[EvidenceLine], last: Job) -> bool:
+def comes_earlier(evidence: list[EvidenceLine], last: Job) -> bool:
     """Say whether the first of some lines is in front of an attempt, in a stream that shows where that begins."""
     begins = {
         source.name: min((first for key, (first, _) in source.spans.items() if key in last.comms), default=0)
@@ -82,12 +82,12 @@ def _last(job: Job, attempts: list[set[Proc]]) -> set[Proc]:
     for other in order[:-1]:
         both = places[last].keys() & places[other].keys()
         behind = bool(both) and all(places[other][index][1] < places[last][index][0] for index in both)
-        if not behind or not _alike(attempts[other], attempts[last]):
+        if not behind or not _same_ranks(attempts[other], attempts[last]):
             return set()
     return attempts[last]
 
 
-def _alike(one: set[Proc], other: set[Proc]) -> bool:
+def _same_ranks(one: set[Proc], other: set[Proc]) -> bool:
     """Say whether two attempts have the same places: a rank of one has the host and GPU of that rank in the other."""
     places = [
         {(proc.host, dev, rank) for proc in each for dev in proc.devs for _, rank in proc.comms}
@@ -124,6 +124,6 @@ def _both(source: Source, start: int) -> bool:
     return any(note.line < start <= note.last for name, note in source.events.items() if _fails(name))
 
 
-def _speaks_since(proc: Proc, starts: dict[int, int]) -> bool:
+def _writes_since(proc: Proc, starts: dict[int, int]) -> bool:
     """Return whether a process without a communicator may belong to an attempt that begins at these lines."""
     return not proc.notes or any(note.last >= starts.get(note.source, 0) for note in proc.notes.values())

@@ -36,14 +36,14 @@ class Crossing(NamedTuple):
 
 
 Edge: TypeAlias = tuple[Proc, str, str, int, int, int, str | None, str | None, Carrier]
-"""What a crossing holds; a large job has many, and few of them are requested more than their ends."""
+"""The fields of a crossing; a large job has many, and few of them are requested more than their ends."""
 End: TypeAlias = tuple[str, int, int, int, str]
 """Communicator, sender, receiver, connection, transport."""
 
 
 @dataclass(slots=True)
 class Between:
-    """What crosses from one host to another: masks of channels as senders show them, as receivers do, as neither."""
+    """The channels from one host to another: masks of channels as senders show them, as receivers do, as neither."""
 
     sent: dict[End, int] = field(default_factory=dict)
     received: dict[End, int] = field(default_factory=dict)

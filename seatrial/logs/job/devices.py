@@ -46,17 +46,17 @@ class Devices:
                 index, _, device = text.partition(" ")
                 self._said.setdefault(job.node_of[proc], {})[int(index)] = device
         named = {*self._all.values(), *",".join(job.env["NCCL_IB_HCA"]).split(",")} - {""}
-        named |= _alike(self._said) if self._said else set()
+        named |= _uniform(self._said) if self._said else set()
         self.links |= {link_type(device) for device in named if not device.startswith("^")} - {""}
         if "gids" in job.events:  # net_ib prints GIDs of Ethernet only
             self.links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._procs = job.procs
-        self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see their devices alike
-        alike: dict[tuple[object, ...], dict[str, Carrier]] = {}
+        self.known: dict[Proc, dict[str, Carrier]] = {}  # one dict for all processes that see the same devices
+        shared: dict[tuple[object, ...], dict[str, Carrier]] = {}
         for proc in job.procs:  # most share one list, which lives as long as they do
             listed: object = id(proc.hcas) if proc.hcas else job.node_of[proc] if self._all else None
-            self.known[proc] = alike.setdefault((listed, proc.facts.get("provider")), {})
+            self.known[proc] = shared.setdefault((listed, proc.facts.get("provider")), {})
 
     def carrier(self, proc: Proc, text: str) -> Carrier:
         """Return the device of a process's connector; an unlisted device is named by its index."""
@@ -82,7 +82,8 @@ class Devices:
         """Return the transport behind a network's name, by the process's other lines.
 
         ``device`` is the one that is meant, as it is listed, "" where no list names it; None: any of the network's.
-        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric what its provider uses.
+        Of verbs ``ib`` or ``roce``, and ``ib`` where no line shows the link layer; of libfabric the transport of its
+        provider.
         """
         kind = family(net)
         if kind == "ofi":
@@ -133,14 +134,17 @@ _PERSISTENT = re.compile(r"(roce|ib)(?:P\d{1,6})?(?:p\d{1,3}s\d|s\d|o\d|x[0-9a-f
 """rdma-core's persistent names (kernel-boot/rdma_rename.c): link type, then PCI address, slot, board index or GUID."""
 
 
-def _alike(said: dict[str, dict[int, str]]) -> set[str]:
-    """Return devices whose link type holds for others: not of a lone bond behind the first, a management interface."""
+def _uniform(said: dict[str, dict[int, str]]) -> set[str]:
+    """Return devices with a link type that holds for others.
+
+    Not of a lone bond behind the first, a management interface.
+    """
     known = {(index, device) for devices in said.values() for index, device in devices.items()}
     names = {device for _, device in known}
     return names if len(names) > 1 or not any("bond" in device and index for index, device in known) else set()
 
 
-# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA.
+# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is not RDMA.
 _PROVIDERS = (
     ("efa", "efa"),
     ("cxi", "cxi"),
@@ -154,7 +158,7 @@ _PROVIDERS = (
 def _on_slingshot(proc: Proc) -> bool:
     """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
 
-    There a host is called by its node id (nid001234), or by where it stands (x1000c1s2b0n0: cabinet, chassis, slot).
+    There a host is called by its node id (nid001234), or by its location (x1000c1s2b0n0: cabinet, chassis, slot).
     """
     names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
     if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):

@@ -27,10 +27,10 @@ def hosts_of(view: View) -> list[Host]:
     for node, procs in sorted(nodes.items()):
         members = {rank for proc in procs for (key, rank) in proc.comms if key in world}
         ranks = sorted(members) or sorted(rank for rank, name in listed.items() if name == node)
-        speak = members
+        connecting = members
         if not all(proc.edges for proc in procs):
-            speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
-        connected = speak or {
+            connecting = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
+        connected = connecting or {
             dst if text[:1] == "r" and dst >= 0 else src
             for proc in procs
             for connections in proc.edges.values()

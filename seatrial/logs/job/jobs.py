@@ -38,12 +38,12 @@ class Job:
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
-        self.events: dict[str, Note] = {}  # of lines that are no process's, the first sighting over the streams
+        self.events: dict[str, Note] = {}  # of lines that are not a process's, the first sighting over the streams
         self.numbers: dict[str, set[int]] = {}  # those that events of one kind end in, such as "world 16"
         self.facts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by kind, how many processes printed a text
         self.env: defaultdict[str, set[str]] = defaultdict(set)  # the values of a variable, as processes printed them
-        alike = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
-        for (fact, texts), count in alike.items():
+        counts = Counter(item for proc in procs for item in proc.facts.items())  # most share theirs
+        for (fact, texts), count in counts.items():
             for text in sorted(texts):
                 self.facts[fact][text] += count
         for env in {id(proc.env): proc.env for proc in procs}.values():
@@ -121,7 +121,10 @@ class Job:
 
 
 def addressed(procs: list[Proc]) -> bool:
-    """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
+    """Return whether hosts can be distinguished.
+
+    Each process printed host and address, and none was given its host's id.
+    """
     return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not renamed(procs)
 
 
@@ -144,7 +147,7 @@ def place(note: Note) -> tuple[int, int]:
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
-    """Merge the same process over streams, and heads whose host was torn (``rexnode1`` next to ``node1``, same pid)."""
+    """Merge the same process over streams, and heads with a torn host (``rexnode1`` next to ``node1``, same pid)."""
     merged: dict[tuple[object, ...], Proc] = {}
     own: set[tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
 
@@ -180,7 +183,7 @@ def merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
     return list(merged.values())
 
 
-# What a torn line leaves in front of a host: the end of a pointer, or of a thread's number.
+# The remains of a torn line in front of a host: the end of a pointer, or of a thread's number.
 _GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
 
 
@@ -199,7 +202,7 @@ def _glued_hosts(hosts: set[str]) -> dict[str, str]:
 def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple[str, str]]:
     """Return (torn, whole) where one host name is the other with something in front, or without its beginning.
 
-    And nobody else has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
+    And no other process has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
     """
     known = set(hosts)
     ends = {host[at:]: host for host in sorted(known) if used.get(host, 0) > 1 for at in range(1, len(host))}

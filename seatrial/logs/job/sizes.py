@@ -1,4 +1,4 @@
-"""Ranks and nodes of a job, from what NCCL prints, the table's header, rings.
+"""Ranks and nodes of a job, from NCCL's lines, the table's header, rings.
 
 Or at last the devices of one host.
 """
@@ -51,7 +51,7 @@ def _whole_list(job: Job) -> bool:
 def _by_ratio(job: Job) -> int:
     """Return how many ranks an all-reduce's numbers need at least: bus over algorithm bandwidth is 2(n-1)/n.
 
-    Printed with three digits, the quotient tells 8 ranks from 16, and hundreds from thousands no more.
+    Printed with three digits, the quotient distinguishes 8 ranks from 16, but not hundreds from thousands.
     """
     if "separate-runs" in job.events:  # each copy has its own list
         return 0
@@ -89,7 +89,7 @@ def hosts_hidden(job: Job) -> bool:
     known = {tag for proc in job.procs for tag in proc.tags}
     if known and any(tag.startswith(("srun:", "mpi:")) for tag in tasks - known):
         return True
-    of_failures = {"flag", "link", "version"}  # a failed transfer tells the link layer
+    of_failures = {"flag", "link", "version"}  # a failed transfer shows the link layer
     return all(
         proc.notes and not proc.facts.keys() - of_failures and not proc.edges and not proc.comms for proc in job.procs
     )
@@ -123,7 +123,7 @@ def silent(job: Job) -> bool:
 def ranks_of(job: Job) -> int | None:
     """Return the size of the job.
 
-    The largest communicator, the table's header, a ring, or what the program itself said.
+    The largest communicator, the table's header, a ring, or the program's own line.
     """
     listed = max(job.rank_lines) + 1 if job.rank_lines else 0
     listed = 0 if listed and listed < _at_least(job) else listed  # the list was cut at its end

@@ -21,7 +21,7 @@ def group(
 ) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one.
 
-    Or the streams of these names alone, without the others. ``beside``: for each job of which dumps or the like were
+    Or the streams of these names alone, without the others. ``beside``: for each job with dumps or the like that were
     found, the names of the streams that lie there.
     """
     several = len(partial.sources) > 1 and not one_job
@@ -57,7 +57,7 @@ def _first_streams(partial: Partial, beside: Iterable[Collection[str]]) -> list[
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
     _join_failures(partial, find, join)
-    _join_beside(partial, beside, join)
+    _join_related(partial, beside, join)
     return [find(index) for index in range(len(parent))]
 
 
@@ -70,7 +70,7 @@ def _join_by_comm_id(partial: Partial, join: Callable[[int, int], None]) -> None
 
 
 def _join_by_pid(partial: Partial, join: Callable[[int, int], None]) -> None:
-    """Join a table whose header names (host, pid) with the debug files of those processes."""
+    """Join a table with (host, pid) in its header with the debug files of those processes."""
     where: dict[tuple[str, int], set[int]] = {}
     for index, host, pid in partial.procs:
         where.setdefault((host, pid), set()).add(index)
@@ -112,7 +112,7 @@ def _join_complementary(partial: Partial, find: Callable[[int], int], join: Call
 
 
 def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
-    """Join a stream that names no process with the only job whose files carry its name.
+    """Join a stream that names no process with the only job that has its name in its files.
 
     A launcher writes ``ring.out`` next to ``ring.HOST.PID.log``.
     """
@@ -127,7 +127,7 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
 
 
 def _join_failures(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
-    """Join a stream that only tells of a failure, such as stderr in its own file, with the job that the rest is."""
+    """Join a stream that only reports a failure, such as stderr in its own file, with the only other job."""
     speaking = _of_nccl(partial)
     roots = {find(index) for index in speaking}
     for index, source in enumerate(partial.sources):
@@ -142,8 +142,8 @@ def _of_nccl(partial: Partial) -> set[int]:
     return spoken | {index for (index, _, _) in partial.procs}
 
 
-def _join_beside(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
-    """Join the streams without NCCL's lines that lie next to one job's dumps alone: what each of its ranks wrote."""
+def _join_related(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
+    """Join the streams without NCCL's lines that lie next to one job's dumps alone: the output of each of its ranks."""
     speaking = _of_nccl(partial)
     beside = list(beside)
     for names in beside:
@@ -154,7 +154,7 @@ def _join_beside(partial: Partial, beside: Iterable[Collection[str]], join: Call
 
 
 def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]) -> None:
-    """Join streams in which only torch and programs speak, each of other ranks, under names that differ in a number."""
+    """Join streams of torch and programs only, each of other ranks, under names that differ in a number."""
     ranks: dict[str, set[str]] = {}
     first: dict[str, int] = {}
     for index, source in silent.items():
@@ -166,7 +166,7 @@ def _join_reports(silent: Mapping[int, Source], join: Callable[[int, int], None]
 
 
 def _speaking(source: Source) -> set[str]:
-    """Return the ranks whose watchdog, or whose exception that nobody caught, is in a stream."""
+    """Return the ranks with a watchdog's line or an uncaught exception in a stream."""
     said = [_OF_RANK.search(note.text) for name, note in source.events.items() if name in TROUBLE]
     return {key.partition(" ")[0] for key in source.watch} | {match[1] for match in said if match}
 

@@ -42,11 +42,11 @@ class View:
         self.local_net: list[Crossing] = []
         self.connectors: dict[Proc, dict[str, Carrier]] = {}  # by which a process's edges leave its host
         self.rails: dict[str, dict[int, set[str]]] = {}  # node -> its ranks -> devices that carry their edges to others
-        self.intra_node: dict[str, set[str]] = {}  # node -> what carries channels inside it: p2p, shm
+        self.intra_node: dict[str, set[str]] = {}  # node -> the transports of channels inside it: p2p, shm
         self.shown: dict[str, set[int]] = {}  # communicator -> its ranks that show a channel
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
-        self.switched: list[Crossing] = []  # what the switches reduce (SHARP): an edge has one end
+        self.switched: list[Crossing] = []  # reduced by the switches (SHARP): an edge has one end
         self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, where they name other networks
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
@@ -60,7 +60,7 @@ class View:
         self.table_nodes = table_nodes(job) if job.rank_lines else None
         self.list_cut = bool(job.rank_lines) and list_cut(job)
         self.devices = Devices(job)
-        # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
+        # Since 2.6.4 every process names its network; before, only a plugin that found its provider shows it.
         self.networks = job.facts["net"]
         self.verbs_used = not job.noted.keys().isdisjoint(_TRANSFERS)
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
@@ -68,7 +68,7 @@ class View:
         for proc in job.procs:
             for comm, connections in proc.edges.items():
                 self._connections(proc, comm, connections, nodes.get(comm) or {})
-        self.pairs = between(self._crossed)  # what crosses, by the hosts of sender and receiver
+        self.pairs = between(self._crossed)  # crossing channels, by the hosts of sender and receiver
         if (
             len(
                 {
@@ -96,7 +96,7 @@ class View:
 
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _connections(self, proc: Proc, comm: str, connections: dict[Connection, int], nodes: dict[int, str]) -> None:
-        """Take the edges of a process in a communicator whose ranks are on these nodes."""
+        """Take the edges of a process in a communicator with ranks on these nodes."""
         here, twice = self.job.node_of[proc], twice_ranked(proc) if len(proc.comms) > 1 else set()
         listed = {} if proc.comms else self.job.rank_hosts  # the table knows, where nothing else does
         carriers, local, inner = self.devices.known[proc], self.local, self._inner
@@ -168,7 +168,7 @@ class View:
         )
 
     def _disagree(self) -> None:
-        """Find the edges whose ends name networks that do not understand each other."""
+        """Find the edges with incompatible networks at their ends."""
         net = [item for item in self.crossings if item.connector.kind == "net" and item.connector.side]
         if len({_wire_format(name) for name in {item.connector.net for item in net}}) < 2:
             return
@@ -198,7 +198,7 @@ class View:
             self.split_nodes = printed
             return None
         if printed and table is not None and len(job.rank_lines) > job.nranks:
-            return max(printed, table)  # a larger job's list, of which this communicator is no part
+            return max(printed, table)  # a larger job's list, without this communicator
         if printed:
             return printed
         table = table or max(job.numbers.get("hosts", ()), default=None)  # counted by the job summary of NCCL RAS
@@ -241,7 +241,7 @@ class View:
         return named and self._placed >= (self.ranks or 1)
 
     def chosen_alone(self) -> bool:
-        """Return whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
+        """Return whether sockets were chosen, and neither a size nor a channel shows traffic between hosts."""
         hosts = {self.job.node_of[proc] for proc in self.job.procs}
         shown = self.connectors or self.local_net or sum(self.local.values())
         return "socket" in self.chosen and not (self.ranks or shown or len(hosts) > 1)
@@ -279,7 +279,7 @@ class View:
         return next(iter(self.chosen)) if len(self.chosen) == 1 else "unknown"
 
     def link_shown(self) -> bool:
-        """Return whether a failed transfer tells the link layer.
+        """Return whether a failed transfer shows the link layer.
 
         From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
         """
@@ -351,7 +351,7 @@ class View:
         ), True
 
     def direction_only(self) -> bool:
-        """Return whether GPUDirect is off where hosts send and on where they receive, on all alike (GDR read)."""
+        """Return whether GPUDirect is off where hosts send and on where they receive, on all hosts (GDR read)."""
         directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.connector.kind == "net" and item.transport not in TCP:
@@ -360,7 +360,7 @@ class View:
 
 
 def _wire_format(net: str) -> str:
-    """Return by what an end reports: NCCL's own verbs and a plugin's do not understand each other."""
+    """Return the network that an end reports: NCCL's own verbs and a plugin's are not compatible."""
     return "IB" if net == "IB" else family(net)
 
 

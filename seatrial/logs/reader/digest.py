@@ -1,8 +1,9 @@
 """Reduces a block of lines to what it says: one pass, the same result wherever it runs and whatever was read before.
 
 Most lines of a real log say nothing, or add one more channel to an edge. A block becomes a short list of events in the
-order of its lines: channels, summed up for each process; effects of messages; and the lines whose meaning depends on
-what was read before (tables, torn lines, launchers), as they are. What applies them (scan.py) knows the blocks before.
+order of its lines: channels, summed up for each process; effects of messages; and the lines with a meaning that depends
+on what was read before (tables, torn lines, launchers), as they are. What applies them (scan.py) knows the blocks
+before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .events.heads import ALONE, Heads
 from .events.kinds import CHANNEL_STARTS, KINDS, OPERATION, SILENT
 from .events.long_lines import bounded, far
 from .events.messages import MAX_TEXT
-from .events.quiet import GATE, is_quiet, left_out, line_is_quiet, line_says
+from .events.quiet import GATE, has_content, is_quiet, left_out, line_is_quiet
 from .events.signals import MOST, fails_within
 from .events.transports import quote_kind_of
 from .lines.clean import name, plain_lines
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from .lines.prefix import Process
 
 MARK = b"NCCL INFO "
-_KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
+_KNOWN = 20_000  # messages with known effects, shapes of lines without content
 _LONGEST = 400  # bytes of one of them
 _LONGEST_NAME = 170  # bytes behind a channel; what is longer has something else behind it
 _HEADS = 65_536  # that are known
-_NUMBERS = b"0123456789 []/->|"  # all that stands behind the first word of these messages
+_NUMBERS = b"0123456789 []/->|"  # all text after the first word of these messages
 _OF_NUMBERS = frozenset((b"Trees\n", b"threadThresholds\n"))
 _STRETCH = 16 * 1024  # bytes of lines that are not NCCL's, looked at together
 
@@ -42,11 +43,11 @@ Event = Tuple[int, int, Any, bytes]
 """Number of the line in its block; the process by its place in the digest; what is said; the line, where it is kept.
 
 What is said: effects, or a list of what the process said up to here. A line that is passed on whole has none, and in
-place of a process -1 less the number of those that spoke before it."""
+place of a process -1 less the number of those that wrote before it."""
 
 
 def _whole(number: int, place: int, line: bytes) -> List[Event]:
-    """Return a line that is passed on whole, and what tells of a failure where nobody looks in it."""
+    """Return a line that is passed on whole, and the parts that show a failure where the reader does not look."""
     if len(line) <= MOST:
         return [(number, place, None, line)]
     return [(number, place, None, text) for text in (bounded(line), *far(line))]
@@ -57,7 +58,7 @@ class Digest(NamedTuple):
 
     lines: int
     marked: int  # lines with NCCL INFO
-    processes: List[Process]  # in the order in which they first speak
+    processes: List[Process]  # in the order of their first lines
     events: List[Event]
     own_events: List[List[OwnEvent]]  # by process: what depends on its own lines alone, in their order
 
@@ -68,7 +69,7 @@ _NOTHING: Message = (), (), False
 
 
 class _Process:
-    """A process in one block: its channels until its next line may speak of another communicator, and its facts."""
+    """A process in one block: its channels until its next line may mention another communicator, and its facts."""
 
     __slots__ = ("channels", "connections", "devices", "facts", "index", "key", "own_events", "quote_kinds", "speaks")
 
@@ -106,11 +107,11 @@ class Digester:
         self._clean: Set[bytes] = set()  # shapes of messages into which no other process wrote of a failure
         self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._quote_kinds: Dict[bytes, Optional[str]] = {}  # a connection, every digit a 0 -> what it shows (QUOTE)
-        self._active: List[_Process] = []  # that speak in what is digested
+        self._active: List[_Process] = []  # that write into the digested part
         self.lines = self._marked = 0
         self._events: List[Event] = []
         self._heads = Heads()
-        self._by_head: Dict[bytes, _Process] = {}  # by what stands left of their messages
+        self._by_head: Dict[bytes, _Process] = {}  # by the text left of their messages
         self._by_address: Dict[bytes, _Process] = {}  # by host and pid, as they are printed
         self._processes: Dict[Optional[Process], _Process] = {}
 
@@ -122,7 +123,7 @@ class Digester:
     def read(self, data: bytes) -> bool:  # noqa: C901, PLR0912, PLR0915 -- the hot loop: calls cost more than work
         """Digest a block of whole lines together with those before; say whether that is to be taken now.
 
-        Since a line is passed on whole, on which those behind it may depend, or many processes speak.
+        Since a line is passed on whole that later ones may depend on, or many processes write.
         """
         data = plain_lines(data)
         returns = b"\r" in data
@@ -158,7 +159,7 @@ class Digester:
                 quote_kind = shapes.get(shape, "")
                 match = named(connection) if quote_kind == "" and len(connection) < _LONGEST_NAME else None
                 end = parse_connector(match.group(4), match.group(1), False) if match is not None else None
-                # Whatever its digits: no form but P2P's has one of its own, and nothing stands behind the carrier.
+                # Whatever its digits: only P2P's form has its own, and nothing follows the carrier.
                 if end is not None and connection.count(b" ", connection.find(b"via ") + 4) == end[0].count(" "):
                     if len(shapes) >= _KNOWN:
                         shapes.clear()
@@ -233,7 +234,7 @@ class Digester:
             if device in process.devices and thread.isdigit() and len(thread) <= 20:
                 self._by_head[left] = process
                 return process
-        alone = ALONE.fullmatch(left)  # nothing stands in front of most
+        alone = ALONE.fullmatch(left)  # most have no prefix
         if alone is not None and b"NCCL" not in left:
             host, pid, dev = alone.groups()
             if process is None:
@@ -290,7 +291,7 @@ class Digester:
         return reading
 
     def _channel(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
-        """Take a line of a connection that the process did not name before; None where it is none, or torn."""
+        """Take a line of a connection that the process did not name before; None if it is not one, or torn."""
         channel_line = parse_channel(text[:-1])
         if channel_line is None:
             return None
@@ -323,7 +324,7 @@ class Digester:
             number += data.count(b"\n", start, begin)
             start = data.find(b"\n", position) + 1
             line = data[begin : start - 1]
-            if line_says(line) or position in dots:
+            if has_content(line) or position in dots:
                 self._events.extend(_whole(number, place, line))
             number += 1
         return number + data.count(b"\n", start, last) - 1, last

@@ -1,6 +1,7 @@
 """What can go wrong before a log is judged.
 
-NcclLogError        what was given is no log: missing, empty, binary, a directory without logs; one line, for the user
+NcclLogError        what was given is not a log: missing, empty, binary, a directory without logs; one line, for the
+user
 """
 
 

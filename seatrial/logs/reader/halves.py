@@ -1,7 +1,7 @@
 """Tells whether a line that has no end says half of what others say whole: 2.2 for 2.21.5, no GPUDirect yet.
 
 A killed job, a full buffer and a cut copy end a log within a line. What its half names is then no other version, size
-or network than the one that others name, which begins alike.
+or network than the one that others name, with the same beginning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _digits(figure: bytes) -> int:
 
 
 def _is_half_average(line: bytes, rows: List[Dict[str, Any]]) -> bool:
-    """Say whether an average that nothing follows is none yet, or is not that of the rows."""
+    """Return whether an average at the end is incomplete, or is not that of the rows."""
     average = AVERAGE.search(line)
     if average is not None and average.group(2) is not None:
         return False

@@ -12,7 +12,7 @@ from typing import Dict, Mapping, Match
 
 MASK = "[REDACTED]"
 
-# The end of a name that says that its value is secret; what stands in front of it does not matter. PUBLIC_KEY,
+# The end of a name that says that its value is secret; the text before it does not matter. PUBLIC_KEY,
 # TOKENIZER, NCCL_IB_PKEY, *_TOKEN_FILE and the like are not meant.
 _NAME = (
     r"(?:SECRET|SECRETS(?==)|TOKENS?|PASSWORDS?|(?<!/etc/)PASSWD|PASSPHRASE|CREDENTIALS?|COOKIE"
@@ -25,7 +25,7 @@ _NAME = (
 # The same in camel case, whatever key it is; by a topologyKey Kubernetes means a label.
 _CAMEL = r"(?-i:\b(?!topologyKey)[A-Za-z]{2,30}(?:Key|Pwd))"
 _QUOTE = r"(?:\\{0,3}[\"'])"
-# What stands between a name and its value: a mark of a shell, of JSON, YAML or a URL, the end of an XML tag, the comma
+# The text between a name and its value: a mark of a shell, of JSON, YAML or a URL, the end of an XML tag, the comma
 # of a Python pair, the second key of a container's environment ({"name": .., "value": ..}).
 _MARK = (
     rf"(?:{_QUOTE}?\s{{0,3}}(?:=>|=|:|%3D)\s{{0,3}}|>|{_QUOTE}?,?\s{{1,3}}{_QUOTE}?value{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}}"
@@ -46,7 +46,7 @@ _OF_A_KIND = re.compile(
     r"|webhook|policy|localqueue|clusterqueue|podgroup|lease)s?(?:\.[a-z.]{1,30})?/$"
 )
 _GOES_ON = re.compile(r" +[a-z(]")
-# How an error goes on behind such a name and a colon: mostly the word that tells what failed.
+# How an error goes on behind such a name and a colon: mostly the word that names the failure.
 _SAID = re.compile(
     r"(?i)(?:unauthori[sz]ed|unauthenticated|authentication|authorization|access|bad|cannot|could|denied|error|expired"
     r"|failed|failure|forbidden|invalid|missing|munge|no|not|permission|refused|rejected|replayed|required|revoked|rpc|server"
@@ -72,7 +72,7 @@ _PATTERNS = tuple(
         ),
         # a docker config: {"auths":{"host":{"auth":"..."}}}
         (r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}", rf"\1{MASK}"),
-        # all of a variable's value, whatever that is made of, where nothing else stands in the line or NCCL tells it
+        # all of a variable's value, whatever that is made of, if nothing else is in the line or NCCL reports it
         (
             rf"(?i)(^[A-Z0-9_.-]{{0,64}}{_NAME}=|{_NAME}\sset (?:by environment )?to\s)"
             r"(?!\d{1,6}\s*$|\[REDACTED\])[^\r\n]+",
@@ -127,7 +127,7 @@ def environment(env: Mapping[str, str], longest: int = 1024) -> Dict[str, str]:
 
 
 def _masked(match: Match[str]) -> str:
-    """Mask a value, but for what is no value of that name.
+    """Mask a value, but for what is not a value of that name.
 
     max_tokens=512 is a setting, PASSWORD=512 is not; "the registry wants credentials: create a ...", "secret/ngc-token:
     does not exist" and 'volume "ngc-token" : secret not found' are sentences.
@@ -149,7 +149,7 @@ def _masked(match: Match[str]) -> str:
 
 
 def _masked_if_random(match: Match[str]) -> str:
-    """Mask what mixes capitals, small letters and digits as no word, path or mangled C++ name does.
+    """Mask a text that mixes capitals, small letters and digits unlike a word, path or mangled C++ name.
 
     A GPU's UUID (GPU-1bc4..) and its product (NVIDIA-RTX-PRO-6000-Blackwell-..) have no capital behind a small letter.
     """

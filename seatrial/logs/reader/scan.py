@@ -29,7 +29,7 @@ from .unwrap import unwrapper
 BLOCK = 1 << 20  # bytes that are digested at a time
 HELD = (
     1 << 25
-)  # bytes whose digests are applied together, at most: a process speaks in many blocks, with the same connections
+)  # bytes whose digests are applied together, at most: a process writes in many blocks, with the same connections
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
 _FIRST = 256 * 1024  # bytes of the beginning
 _MANY = 100_000  # objects for which it pays to tell the collector that they are old: three looks at them take 0.1 s
@@ -73,7 +73,7 @@ class Reader:
         self._held = 0  # bytes that were digested, and not applied
         self._skipping = False  # inside a line longer than MAX_LINE
         self._skipped = b""  # the end of what was passed over of it
-        self._tail = b""  # what stands behind the last line end
+        self._tail = b""  # the text after the last line end
         self._last = b""  # the end of what was read
         self._looked = 0  # bytes of the beginning that were looked at
         self._most: Dict[str, int] = {}  # the highest numbers there, by their name
@@ -107,7 +107,7 @@ class Reader:
         self.parts, self._size = [tail], len(tail)
 
     def _skip(self, data: bytes) -> None:
-        """Pass over more of a line than is kept, but for what tells of a failure."""
+        """Pass over more of a line than is kept, but for signs of a failure."""
         self._skipped = (self._skipped or b" " * MOST) + data
         if self._size < 2 * MAX_LINE:
             self.parts += [b" " + text for text in far(self._skipped)]
@@ -125,7 +125,7 @@ class Reader:
             self._held = 0
 
     def finish(self) -> None:
-        """Read what stands behind the last line end, and settle what waits for more."""
+        """Read the text after the last line end, and settle what waits for more."""
         whole, end, tail = b"".join(self.parts).rpartition(b"\n")
         self.parts, self._size = [], 0
         if end:
@@ -160,7 +160,7 @@ class Reader:
         self.source.lines = self.line
 
     def _end_within_line(self) -> None:
-        """Read what stands behind the last line end: all of a line in a paste, half of it where a log was cut."""
+        """Read the text after the last line end: all of a line in a paste, half of it where a log was cut."""
         before = self._last.rstrip(b"\r\n").rpartition(b"\n")[2]
         self.see(self._tail)
         line = Reader(Partial(), "")

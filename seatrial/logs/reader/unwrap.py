@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Dict, Iterator, Optional
 
-from .events.signals import matters, tells_trouble
+from .events.signals import matters, shows_trouble
 from .lines.pasted import Pasted, found
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
@@ -31,7 +31,7 @@ def unwrapper(first: bytes, reader: Any) -> Any:
 
 
 def text_of(line: bytes) -> Optional[str]:
-    """Return the text inside a JSON line, and what of trouble stands beside it; None where it is no such line."""
+    """Return the text inside a JSON line, and the trouble in its other fields; None for any other line."""
     if line[:1] != b"{" or len(line) > 1 << 20:
         return None
     try:
@@ -64,38 +64,38 @@ def with_trouble(text: str, record: Dict[str, Any]) -> str:
     """
     if record.keys() <= _DOCKERS:
         return text
-    told = list(_told_beside(text.strip(), record, _DEEP))
+    troubles = list(_troubles_of(text.strip(), record, _DEEP))
     if "NCCL INFO" not in text:
         words = " ".join(text.split())[:200]
         for key in _LEVELS:
             level = str(record.get(key)).lower()
             if level in _FATAL or (level == "error" and key != "severity"):
-                told.append('{"level": "%s", "message": "%s"}' % (level, words))
-    return "\n".join([text.rstrip("\n"), *told]) + "\n" * text.endswith("\n") if told else text
+                troubles.append('{"level": "%s", "message": "%s"}' % (level, words))
+    return "\n".join([text.rstrip("\n"), *troubles]) + "\n" * text.endswith("\n") if troubles else text
 
 
-def _told_beside(text: str, value: Any, deep: int) -> Iterator[str]:
-    """Yield what in a record is not its text and tells of trouble."""
+def _troubles_of(text: str, value: Any, deep: int) -> Iterator[str]:
+    """Yield the parts of a record, other than its text, that report trouble."""
     if isinstance(value, dict) and deep:
         for key, inner in value.items():
             if not (key in _ABOUT or key[:1] == "_"):
-                yield from _told_beside(text, inner, deep - 1)
+                yield from _troubles_of(text, inner, deep - 1)
     elif isinstance(value, list) and deep:
         for inner in value[:1000]:
-            yield from _told_beside(text, inner, deep - 1)
+            yield from _troubles_of(text, inner, deep - 1)
     elif isinstance(value, str) and " " in value:  # no name, no time
         rest = value.strip()
         if text and rest.endswith(text):  # what was taken apart is often kept as it was, too
             rest = rest[: -len(text)]
         lines = [line for line in rest[:MAX_PART].splitlines() if line not in text]
-        if any(map(told_in, lines)):
+        if any(map(trouble_in, lines)):
             yield "\n".join(lines)
 
 
-def told_in(line: str) -> bool:
-    """Say whether what stands beside a text tells of trouble."""
+def trouble_in(line: str) -> bool:
+    """Return whether the fields next to a text report trouble."""
     raw = line.encode("utf-8", "replace")
-    return matters(raw) and (b"NCCL WARN" in raw or tells_trouble(raw))
+    return matters(raw) and (b"NCCL WARN" in raw or shows_trouble(raw))
 
 
 class _JsonLines:

@@ -51,7 +51,7 @@ def node(name: str) -> dict[str, Any]:
 
 
 class LogOnly:
-    """A kubelet whose containers said three lines each."""
+    """A kubelet with containers that printed three lines each."""
 
     async def logs(self, ns: str, pod: str, container: str, **options: Any) -> AsyncIterator[bytes]:
         if options["previous"]:

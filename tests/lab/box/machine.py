@@ -40,7 +40,7 @@ def own_user_namespace(more: int = 0) -> None:
 
 
 def show(folders: set[str]) -> None:
-    """Let everybody reach folders, through those above them that only root may enter: there, nothing else is left."""
+    """Let every user reach folders, through those above them that only root may enter: there, nothing else is left."""
     closed: dict[str, list[tuple[str, int]]] = {}
     for folder in sorted(folders):
         for above in reversed(Path(folder).parents):

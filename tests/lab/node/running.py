@@ -1,4 +1,4 @@
-"""A cluster without an API server: nodes whose pods are real processes."""
+"""A cluster without an API server: nodes with real processes as pods."""
 
 from lab.apiserver.store import Store
 from lab.controlplane import Controllers

@@ -199,7 +199,8 @@ def test_a_missing_config_map_holds_the_container_until_it_comes(run):
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_a_network_policy_blocks_the_port(run, mode):
-    """Default deny drops (the client waits in vain); an allowed port goes through; probes of the node always do."""
+    """Default deny drops (the client waits without an answer); an allowed port goes through; probes of the node always
+    do."""
     listen = [
         "python3",
         "-c",

@@ -100,7 +100,7 @@ def test_a_world_of_five_hundred_nodes_has_every_pod_and_every_address_once(tmp_
 
 
 def test_a_platform_is_a_file_that_extends_another(tmp_path):
-    """A user's own platform stands beside the scenario, says what differs, and `null` takes away."""
+    """A user's own platform stands next to the scenario, says what differs, and `null` takes away."""
     (tmp_path / "ours.yaml").write_text(
         "name: ours\nextends: h100-ib\ngpu: {count: 4}\nworkloads: {kube-proxy: null}\n"
     )

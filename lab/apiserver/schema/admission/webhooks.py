@@ -1,8 +1,8 @@
 """Admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 
-No server stands behind a webhook here. What it answers stands in annotations of its configuration:
+No server is behind a webhook here. Its answers are in annotations of its configuration:
 `sim.seatrial/denies` is the text with which it refuses everything that its rules match; without it, it allows.
-`sim.seatrial/patches` is the JSON patch (RFC 6902) with which a mutating one answers; what it would take away and is
+`sim.seatrial/patches` is the JSON patch (RFC 6902) with which a mutating one answers; what it would remove and is
 not there stays away, since a webhook makes its patch from the object that it sees.
 Texts and codes are those of k8s.io/apiserver/pkg/admission/plugin/webhook/errors and its validating dispatcher.
 """
@@ -32,7 +32,7 @@ WITHOUT_EFFECT = ("None", "NoneOnDryRun")
 
 
 def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Ask every webhook whose rules and selectors match."""
+    """Ask every webhook with matching rules and selectors."""
     for configuration in store.list(CONFIGURATIONS):
         said = (configuration["metadata"].get("annotations") or {}).get(DENIES, "")
         for hook in configuration.get("webhooks") or []:
@@ -41,7 +41,10 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 
 
 def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Let every mutating webhook whose rules and selectors match change the object; defaults then fill what is new."""
+    """Let every mutating webhook with matching rules and selectors change the object.
+
+    Defaults then fill what is new.
+    """
     for configuration in store.list(MUTATING):
         annotations = configuration["metadata"].get("annotations") or {}
         for hook in configuration.get("webhooks") or []:

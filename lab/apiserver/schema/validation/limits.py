@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TYPES = ("Container", "Pod", "PersistentVolumeClaim")
 PARTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-#: (what must not be larger, than what, whom the server accuses, whose value it shows, and in which words)
+#: (the smaller field, the larger field, the field that the server names, the value that it shows, its words)
 ORDER = (
     ("min", "max", "min", "min", "min value {} is greater than max value {}"),
     (

@@ -56,7 +56,7 @@ def template(obj: Object, field: str) -> list[Cause]:
 def pod_spec(spec: Object, field: str, *, host_names: bool = False) -> list[Cause]:
     """Judge a PodSpec."""
     causes = volumes.volumes(spec.get("volumes"), f"{field}.volumes")
-    wrong = {cause.field.split("]")[0] for cause in causes}  # a volume that is not valid is none to mount
+    wrong = {cause.field.split("]")[0] for cause in causes}  # an invalid volume cannot be mounted
     known = {
         volume.get("name")
         for index, volume in enumerate(spec.get("volumes") or [])

@@ -69,7 +69,7 @@ def daemon_set(obj: Object) -> list[Cause]:
 
 
 def selector_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a workload whose selector is fixed."""
+    """Judge a change of a workload with a fixed selector."""
     before, after = old.get("spec", {}).get("selector"), new.get("spec", {}).get("selector")
     return [] if before == after else [invalid_value("spec.selector", after, "field is immutable")]
 

@@ -39,7 +39,7 @@ def fsync(descriptor: int) -> None:
 
 
 def replace(source: str, target: str, **options: Any) -> None:
-    """Rename at once where nothing was, and late where somebody may have seen the old file."""
+    """Rename at once to a new name, and late where a reader may have seen the old file."""
     delay = _like(target).get("rename_delay_s")
     if _like(target).get("rename_gap_s") and os.path.exists(target):
         os.unlink(target)

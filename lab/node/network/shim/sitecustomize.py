@@ -4,7 +4,7 @@ Python imports this before the program when it is on PYTHONPATH.  It redirects w
 mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
 network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
 """
-# ruff: noqa: PTH120, PTH123 - it stands in for what pathlib calls
+# ruff: noqa: PTH120, PTH123 - it replaces functions that pathlib calls
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def environment() -> None:
 def started(args: Any, env: Any) -> tuple[list[bytes | str], list[bytes]]:
     """Return command line and variables by this machine's paths: the program, and the file that it is to run.
 
-    Of an interpreter that file is the first argument which is no option.
+    Of an interpreter that file is the first argument which is not an option.
     """
     words = list(args)
     file = next((n for n, word in enumerate(words) if n and not os.fsencode(word).startswith(b"-")), 0)

@@ -21,7 +21,7 @@ _ENDING = re.compile(rb"(?<=[ \d])- (?:(Init|Destroy|Abort|Revoke) )?(START|COMP
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
 
 
-# The forms of 2.12 to 2.30 as they are printed: what stands in front of the pointer, and behind the rank.
+# The forms of 2.12 to 2.30 as they are printed: the text before the pointer, and behind the rank.
 _OPENING = re.compile(rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm")
 _COMMON_FORM = re.compile(
     rb"n[rR]anks (\d{1,7}) (?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
@@ -47,11 +47,11 @@ _MOST = 65_536
 RANKS = _Numbers()
 
 Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
-"""What a line says of a communicator whose rank it names: size; Init, Destroy, Abort, Revoke, or empty where the line
+"""What a line with a rank shows about a communicator: size; Init, Destroy, Abort, Revoke, or empty where the line
 reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
 which part of it, as count of splits and color."""
 CommLine = Tuple[int, bytes, Step]
-"""One line about a communicator: rank, pointer, and what most ranks say alike."""
+"""One line about a communicator: rank, pointer, and the part that most ranks share."""
 
 
 def parse_common_form(text: bytes) -> Optional[CommLine]:
@@ -75,7 +75,7 @@ def _opens(text: bytes) -> bool:
 
 @lru_cache(maxsize=4096)
 def _step(text: bytes) -> Optional[Step]:
-    """Read what stands behind the rank in a line of a usual form."""
+    """Read the text after the rank in a line of a usual form."""
     match = _COMMON_FORM.fullmatch(text)
     if match is None:
         return None
@@ -85,7 +85,7 @@ def _step(text: bytes) -> Optional[Step]:
 
 
 def parse_communicator(text: bytes) -> Optional[CommLine]:
-    """Read a communicator's line; None where it is none."""
+    """Read a communicator's line; None if it is not one."""
     comm_line = parse_common_form(text)
     rank = _RANK.search(text) if comm_line is None else None
     if rank is None or int(rank.group(1)) >= int(rank.group(2)):

@@ -1,4 +1,4 @@
-"""The last line of a stream: the end of a benchmark, a completion, or the last word of a process that died.
+"""The last line of a stream: the end of a benchmark, a completion, or the last line of a process that died.
 
 A shell reports a death in its user's language and a program in its own words, so that no list holds them. What is
 known is how a log ends that is whole: with a benchmark's last lines, NCCL's own, or a line that reports completion.
@@ -10,7 +10,7 @@ import re
 from typing import List
 
 from ..tables.rows import strip_tags
-from .trouble import SAMPLE, told_as_harmless
+from .trouble import SAMPLE, reported_as_harmless
 
 _MOST = 200  # bytes that are shown
 _COMPLETED = re.compile(
@@ -21,7 +21,7 @@ _COMPLETED = re.compile(
     rb"|[a-z]*time|average|statistics|timeouts"
     rb")\b"
 )
-# An end that is none of its own: denied, by another's hand, too early, of a part, or with a code.
+# An end that does not count: denied, caused by another, too early, of a part, or with a code.
 _BAD_END = re.compile(
     rb"(?i)\b(?:not|never|\w+n't) (?:yet |be |been |all )*(?:done|finish|complet|succe|pass|ok\b|end|sav|wr[io]t)"
     rb"|\b(?:end|stopp|clos|destroy|exit|terminat|shut ?down|torn down)(?:ed)?,? by\b|\bstopped responding\b"
@@ -70,7 +70,7 @@ def last_words(data: bytes, benchmark: bool) -> bytes:
         return bare[:_MOST] if foreign else b""
     part = _PART.search(bare)
     bad = _BAD_END.search(bare) or _BAD_CODE.search(bare) or (part and part[1] != part[2])
-    return bare[:_MOST] if bad or not (_COMPLETED.search(bare) or told_as_harmless(bare)) else b""
+    return bare[:_MOST] if bad or not (_COMPLETED.search(bare) or reported_as_harmless(bare)) else b""
 
 
 def _said(line: bytes, lines: List[bytes]) -> bytes:

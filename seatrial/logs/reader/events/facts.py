@@ -91,7 +91,7 @@ TRACE = 6  # the code of an error that a function returned, and whether it asked
 COMM = 7  # what is said of a communicator (comms.CommLine)
 RING = 8  # the ranks of a ring, in its order
 QUOTE = 9  # name of a line that a fault may quote, kept once
-HEAD = 10  # a device and a launcher's tag that stood in front of a line; of a process, and no line's effect
+HEAD = 10  # a device and a launcher's tag in a line's prefix; of a process, and no line's effect
 READ_BACK = (("flag", "no-pci-path"), ("flag", "mnnvl"))  # facts that the reading of later lines asks for
 _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 
@@ -124,7 +124,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
     if channels:
         said.append((FACT, "flag", "nvls-channels" if int(channels.group(1)) else "no-nvls-channels"))
         return
-    if b"+ NVL[" in text:  # of the topology, graph/topo.cc: the links as the driver tells them, used or not
+    if b"+ NVL[" in text:  # of the topology, graph/topo.cc: the links as the driver reports them, used or not
         said.append((FACT, "flag", "nvlink"))
         return
     wire = _WIRE.search(text) if b"+ NET[" in text else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .messages import Messages
 
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
-_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
+_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with blanks that a copy has squeezed
 _POINTER = re.compile(rb"\b0x[0-9a-f]{4,16}\b")
 _KNOWN = 20_000  # shapes of lines that only name NCCL
 _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn half
@@ -32,7 +32,7 @@ def says(raw: bytes) -> bool:
 
 
 def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
-    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and where it stands."""
+    """Yield NCCL 2.2's heads, which have no "NCCL" in them, with the level and its place."""
     for level in (b"] INFO ", b" WARN "):
         at = raw.find(level)
         head = parse_head(raw[: at + 2]) if at >= 0 else None
@@ -83,7 +83,7 @@ class ForeignLines:
         wide = b"  " in raw or _ROW.match(raw) is not None or self.tables.squeezed(raw)
         if wide and not self.tables.full and (TYPE.search(raw) is not None or self.tables.typeless()):
             if self.tables.row(raw, number):
-                if signals.matters(raw) and signals.tells_event(raw):  # a benchmark that failed within its row
+                if signals.matters(raw) and signals.shows_event(raw):  # a benchmark that failed within its row
                     self.signals.line(raw, number)
                 return
         if self.tables.open_left is not None and self.tables.fragment(raw):
@@ -109,7 +109,7 @@ class ForeignLines:
                 self.signals.version(version.group(1), number, raw)
         if not self.tables.full and may_head(raw):
             if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
-                if signals.tells_event(raw):  # of another process, within the line
+                if signals.shows_event(raw):  # of another process, within the line
                     self.signals.line(raw, number)
                 return
         if b"_perf" in raw and not self.tables.full:
@@ -120,7 +120,7 @@ class ForeignLines:
         self.signals.line(raw, number)
 
     def _names_only(self, raw: bytes) -> bool:
-        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, told by its shape."""
+        """Say whether NCCL's name is all that matters in a line, as in most of NCCL_DEBUG=TRACE, by its shape."""
         shape = _POINTER.sub(b"0x", raw).translate(DIGITS)
         known = self._named.get(shape)
         if known is None:

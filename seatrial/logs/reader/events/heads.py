@@ -1,7 +1,7 @@
-"""Who wrote a line: what stands in front of ``NCCL INFO``, reduced to the process that it names.
+"""The writer of a line: the text before ``NCCL INFO``, reduced to the process that it names.
 
 A stamp, or a launcher's tag, makes what is in front of a head new in every line. Where in it the process is numbered
-does not depend on which digits stand there: with every digit a 0, that is looked at once.
+does not depend on the digits: with every digit a 0, that is looked at once.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ..lines.clean import ANSI_BYTES, name
 from ..lines.patterns import DIGITS, HEX_DIGITS
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
 from ..tables.rows import TYPE
-from .signals import fails_within, tells_event
+from .signals import fails_within, shows_event
 
 # A head with nothing in front of it, and no time that is glued to it.
 ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
 _GLUED_TAG = re.compile(rb"[>\]]:(?=[^:\]>]{1,255}:\d{1,10}:\d{1,20} \[\d{1,4}\] $)")  # mpirun's and torchrun's
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
-_FRONTS = 16_384  # shapes of what stands in front of a head
+_FRONTS = 16_384  # shapes of the text before a head
 _LONGEST = 300
 
-_Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process
+_Tag = Tuple[str, int, int]  # of the prefix: the launcher, "" for none, and where it numbers the process
 
 
 class ReadHead:
@@ -48,11 +48,11 @@ class Heads:
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Tuple[Optional[ReadHead], bool]:
-        """Return the head in what stands left of a message; None where there is more than a head.
+        """Return the head in the text left of a message; None if the text is more than a head.
 
-        And whether the same may stand left of another message: there is no stamp in front.
+        And whether the same may precede another message: there is no stamp in front.
         """
-        alone = ALONE.fullmatch(left)  # nothing stands in front of most
+        alone = ALONE.fullmatch(left)  # most have no prefix
         if alone is not None and b"NCCL" not in left:
             return self._named(alone.groups()), True
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
@@ -103,7 +103,7 @@ class Heads:
 
     def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
         """Say where what looks like this numbers a process; None where that is not clear from its looks."""
-        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or tells_event(front)
+        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front) or shows_event(front)
         tag = None
         if not odd and b"\x1b" not in front and b"NCCL" not in front and len(front) <= _LONGEST:
             tag = tag_in(GLUED_TIME.sub(b" ", front)) or ("", 0, 0)

@@ -40,7 +40,7 @@ _TOKEN = re.compile(rb"[A-Za-z]+|\d[\d.,]*")
 _ENCLOSED = re.compile(rb"\s{0,8}[^\w\s]{1,12}\s?(.*[^\s])\s?[^\w\s]{1,12}\s*$", re.DOTALL)
 _NOT = frozenset(b"no none false not never without".split())
 _RULE = frozenset(b"every daily hourly weekly when if after at by".split())
-"""Behind these stands when a log will be rotated, and not that it was."""
+"""After these comes the time of a log's next rotation, not of one that happened."""
 _FIXED = re.compile(
     rb"^-- ?(?:More|MORE) ?--|^\s*\.\.\.skipping\.\.\."  # more(1), less(1)
     rb"|\b(?:[Ss]howing|[Oo]nly)(?: only)?(?: the)? (?:last|first|tail|end)(?: and(?: the)? (?:last|first))?"
@@ -74,7 +74,7 @@ MARKED = re.compile(MARK)
 
 def reports_lines_left_out(line: bytes) -> bool:
     """Say whether a line that is not NCCL's reports that others are missing."""
-    if len(line) > _MOST or not _GATE.stands_in(line):
+    if len(line) > _MOST or not _GATE.contained_in(line):
         return False
     if _FIXED.search(line):
         return True

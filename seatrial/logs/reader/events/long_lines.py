@@ -1,4 +1,4 @@
-"""What stands in a line behind what is looked at of one: a failure there counts, a line of NCCL's there is told.
+"""The part of a long line that is not parsed: a failure there counts, a line of NCCL's there is reported.
 
 Nobody prints such lines of NCCL's; a program prints its configuration, a sample or dots without a line end, and an
 error behind them.
@@ -9,41 +9,44 @@ from __future__ import annotations
 from typing import Callable, Iterator, List
 
 from .messages import INFO, MAX_TEXT, WARN
-from .signals import MOST, matters, tells_event, tells_trouble
+from .signals import MOST, matters, shows_event, shows_trouble
 from .trouble import without_samples
 
 MAX_LINE = 64 * 1024  # of a longer line, this much is kept
 _STEP, _OVERLAP = MOST - 512, 512
 _CONTEXT = 128  # bytes of a line's beginning: its level, or that it is what a model was asked
 _QUOTED = 512
-_MOST_TOLD = 4  # of one line
+_MOST_SIGNS = 4  # of one line
 _BEFORE = 1024  # bytes in front of the first message of NCCL's that are looked at with it
-_LINES = b"(not read: lines of NCCL that stand in one with others)"
+_LINES = b"(not read: lines of NCCL that are joined with others)"
 
 
 def bounded(line: bytes) -> bytes:
-    """Return what is kept of a line: of a progress bar the end, behind which an error may stand, else the beginning."""
+    """Return what is kept of a line: of a progress bar the end, where an error may follow, else the beginning."""
     return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 
 def far(line: bytes) -> List[bytes]:
-    """Return what tells of a failure in a line, where nobody looks: each from its first word on, the first few."""
-    told: List[bytes] = []
+    """Return the signs of a failure in the part of a line that is not parsed.
+
+    Each from its first word on, the first few.
+    """
+    signs: List[bytes] = []
     if len(line) <= MOST or not matters(line):
-        return told
+        return signs
     line = without_samples(line)
     end = 0  # of the segment, which a carriage return ends
     for segment in line.split(b"\r") if b"\r" in line else (line,):
         end += len(segment) + 1
         looked_at = MOST if len(line) <= MAX_LINE or segment is line or len(line) - end < MAX_LINE else 0
-        for text in _told(segment, looked_at):
-            told.append(text)
-            if len(told) >= _MOST_TOLD:
-                return told
-    return told
+        for text in _signs(segment, looked_at):
+            signs.append(text)
+            if len(signs) >= _MOST_SIGNS:
+                return signs
+    return signs
 
 
-def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
+def _signs(line: bytes, looked_at: int) -> Iterator[bytes]:
     first = line.find(INFO, 0, MAX_LINE) if looked_at else -1
     read = first - _BEFORE + MAX_TEXT if first >= 0 else MAX_LINE if looked_at else 0  # as Messages reads it
     for at in range(looked_at, len(line), _STEP):
@@ -55,23 +58,23 @@ def _told(line: bytes, looked_at: int) -> Iterator[bytes]:
             yield window[warning : warning + _QUOTED]
         elif INFO in window and line.find(INFO, read) >= 0:
             yield _LINES
-        elif tells_trouble(window) and (not at or tells_trouble(line[:_CONTEXT] + b" " + window)):
+        elif shows_trouble(window) and (not at or shows_trouble(line[:_CONTEXT] + b" " + window)):
             text = _from_first_word(window)[:_QUOTED]
-            if tells_trouble(text):
+            if shows_trouble(text):
                 yield text
 
 
 def _from_first_word(window: bytes) -> bytes:
-    """Return what tells of the first failure without the words in front, one of which may be half a secret."""
-    tells = tells_event if tells_event(window) else tells_trouble
+    """Return the sign of the first failure without the words in front, which may include half a secret."""
+    shows = shows_event if shows_event(window) else shows_trouble
     words = [0] + [at + 1 for at, byte in enumerate(window) if byte == 0x20] + [len(window)]
-    end = _first(lambda index: tells(window[: words[index]]), len(words) - 1)
-    begin = _first(lambda index: not tells(window[words[index] : words[end]]), end) - 1
+    end = _first(lambda index: shows(window[: words[index]]), len(words) - 1)
+    begin = _first(lambda index: not shows(window[words[index] : words[end]]), end) - 1
     return window[words[max(0, begin)] :]
 
 
 def _first(holds: Callable[[int], bool], most: int) -> int:
-    """Return the first number of which something holds that holds of all behind it, or the last; halving."""
+    """Return the first number for which a monotonic property holds, or the last, by bisection."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2

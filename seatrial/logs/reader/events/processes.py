@@ -1,6 +1,6 @@
-"""The processes of one stream, known by what stands in front of their messages.
+"""The processes of one stream, known by the text before their messages.
 
-Processes of one host and pid are one, whoever of their threads wrote.
+Processes of one host and pid are one, whichever thread wrote.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .tracker import Tracker
 if TYPE_CHECKING:
     from ..state.partial import Partial
 
-MAX_ALONE = 2048  # processes of one stream that are told apart
-MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
+MAX_ALONE = 2048  # processes of one stream that are distinguished
+MAX_HOSTS = 12_288  # hosts with further processes kept as one
 _FOLLOWED = 65_536  # processes that are followed at a time
-_MANY = 256  # processes whose channels wait before they are settled
+_MANY = 256  # processes with channels that wait before they are settled
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 
 
@@ -28,7 +28,7 @@ class Processes:
     def __init__(self, partial: Partial, index: int) -> None:
         self.partial = partial
         self.index = index
-        self._waiting: List[Tracker] = []  # whose channels wait for their communicator
+        self._waiting: List[Tracker] = []  # with channels that wait for their communicator
         self.trackers: Dict[Process, Tracker] = {}
         self._named: List[Process] = []  # in the present block
         self._said: List[List[Tuple[int, Any]]] = []  # by them, and was not taken
@@ -53,12 +53,12 @@ class Processes:
                 tracker.communicator(what, self.start + number)
 
     def begin(self, named: List[Process], said: List[List[Tuple[int, Any]]], start: int) -> None:
-        """Begin a block: who speaks in it, in the order in which they begin, what they say, and its first line."""
+        """Begin a block: its processes in the order of their first lines, their messages, and its first line."""
         self.start = start
         self._named, self._said, self.here, self._places, self._met = named, said, [None] * len(named), {}, 0
 
     def meet(self, count: int) -> None:
-        """Find the first processes of the present block: who spoke first is kept, where not all can be."""
+        """Find the first processes of the present block: the first ones are kept if not all can be."""
         for place in range(self._met, count):
             self.here[place] = self.find(self._named[place])
         self._met = max(self._met, count)
@@ -74,7 +74,7 @@ class Processes:
     def end(self) -> None:
         """End a block: take what was said in it, and settle the channels of many processes, which is far less to keep.
 
-        Only where it is clear whose they are.
+        Only if their owner is clear.
         """
         self.meet(len(self._named))
         for place, said in enumerate(self._said):
@@ -87,7 +87,7 @@ class Processes:
             self._waiting[:] = [tracker for tracker in self._waiting if tracker.pending]
 
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
-        """Return the process that a line's head names, and what stands in front of that head."""
+        """Return the process that a line's head names, and the text before that head."""
         head = parse_head(left)
         process = process_of(head)
         tracker = self.find(process)
@@ -133,7 +133,7 @@ class Processes:
                 return known
             if intern_pool.hosts >= MAX_HOSTS:
                 intern_pool.full = True
-                return self._beyond  # read, and kept by nobody: its ranks would be taken for another's
+                return self._beyond  # read, but not kept: its ranks would be taken for another's
             intern_pool.hosts += 1
         else:
             intern_pool.alone += 1
@@ -152,7 +152,7 @@ class Processes:
         self.trackers.clear()
 
     def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
-        """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""
+        """Find the process with a number glued to its host name: a torn table row ends in '-1' or '0.12'."""
         _, host, pid = key
         if host[:1] not in "-0123456789":
             return None

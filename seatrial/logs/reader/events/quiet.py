@@ -1,4 +1,4 @@
-"""Which lines say nothing, told by their shape: what they are with every number made 0.
+"""Lines without content, known by their shape: the line with every number made 0.
 
 A shape says nothing where no line of that shape can: the words that are looked for are masked as the line is, so that a
 shape may be taken for one that says something when it does not, and never the other way.
@@ -21,10 +21,10 @@ from .symptoms import may_show
 
 _MASKED_STARTS = frozenset(start.translate(HEX_DIGITS) for start in (*STARTS, *CHANNEL_STARTS))
 _SAYING = (b" nranks ", b" nRanks ", b" nvls channels", b"> Algo ", b"+ NET[", b"+ NVL[")
-_SAYS = AnyOf(word.translate(HEX_DIGITS) for word in _SAYING)
+_CONTENT = AnyOf(word.translate(HEX_DIGITS) for word in _SAYING)
 _TRACE = re.compile(rb"\S{1,160}:0+ (?:\([^()]{1,120}\) )?-> 0")  # facts._TRACE, masked
 _TIMINGS = b"Init timings"  # no letter of it is masked
-_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
+_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row with blanks that a copy has squeezed
 
 
 def is_quiet(shape: bytes) -> bool:
@@ -33,12 +33,12 @@ def is_quiet(shape: bytes) -> bool:
         return False
     if shape.startswith(_TIMINGS):
         return True
-    if shape[:4] in _MASKED_STARTS or _SAYS.stands_in(shape):
+    if shape[:4] in _MASKED_STARTS or _CONTENT.contained_in(shape):
         return False
     return _TRACE.match(shape) is None and not may_show(shape)
 
 
-# One of these stands in every line that is not NCCL's and says something: what matters, and the types of rows.
+# Every line with content that is not NCCL's has one of these: words that matter, and the types of rows.
 _WORDS = (*MATTERS, *TYPE_WORDS)
 GATE = Gate(_WORDS, (MATTER, AnyOf(TYPE_WORDS)), UNLESS)
 _NUMBERED = AnyOf(word.translate(DIGITS) for word in _WORDS if re.search(rb"\d", word))  # masked
@@ -57,10 +57,10 @@ def left_out(data: bytes, start: int, end: int) -> List[int]:
 
 def line_is_quiet(shape: bytes) -> bool:
     """Say whether no line of this shape passes the gate, digits made 0, if one did not."""
-    return not _NUMBERED.stands_in(shape)
+    return not _NUMBERED.contained_in(shape)
 
 
-def line_says(raw: bytes) -> bool:
+def has_content(raw: bytes) -> bool:
     """Say whether anything is taken from a line that is not NCCL's, whatever was read before, or it may be a row."""
     if matters(raw) and says(raw):
         return True

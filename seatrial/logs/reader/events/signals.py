@@ -1,7 +1,7 @@
 """Evidence that is not NCCL's own: PyTorch, launchers, Slurm, signals, nccl-tests' errors.
 
-A job that stopped making progress (watchdog, time limit) hangs; a job whose process ended with an error crashed. Lines
-of a launcher that only repeat it ("primary job terminated") are consequences.
+A job that stopped making progress (watchdog, time limit) hangs; a job with a process that ended with an error crashed.
+Lines of a launcher that only repeat it ("primary job terminated") are consequences.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ..lines.clean import printable
 from ..lines.patterns import DIGITS, HEX_DIGITS, AnyOf, Patterns, needed
 from ..lines.prefix import launcher_tag
 from . import left_out, trouble, unheaded
-from .symptoms import BENIGN, CAUSE, CONSEQUENCE, OTHERS_WORDS, SYMPTOMS, Symptom, classify, may_show
-from .trouble import FAILURES, FRAME, WORDS, speaks_of_failure
+from .symptoms import BENIGN, CAUSE, CONSEQUENCE, FOREIGN_WORDS, SYMPTOMS, Symptom, classify, may_show
+from .trouble import FAILURES, FRAME, WORDS, reports_failure
 
 if TYPE_CHECKING:
     from ..state.process import Source
@@ -115,7 +115,8 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
         rb"|Received \d{1,2} death signal|usually means the child failed",
     ),
     ("traceback", rb"Traceback \(most recent call last\)"),
-    # the kernel's own words of a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is none of them
+    # the kernel's own words of a GPU, a NIC or a PCI device (nvidia.ko, mlx5_core, pcieport); "Link up" is not one of
+    # them
     (
         "xid",
         rb"NVRM: (?:Xid|GPU at |.{0,80}(?:fail|error|fallen|lost))|nvidia-nvswitch\d{1,3}: SXid"
@@ -125,7 +126,7 @@ _SIGNALS: Tuple[Tuple[str, bytes], ...] = (
     ),
     # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
     # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
-    # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
+    # uncaught exceptions (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
     (
         "uncaught",
         rb"# seatrial bench: rank \S+ failed: "
@@ -172,15 +173,15 @@ _WORDS = (
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *OTHERS_WORDS, *unheaded.WORDS)))
-# In front of every operation stands what the program asked of NCCL: of no interest here.
+MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *FOREIGN_WORDS, *unheaded.WORDS)))
+# Every operation begins with the program's request to NCCL, which is not needed here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    return MATTER.stands_in(raw)
+    return MATTER.contained_in(raw)
 
 
 _SPEAKS = (
@@ -200,16 +201,16 @@ _SPEAKS = (
     rb"|[sS]ocket[A-Z]\w{3,20}: |exceeded error retry|Call to (?:recv|send) (?:from|to) |Bootstrap Root ?: "
     rb"|NET/(?:IB|Socket) ?: (?:Got|[Uu]nable|[Nn]o )"
     rb"|cudaGetDeviceCount|NV_ERR_RESET_REQUIRED|Duplicate GPU detected|RuntimeError: Address already in use"
-)  # words of NCCL and of what it stands on
+)  # words of NCCL and of the layers below it
 _RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 MOST = 2048  # bytes of a line that are looked at
 
-# What SignalReader.line takes from a line: symptoms, of which the first counts, names of events, as in _SIGNALS, and
+# What SignalReader.line takes from a line: symptoms (the first counts), names of events, as in _SIGNALS, and
 # these.
 _VERSION, _WATCHED, _LAST, _SPEAKING = "version", "watchdog", "last error", "speaks"
-_UNHEADED = "unheaded"  # the text of a warning of NCCL's, whose head was cut off
+_UNHEADED = "unheaded"  # the text of an NCCL warning without its head
 _LINE: Patterns[Union[str, Symptom]] = Patterns(
     (
         (_VERSION, _APP_NCCL.pattern),
@@ -223,7 +224,7 @@ _LINE: Patterns[Union[str, Symptom]] = Patterns(
         (_UNHEADED, unheaded.NAMES_ITSELF),
         ("frame", FRAME),
         ("gpu", _GPU.pattern),
-        ("what", rb"^.{0,60}what\(\): "),  # of a C++ exception that nobody caught, behind "terminate called"
+        ("what", rb"^.{0,60}what\(\): "),  # of an uncaught C++ exception, after "terminate called"
         ("sizes", rb"ocalGid | dgid |\[Gloo\] Rank|" + re.escape(_RAS_HEAD)),
     )
 )
@@ -238,7 +239,7 @@ _SAYS_MASKED = AnyOf(
             for word in needed(each)
         ),
         *WORDS,
-        *OTHERS_WORDS,
+        *FOREIGN_WORDS,
         *(b"_size", b"_SIZE", b"ocalGid ", b" dgid ", b"[Gloo] Rank", _RAS_HEAD),
     )
 )
@@ -252,23 +253,25 @@ def says(line: bytes) -> bool:
 
 
 def _is_heard(what: Union[str, Symptom]) -> bool:
-    """Say whether a line without NCCL's head that shows this says something: NCCL's own words must tell a cause."""
+    """Return whether a line without NCCL's head that shows this has content: NCCL's own words must name a cause."""
     return isinstance(what, str) or not what.nccls or what.role == CAUSE
 
 
 def tells(line: bytes) -> bool:
-    """Say whether a line of NCCL's may tell more than names, which are taken out, whatever its digits are."""
+    """Return whether a line of NCCL's may show more than names, which are removed, whatever its digits are."""
     rest = line.replace(b"NCCL", b"").replace(b"NET/OFI", b"")
     masked = rest.translate(DIGITS)
-    said = matters(masked) or _SAYS_MASKED.stands_in(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    said = (
+        matters(masked) or _SAYS_MASKED.contained_in(masked) or may_show(rest.translate(HEX_DIGITS)) or b" RC: " in line
+    )
     return bool(said or _OLD_WARN.search(line) or _APP_NCCL.search(line)) or classify(line) is not None
 
 
-TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that speak against a job
+TROUBLE = frozenset((*_EVENTS, "watchdog", "trouble"))  # events that contradict a job
 
 
-def tells_event(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's tells of one of these events by name."""
+def shows_event(line: bytes) -> bool:
+    """Return whether a line that is not NCCL's shows one of these events by name."""
     return not TROUBLE.isdisjoint(_LINE.matches(line))
 
 
@@ -278,11 +281,11 @@ _SHAPES = 20_000
 def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
     """Say whether another process wrote of such an event into a line; of each shape, one is looked at.
 
-    ``shape`` is the text, hexadecimal digits made 0; ``clean`` holds the shapes of lines in which there is none.
+    ``shape`` is the text, hexadecimal digits made 0; ``clean`` holds the shapes of lines without one.
     """
     if shape in clean:
         return False
-    if tells_event(text):
+    if shows_event(text):
         return True
     if len(clean) >= _SHAPES:
         clean.clear()
@@ -290,10 +293,10 @@ def fails_within(text: bytes, shape: bytes, clean: Set[bytes]) -> bool:
     return False
 
 
-def tells_trouble(line: bytes) -> bool:
-    """Say whether a line that is not NCCL's tells of one of these events."""
+def shows_trouble(line: bytes) -> bool:
+    """Return whether a line that is not NCCL's shows one of these events."""
     said = set(_LINE.matches(line))
-    return not TROUBLE.isdisjoint(said) or speaks_of_failure(line, said)
+    return not TROUBLE.isdisjoint(said) or reports_failure(line, said)
 
 
 class SignalReader:
@@ -345,7 +348,7 @@ class SignalReader:
             self._last_error = 4
             if last.group(1):
                 self._after_last_error(symptom, last.group(1), line)
-        event = next((what for what in said if what in _EVENTS), "trouble" if speaks_of_failure(raw, said) else None)
+        event = next((what for what in said if what in _EVENTS), "trouble" if reports_failure(raw, said) else None)
         if event is not None:
             self.source.note(event, self.index, line, raw, symptom.shows if symptom else "")
         notes: List[str] = [part for part in ("frame", "what") if part in said]
@@ -372,7 +375,7 @@ class SignalReader:
                 self.source.note(NAMES_GPU + name.decode("ascii"), self.index, line, raw)
 
     def mention(self, raw: bytes, line: int) -> None:
-        """Take a line that names NCCL, or what it stands on."""
+        """Take a line that names NCCL, or a layer below it."""
         self.source.note("mention", self.index, line, raw[:MOST])
 
     def _sizes(self, raw: bytes, line: int) -> None:
@@ -451,13 +454,13 @@ _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
 _OF_GROUP = re.compile(rb"\[PG (?!(?:ID \d{1,9} PG GUID )?0[ (])[^\]]{1,120}\] Process group watchdog")
 SOME_GROUP = "?"
 IN_GROUP = " in "
-"""Between a rank and the group of what failed on it: a time-out, where another line tells of that, or an error."""
+"""Between a rank and the group of what failed on it: a time-out that another line reports, or an error."""
 
 
 def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:
     """Return the rank that waited and, behind a blank, its process group, where that is not the whole job.
 
-    The rank in the message is that of the group; in front of the line stands the job's (PyTorch 2.3 and later).
+    The rank in the message is that of the group; the line's prefix has the job's (PyTorch 2.3 and later).
     """
     whole = _GLOBAL_RANK.search(raw[:400])
     rank = (whole or watchdog).group(1 if whole else 2)

@@ -1,6 +1,6 @@
 """The symptoms that a line may show, as patterns, in the order in which they are tried: the first match wins.
 
-They stand in the catalogue of faults (seatrial/faults/logs); `python -m seatrial.faults` writes what is read here.
+They are in the catalogue of faults (seatrial/faults/logs); `python -m seatrial.faults` writes the file read here.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BENIGN = "benign"
 
 
 class Symptom(NamedTuple):
-    """One kind of line: the fault it speaks of, and what role it plays."""
+    """One kind of line: the fault it mentions, and what role it plays."""
 
     fault: str
     role: str
     pattern: bytes
-    words: Tuple[bytes, ...]  # of which every match holds one
+    words: Tuple[bytes, ...]  # every match holds one of them
     nccls: bool  # only NCCL says so, or a plugin of its
-    lasting: bool  # of a job that came to its end all the same, it leaves nothing proven
+    lasting: bool  # of a job that completed all the same, it leaves nothing proven
 
     @property
     def shows(self) -> str:
@@ -36,7 +36,7 @@ class Symptom(NamedTuple):
 
 
 def _read() -> Tuple[Symptom, ...]:
-    # out of a zip, too, whose loader gives a module no __spec__ before Python 3.10; OSError without the file
+    # out of a zip, too: its loader gives a module no __spec__ before Python 3.10; OSError without the file
     spec = globals().get("__spec__")
     loader = spec.loader if spec is not None else globals()["__loader__"]
     symptoms = []
@@ -50,14 +50,14 @@ def _read() -> Tuple[Symptom, ...]:
 
 SYMPTOMS = _read()
 # Of which a match of what others say holds one.
-OTHERS_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
+FOREIGN_WORDS = tuple(dict.fromkeys(word for item in SYMPTOMS if not item.nccls for word in item.words))
 _PATTERNS = Patterns((item, item.pattern) for item in SYMPTOMS)
 _GATE = AnyOf(word.translate(HEX_DIGITS) for item in SYMPTOMS for word in item.words)  # most messages hold none
 
 
 def may_show(shape: bytes) -> bool:
     """Say whether any message of this shape, its hexadecimal digits made 0, may show a symptom."""
-    return _GATE.stands_in(shape)
+    return _GATE.contained_in(shape)
 
 
 def classify(text: bytes) -> Optional[Symptom]:

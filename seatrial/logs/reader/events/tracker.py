@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 _CALL, _CALL_OVER_MNNVL = "nccl.cuda-failure", "nccl.mnnvl-failed"  # what a failed call of CUDA's was for
-_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
+_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), distinguished by their order
 _MAX_POINTERS = 64
 _UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
 
@@ -34,7 +34,7 @@ class Tracker:
         self.proc = proc
         self.source = source
         self.stream = stream
-        self._waiting = waiting  # all whose channels wait
+        self._waiting = waiting  # all with waiting channels
         self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
@@ -45,7 +45,7 @@ class Tracker:
 
     # -- channels ------------------------------------------------------------------------------------------------------
     def channels(self, connections: Dict[Connection, int]) -> None:
-        """Take channels, which wait until it is clear whose they are."""
+        """Take channels, which wait until their owner is clear."""
         if not self.pending:
             self.pending = connections
             self._waiting.append(self)
@@ -151,7 +151,7 @@ class Tracker:
         init, proc = what == b"Init", self.proc
         if self.pending and (self.announced or (init and not done)):
             self.settle()  # channels in front of this line belong to what was current there
-        latest, key = self._pointers[-1] if self._pointers else _NEVER  # of which most of its lines are
+        latest, key = self._pointers[-1] if self._pointers else _NEVER  # the one of most of its lines
         if pointer != latest or rank != key[1] or part or (ident != key[0] if ident else init and done):
             key = self._key(said)
         comm = proc.comms.get(key)

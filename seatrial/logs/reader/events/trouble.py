@@ -1,8 +1,8 @@
-"""Lines of a program, a launcher or the kernel that speak of a failure in words that no rule knows.
+"""Lines of a program, a launcher or the kernel that mention a failure in words that no rule knows.
 
-What says that something failed keeps a job from being called healthy, whoever says it; the line is quoted, and nobody
-is accused. Left out is what says that nothing happened (0 errors), what its own level calls a warning or less, what was
-tried again or done in another way, and what tells of a setting or of a file that a shell's tool looked for.
+A line that reports a failure keeps a job from being called healthy, whatever wrote it; the line is quoted, and no fault
+is named. Left out are lines that report no failure (0 errors), those with a level of warning or less, those of work
+retried or done in another way, and those about a setting or a file that a shell's tool looked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAID = (
     rb"|\d seconds exceeded|called MPI_Abort"  # XLA, MPICH
     rb"|NCCL DIAG \[INFO\] (?:.{1,200}(?:mismatch|failed|inactive|inconsistent|corrected volatile)"
     rb"|p2p: (?:only )?\d).*"  # NCCL_RUN_DIAGNOSTICS and RAS since 2.31: what is well has [OK]
-    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report whose beginning is missing
+    rb"|\"nwrong\": (?:-|[1-9]|0\.\d*[1-9]|NaN).*|\"okay\": \"false\""  # of a JSON report without its beginning
     rb"|\bOOMKill(?:ed|ing)\b|Memory cgroup out of memory|Warning +(?:Evicted|Preempted|NodeNotReady|SystemOOM)\b"
     rb"|failed for remote transport|(?:died|exited|disconnected) unexpectedly|unexpectedly disconnected"
     rb"|Watchdog timeout(?! (?:is |was )?set to \d)|[Bb]arrier timeout|Restarting worker group"
@@ -110,7 +110,7 @@ _SPOKEN = re.compile(
 SAMPLE = re.compile(
     rb"(?<![\w-])((?:[Pp]rompt|[Cc]ompletion|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Gg]enerated[_ ]text|chosen|rejected)"
     rb"[\"']?\s?[:=]\s?)(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-)  # of a whole string; what logs their own words under (message, text, content, error) is no sample of a model's data
+)  # of a whole string; a log under their names (message, text, content, error) is not a sample of a model's data
 _NONE = re.compile(
     rb"(?i)(?<![\w.-])(?:(?:no|zero|without|with no|if|any|whether|unless|ignore)\W{1,2}(?:\w{1,20} ){0,2}"
     rb"|(?:never|be|not|on|or|will|may|might)\W{1,2}(?:been |an? )?"
@@ -120,7 +120,7 @@ _COUNTED = re.compile(rb"(?<![\w.-])0 (?:\w{1,20} ){0,2}$")
 _NUMBERED = re.compile(
     rb"(?i)\b(?:rank|gpu|device|node|host|link|port|worker|job|step|process|task|pod|replica|stage|shard|channel|nic"
     rb"|cpu|group|epoch|index|id|on|at)\W{0,2}0 (?:\w{1,20} ){0,2}$"
-)  # the 0 of "GPU 0 failed" is no count
+)  # the 0 of "GPU 0 failed" is not a count
 _ZERO = re.compile(
     rb"(?i)(?: (?!rank|gpu|node|host|device|link|port|worker|after|in |with)\w{1,20})?\s?\W{0,3}[:=.]*\s*"
     rb"(?:0(?=\s*(?:$|[^\s\w.])|\s+\w+\W{0,3}\d)|(?:none|false|null)(?: (?:found|seen|detected))?\s*(?:$|[^\s\w])"
@@ -173,7 +173,7 @@ _NUMBERS = (
     *(b" Inf", b"=Inf", b":Inf", b"nfinity", b'":inf', b"is inf", b"| inf", b"became inf", b"value inf"),
 )
 UNLESS = {b" nan": b" iterations"}  # every step's line of Megatron's counts them
-WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # of which such a line holds one
+WORDS = tuple(dict.fromkeys((*needed(_WORD), *_ALSO, *_NUMBERS)))  # such a line holds one of them
 _FAILED, _NAN, _WORDED = "failed", "not a number", "a word of failure"
 FAILURES = ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER), (_WORDED, _WORD))
 
@@ -183,8 +183,8 @@ def without_samples(raw: bytes) -> bytes:
     return SAMPLE.sub(rb"\1''", raw) if b"'" in raw or b'"' in raw else raw
 
 
-def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
-    """Say whether a line that shows the FAILURES in ``said`` speaks of one, and does not take it back."""
+def reports_failure(raw: bytes, said: Collection[object]) -> bool:
+    """Say whether a line that shows the FAILURES in ``said`` mentions one, and does not take it back."""
     patterns = [pattern for name, pattern in ((_FAILED, _SAID), (_NAN, _NOT_A_NUMBER)) if name in said]
     if not (patterns or _WORDED in said) or _SPOKEN.match(raw):
         return False
@@ -199,19 +199,21 @@ def speaks_of_failure(raw: bytes, said: Collection[object]) -> bool:
     return level is None or level.start() > first.start()
 
 
-def told_as_failure(raw: bytes, pattern: bytes) -> bool:
-    """Say whether a line tells what a pattern matches as something that failed now.
+def reported_as_failure(raw: bytes, pattern: bytes) -> bool:
+    """Return whether a line reports the match of a pattern as a failure that happened now.
 
     That is not so of what may come, of what was tried again, and of what its program calls less than an error; a bare
     WARN in front is NCCL's own.
     """
-    level, told = _LOWER.search(raw), re.search(pattern, raw)
-    lower = level is not None and told is not None and level.start() < told.start() and not raw.startswith(b"WARN ")
+    level, matched = _LOWER.search(raw), re.search(pattern, raw)
+    lower = (
+        level is not None and matched is not None and level.start() < matched.start() and not raw.startswith(b"WARN ")
+    )
     return not (lower or _SPOKEN.match(raw) or _HANDLED.search(raw))
 
 
-def told_as_harmless(raw: bytes) -> bool:
-    """Say whether a line is a record of its program's log below an error, or tells what was tried again or skipped."""
+def reported_as_harmless(raw: bytes) -> bool:
+    """Return whether a line is a log record below level error, or reports a retry or a skipped step."""
     return raw[:1] == b"{" or any(form.search(raw) for form in (_LOWER, _HANDLED)) or _SPOKEN.match(raw) is not None
 
 

@@ -1,6 +1,6 @@
-"""Texts of NCCL's warnings whose heads (host, process, "NCCL WARN") a log shipper or a copy has cut off.
+"""Texts of NCCL's warnings without their heads (host, process, "NCCL WARN"), as log shippers and copies leave them.
 
-Such a line is what NCCL would have said, or a program that repeats it. It condemns nobody by itself, and nothing beside
+Such a line is NCCL's text, or a program that repeats it. It proves no fault by itself, and nothing next to
 it is called healthy.
 """
 
@@ -10,7 +10,7 @@ from typing import Optional
 
 from ..lines.patterns import needed
 from .symptoms import CAUSE, SYMPTOMS, Symptom
-from .trouble import told_as_failure
+from .trouble import reported_as_failure
 
 # What no symptom knows, and begins with the part of NCCL that says it: socket.cc, proxy.cc, init.cc, mem_manager.cc.
 NAMES_ITSELF = (
@@ -22,14 +22,14 @@ NAMES_ITSELF = (
 WORDS = (
     *(word for item in SYMPTOMS if item.role == CAUSE for word in item.words),
     *needed(NAMES_ITSELF),
-)  # of which such a line holds one
+)  # such a line holds one of them
 
 
 def fault_of(raw: bytes, symptom: Optional[Symptom]) -> Optional[str]:
-    """Return the fault that a line speaks of by its symptom, "" where it only names itself (NAMES_ITSELF).
+    """Return the fault that a line mentions by its symptom, "" where it only names itself (NAMES_ITSELF).
 
-    None where it is told at a lower level, as what may come, or as what was tried again.
+    None if it is reported at a lower level, as possible, or as retried.
     """
     if symptom is None:
-        return "" if told_as_failure(raw, NAMES_ITSELF) else None
-    return symptom.fault if symptom.role == CAUSE and told_as_failure(raw, symptom.pattern) else None
+        return "" if reported_as_failure(raw, NAMES_ITSELF) else None
+    return symptom.fault if symptom.role == CAUSE and reported_as_failure(raw, symptom.pattern) else None

@@ -19,7 +19,7 @@ ANSI_BYTES = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\[(?:\d{1,2}(?:;\d{1,3})*)m"
 )
 ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
-# Everything of Unicode that moves the cursor, reorders text or is no character at all.
+# Everything of Unicode that moves the cursor, reorders text or is not a character at all.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 _LOOK = 1024
@@ -48,7 +48,7 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
 
     No escapes, no control characters, no secrets, at most ``limit`` long.
     """
-    look = max(limit * 2, _LOOK)  # a secret is recognised by what stands around it, also where that is not shown
+    look = max(limit * 2, _LOOK)  # a secret is recognised by the text around it, also where that is not shown
     text = raw[:look].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[:look]
     if len(text) <= limit and _SIMPLE.match(text):
         return text

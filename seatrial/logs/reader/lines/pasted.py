@@ -2,7 +2,7 @@ r"""Logs that a web page, a mail or a terminal rewrote: what was done to every l
 
 Issue trackers escape (``-&gt;``, ``\[0\]``, ``NCCL\_DEBUG``), word processors put their own blanks and minus signs,
 terminals cut lines at their width. What was done is recognised in the first block of a stream and then undone in all of
-it; a log that nobody pasted is passed on untouched, so that this costs one look.
+it; a log that was not pasted is passed on unchanged, at the cost of one look.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADED = re.compile(
     rb"NCCL (?:INFO|WARN|TRACE|CALL|version)|RCCL version|:\d+:\d+ \[\d|^\s*#|^\s*$|^\s{0,12}\d+\s+\d+\s+[a-z]"
     rb"|^\[?\d{4}-\d\d-\d\d"
 )
-# Lines that somebody cut down to their message.
+# Lines that a user reduced to their message.
 _BARE = re.compile(
     rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
     rb"|NET/(?:IB|Socket) ?: (?:Using (?:\[|[a-z][\w.@-]{1,15}\s*$)|No device)"
@@ -64,7 +64,7 @@ def cut_width(head: bytes) -> int:
     """Return the width at which a terminal cut the lines; 0 where nothing says so.
 
     Then many lines have exactly that width, none is longer, they begin with a head, and what follows them does not. One
-    long line that comes again and again is none of many, nor is a program's output of fixed width.
+    long line that repeats is not one of many, nor is a program's output of fixed width.
     """
     lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
     if len(lines) < 2 * _CUT_LINES or b"NCCL INFO" not in head:
@@ -101,7 +101,7 @@ class Pasted:
             self._reader.feed(self._restored(whole + cut))
 
     def finish(self) -> None:
-        """Restore what stands behind the last line end."""
+        """Restore the text after the last line end."""
         rest = self._joined + self._restored(self._tail) if self._tail else self._joined
         self._joined = b""
         if rest:

@@ -1,7 +1,7 @@
 """Finds any of many words at once, in one pass at the cost of a few rare letters.
 
-``re`` looks at each place where an alternation's first bytes stand, so that words which begin with common letters cost
-most. Each word is therefore looked for from one byte on (its anchor), with a look back at what stands in front of that,
+``re`` looks at each place with an alternation's first bytes, so that words which begin with common letters cost
+most. Each word is therefore looked for from one byte on (its anchor), with a look back at the text before that,
 and the anchors are as few and as rare as will do for all of the words.
 """
 
@@ -23,17 +23,17 @@ _SOME = 200  # texts up to which each word is looked for: 0.1 ms for each, where
 _SOME_BYTES = 1 << 16  # the same of text in which places are looked for: 0.3 ms for each KiB
 _FEW = 25  # texts up to which each word is looked for: 1.2 ms for each, where an index by bytes takes 30 ms to be made
 _MANY = 1500  # texts from which on an index pays, which takes 130 ms to be made: 0.02 ms for each text in place of 0.10
-_BEGIN = 3  # bytes by which a word is looked up that may stand in another
+_BEGIN = 3  # bytes that look up a word which may be part of another
 _LARGE = 2048  # bytes from which on one pattern after the other is faster than all at once
 
 Owner = TypeVar("Owner")
 Behind = Mapping[bytes, bytes]
-"""By words, what stands behind them where they mean nothing."""
+"""By words, the text after them where they mean nothing."""
 NOTHING: Behind = {}
 
 
 def any_of(words: Iterable[bytes], unless: Behind = NOTHING) -> Pattern[bytes]:
-    """Return a pattern that is found where any of the words is; ``unless`` something stands behind it.
+    """Return a pattern that is found where any of the words is; ``unless`` something follows it.
 
     It begins at the word's anchor.
     """
@@ -49,7 +49,7 @@ def _by_anchor(words: Iterable[bytes], unless: Behind) -> List[bytes]:
 
 
 def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
-    """Return the words without those in which another one stands: it is found where they are."""
+    """Return the words without those that contain another one: it is found where they are."""
     each = dict.fromkeys(words)
     begins: Dict[bytes, List[bytes]] = {}
     for word in each:
@@ -68,7 +68,7 @@ def _least(words: Iterable[bytes], unless: Behind) -> List[bytes]:
 
 
 def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
-    """Return each word with the place of its anchor: every byte that all words can do without is none."""
+    """Return each word with the place of its anchor: a byte that no word needs is not an anchor."""
     unlike = dict.fromkeys(words)
     left = {word: set(word) for word in unlike}  # bytes of each that may be its anchor
     holding: Dict[int, List[Set[int]]] = {}
@@ -83,13 +83,13 @@ def _anchored(words: Iterable[bytes]) -> List[Tuple[bytes, int]]:
 
 
 def _place(word: bytes, anchors: Set[int]) -> int:
-    """Return where in a word its rarest anchor stands, if possible in front of another byte."""
+    """Return the place of a word's rarest anchor, if possible before another byte."""
     places = (at for at, byte in enumerate(word) if byte in anchors)
     return max(places, key=lambda at: (_RARE.get(word[at], 256), at + 1 < len(word)))
 
 
 def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what may follow what was read of some words, with what stands in front of that."""
+    """Return a pattern of what may follow what was read of some words, with the text before that."""
     following: Dict[bytes, List[Tuple[bytes, bytes]]] = {}
     for end, word in ends:
         if word == read and word not in unless:
@@ -108,7 +108,7 @@ def _tree(ends: List[Tuple[bytes, bytes]], read: bytes, unless: Behind) -> bytes
 
 
 def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what stands in front of the end that was read of some words: the byte before that first."""
+    """Return a pattern of the text before the end that was read of some words: the byte before that first."""
     if len(words) == 1:
         (word,) = words
         behind = _but_not(word, unless)
@@ -120,7 +120,7 @@ def _front(words: List[bytes], read: bytes, unless: Behind) -> bytes:
 
 
 def _but_not(word: bytes, unless: Behind) -> bytes:
-    """Return a pattern of what may not stand behind a word."""
+    """Return a pattern of the text that may not follow a word."""
     return b"(?!" + re.escape(unless[word]) + b")" if word in unless else b""
 
 
@@ -129,7 +129,7 @@ def _either(parts: List[bytes]) -> bytes:
 
 
 class AnyOf:
-    """Says whether any of many words stands in a text, ``unless`` something stands behind it.
+    """Says whether any of many words is in a text, ``unless`` something follows it.
 
     Its pattern is made when it is worth it: most logs ask about few texts.
     """
@@ -141,8 +141,8 @@ class AnyOf:
         self._asked = 0
         self._pattern: Optional[Pattern[bytes]] = None
 
-    def stands_in(self, text: bytes) -> bool:
-        """Say whether any of the words stands in a text."""
+    def contained_in(self, text: bytes) -> bool:
+        """Return whether any of the words is in a text."""
         if self._pattern is not None:
             return self._pattern.search(text) is not None
         self._asked += 1
@@ -173,7 +173,7 @@ class Gate:
             return sorted(self._by_word(text, start, end))
         patterns: Iterable[Pattern[bytes]] = (words.pattern() for words in self._few)
         if end - start > _LARGE:
-            if not self._each:  # each once in a line, whose end may be a word's
+            if not self._each:  # each once in a line, which may end within a word
                 parts = _by_anchor(_least(self._words, self._unless), self._unless)
                 self._each = [re.compile(part + rb"(?:(?<!\n)[^\n]*)?") for part in parts]
             patterns = self._each
@@ -192,7 +192,7 @@ class Gate:
 
 
 class Index:
-    """Says whose words a text holds, in one pass of a pattern of all words."""
+    """Finds the owners of the words in a text, in one pass of a pattern of all words."""
 
     def __init__(self, words: Iterable[Tuple[bytes, int]]) -> None:
         owners: Dict[bytes, Set[int]] = {}
@@ -204,7 +204,7 @@ class Index:
             self._near.setdefault(word[at : at + 2], []).append((at, word, owners[word]))
 
     def owners(self, text: bytes) -> Set[int]:
-        """Return whose words stand in a text."""
+        """Return the owners of the words in a text."""
         found: Set[int] = set()
         match = self._any.search(text)
         while match is not None:
@@ -218,7 +218,7 @@ class Index:
 
 
 class Patterns(Generic[Owner]):
-    """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried whose words it holds."""
+    """Patterns, each with its owner and in parts that ``|`` joins; of a text those are tried that have a word in it."""
 
     def __init__(self, patterns: Iterable[Tuple[Owner, bytes]]) -> None:
         each = [(owner, part, words) for owner, pattern in patterns for part, words in _worded(pattern)]
@@ -256,7 +256,7 @@ class Patterns(Generic[Owner]):
 
 
 def _pairs(text: bytes) -> List[bytes]:
-    """Return every two bytes that stand side by side."""
+    """Return every two adjacent bytes."""
     return [text[at : at + 2] for at in range(len(text) - 1)]
 
 
@@ -273,7 +273,7 @@ def needed(pattern: bytes) -> Tuple[bytes, ...]:
 def _worded(pattern: bytes) -> Iterator[Tuple[bytes, List[bytes]]]:
     for part, words in _alternatives(pattern):
         if words is None:
-            raise ValueError("no word stands in every match of %r" % part)
+            raise ValueError("no word is in every match of %r" % part)
         yield part, words
 
 
@@ -301,7 +301,7 @@ def _alternatives(pattern: bytes) -> List[Tuple[bytes, Optional[List[bytes]]]]:
     begin = at = 0
     for token in _TOKEN.finditer(pattern + b"|"):
         if token.start() != at:
-            raise ValueError("no word is looked for in %r" % pattern)
+            raise ValueError("no word to search for in %r" % pattern)
         at = token.end()
         letters, opening, bar, closing, times = token.groups()
         if letters:

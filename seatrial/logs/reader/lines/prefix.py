@@ -1,8 +1,8 @@
 """The head of a line: what launchers, log shippers and NCCL itself put in front of the message is taken off.
 
 NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and
-no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand
-in front of it in every order.
+no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines are in
+front of it in every order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+
 
 
 class Head(NamedTuple):
-    """What stands in front of a message; None is what it does not say."""
+    """The text before a message; None is what it does not say."""
 
     host: Optional[str]
     pid: Optional[int]
@@ -38,7 +38,7 @@ class Head(NamedTuple):
 
 
 Process = Tuple[Optional[str], Optional[int], str]
-"""What tells a process of a stream from others: host and pid; without them the launcher's tag, or else the device."""
+"""The identity of a process in a stream: host and pid; without them the launcher's tag, or else the device."""
 
 
 def process_of(head: Head) -> Process:
@@ -49,7 +49,7 @@ def process_of(head: Head) -> Process:
 
 
 def parse_head(left: bytes) -> Head:
-    """Read the head out of everything that stands left of ``NCCL INFO``."""
+    """Read the head out of the text left of ``NCCL INFO``."""
     if len(left) > 1024:
         left = left[-1024:]
     if b"\x1b" in left or b"[0m" in left or b"[3" in left:
@@ -60,7 +60,7 @@ def parse_head(left: bytes) -> Head:
     for match in _HEAD.finditer(left):
         last = match
     if last is not None:
-        host = name(last.group(1), 255) or None  # a name of control characters is none
+        host = name(last.group(1), 255) or None  # a name of control characters does not count
         return Head(host, int(last.group(2)), int(last.group(4)), launcher_tag(left[: last.start()] or left))
     only = _DEV_ONLY.search(left)
     return Head(None, None, int(only.group(1)) if only else None, launcher_tag(left))
@@ -85,7 +85,7 @@ def launcher_tag(left: bytes) -> str:
 
 
 def torn_at(text: bytes) -> Optional[int]:
-    """Find where a second head begins inside a message; None where there is none.
+    """Find where a second head begins inside a message; None without one.
 
     Two processes that write at once leave one physical line.
     """

@@ -1,7 +1,7 @@
 """The grammar of channel lines: which connection one names, and what carries it.
 
 Grammar: ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
-name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
+name may hold blanks (``AWS Libfabric``), the proxy rank of PXN is in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
 that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
 """
 
@@ -42,7 +42,7 @@ class Connector(NamedTuple):
     net: str  # the network's name as printed, or the kind of P2P
     dev: int  # the network device's index, -1 without one
     gdr: int  # GPUDirect as 0 or 1
-    proxy: int  # the rank whose NIC is used (PXN), -1 without one
+    proxy: int  # the rank of the NIC in use (PXN), -1 without one
 
 
 Connection = Tuple[int, int, str]
@@ -69,13 +69,13 @@ CONNECTION = re.compile(
     rb"(?:/(\d{1,3}))? : (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? -> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
     rb"((?:\[(?:send|receive)\] )?via \S.*)\n"
 )
-"""What stands behind a channel (BITS) in a line of the usual form: connection, source, destination, how."""
+"""The text after a channel (BITS) in a line of the usual form: connection, source, destination, how."""
 
 
 def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
     """Return the connection and the channel of one line, and the size of its communicator.
 
-    The size is empty unless the line says it (RCCL). None where the line is none of a channel, or torn.
+    The size is empty unless the line says it (RCCL). None if the line is not a channel's, or torn.
     """
     match = _CHANNEL.match(text, 0, _LONGEST)
     if match is None:
@@ -89,7 +89,7 @@ def parse_channel(text: bytes) -> Optional[Tuple[Connection, int, str]]:
 
 @lru_cache(maxsize=4096)
 def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[str, str]]:
-    """Read what stands behind the ranks: connector, and the communicator's size where it is said; None where torn."""
+    """Read the text after the ranks: connector, and the communicator's size where it is said; None where torn."""
     side, _, via = how.partition(b"via ")
     carrier = None if b" NCCL " in how else _carrier(via, tree)
     if carrier is None:
@@ -100,7 +100,7 @@ def parse_connector(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[T
 
 
 def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form
-    """Read what stands behind ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
+    """Read the text after ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
     via = TAIL.sub(b"", via)
     if via[:8] == b"COLLNET/" or (tree and via[:4] != b"NET/"):
         match = _COLLNET.match(via)
@@ -127,7 +127,7 @@ def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]
 def _is_half(suffix: bytes) -> bool:
     """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own.
 
-    So is one whose beginning other text follows (``GDR70bb2ba``), as where processes tear each other's lines.
+    So is one with other text after its beginning (``GDR70bb2ba``), as where processes tear each other's lines.
     """
     if suffix[:1] == b"G" and not suffix.startswith(b"GDRDMA"):
         return True

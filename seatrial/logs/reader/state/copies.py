@@ -1,7 +1,7 @@
-"""Copies of a program that know nothing of each other, told from one job by who lists which rank.
+"""Independent copies of a program, distinguished from one job by the ranks that each process lists.
 
 nccl-tests that was built without MPI runs whole in every process that a launcher starts: each lists its own rank 0, and
-headers, rows and averages of all of them stand mixed in one stream.
+headers, rows and averages of all of them are mixed in one stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EVENT = "separate-runs"
 LISTS = "lists "  # a host, in a rank list behind the first one that has other hosts
-_MOST_LISTED = 8  # hosts that are told of a list
+_MOST_LISTED = 8  # hosts that are reported of a list
 _Place = Tuple[int, bytes]
 
 

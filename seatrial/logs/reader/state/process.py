@@ -68,7 +68,7 @@ class Note:
         self.source = source
         self.line = line
         self.last = max(line, last)
-        self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
+        self._text = text[:_MAX_RAW]  # as in the log; most notes are never shown
         self.count = count
         self.shows = shows
         self.is_cause = not shows or shows.startswith("cause")  # by itself the reason of a failure
@@ -161,7 +161,7 @@ class InternPool:
 
     def __init__(self, edges: bool = True) -> None:
         self.full = False  # a bound was reached: something was not kept
-        self.alone = self.hosts = 0  # processes that are told apart, hosts whose further processes are not
+        self.alone = self.hosts = 0  # processes that are distinguished, hosts with further processes that are not
         self._steps: Dict[Tuple[int, Any, Any], Tuple[Dict[Any, Any], Dict[Any, Any]]] = {}
         self._made = self._comms = 0
         self._edges = 0 if edges else _MAX_ALL_EDGES
@@ -276,7 +276,7 @@ class Proc:
                 self.hcas = self._extended(self.hcas, index, device)
 
     def head(self, dev: Optional[int], tag: str) -> None:
-        """Remember a device and a launcher's tag that stood in front of a line."""
+        """Remember a device and a launcher's tag in a line's prefix."""
         if dev is not None and dev not in self.devs and len(self.devs) < MAX_ITEMS:
             self.devs = shared((*self.devs, dev)) if self.devs else alone(dev)
         if tag and tag not in self.tags and len(self.tags) < MAX_ITEMS:
@@ -363,7 +363,7 @@ class Source:
         self.nccl_lines = 0
         self.cut = False  # the last line has no end
         self.events: Dict[str, Note] = {}
-        self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that speaks of it
+        self.spans: Dict[str, List[int]] = {}  # communicator with an id -> first and last line that mentions it
         self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on; and rank in group
         self.ranks: Dict[int, List[Any]] = {}  # table header: rank -> [host, pid, device, bus id, GPU]
         self.tables: List[Dict[str, Any]] = []
@@ -381,7 +381,7 @@ class Source:
             self.events[name] = Note(index, line, raw, shows=shows)
 
     def span(self, comm: str, line: int) -> None:
-        """Take a line that speaks of a communicator."""
+        """Take a line that mentions a communicator."""
         known = self.spans.get(comm)
         if known is not None:
             if line > known[1]:

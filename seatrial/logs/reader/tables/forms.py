@@ -1,7 +1,7 @@
 """Tables of other benches: any header that names a size and a bandwidth, and the rows below it.
 
 Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench) and of
-Markdown reports. A unit stands in the header or behind the number; the number's own wins.
+Markdown reports. A unit is in the header or after the number; the number's own wins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .rows import number
 
 
 class Form(NamedTuple):
-    """What stands in each column: its role and what one of its unit is in bytes, microseconds or GB/s."""
+    """The content of each column: its role, and one of its unit in bytes, microseconds or GB/s."""
 
     columns: Tuple[Tuple[Optional[str], float], ...]
     piped: bool
@@ -26,7 +26,7 @@ class BenchTitle(NamedTuple):
 
     collective: Optional[str]
     ranks: Optional[int]
-    payload: Optional[float]  # bytes; set where the numbers stand in the next lines and not in a table
+    payload: Optional[float]  # bytes; set if the numbers are in the next lines and not in a table
 
 
 _WORTH = re.compile(rb"(?i)(?:algo? ?bw|throughput|size|payload).{0,80}bus ?(?:bw|bandwidth)|busbw.{0,60}algo?bw")
@@ -54,7 +54,7 @@ _GIGABYTES = {b"GBps": 1.0, b"GB/s": 1.0, b"GB/sec": 1.0, b"MB/s": 1e-3, b"MBps"
 
 
 def _scale(role: str, unit: bytes) -> Optional[float]:
-    """Return what one of a unit is in the units of a row; None where it is none of the role's."""
+    """Return one of a unit in the units of a row; None if it is not a unit of the role."""
     role = role.partition(" ")[0]
     if role == "size":
         return _BYTES.get(unit[:1].lower())
@@ -62,7 +62,7 @@ def _scale(role: str, unit: bytes) -> Optional[float]:
 
 
 def form_of(raw: bytes) -> Optional[Form]:
-    """Read a header; None where it is none, or one of nccl-tests, which names a data type or has two sides."""
+    """Read a header; None if it is not one, or one of nccl-tests, which names a data type or has two sides."""
     if not _WORTH.search(raw):
         return None
     piped = raw.count(b"|") > 1
@@ -90,7 +90,7 @@ def _nccl_tests(cells: List[bytes]) -> bool:
 
 
 def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
-    """Read a row; None where the line is none."""
+    """Read a row; None for any other line."""
     if form.piped:
         cells = raw.strip().strip(b"|").split(b"|") if b"|" in raw else []
     else:
@@ -147,7 +147,7 @@ def _side(
 
 
 def bench_title(raw: bytes) -> Optional[BenchTitle]:
-    """Read what stands in front of a bench's numbers."""
+    """Read the text before a bench's numbers."""
     match = _AVERAGE_OF.search(raw)
     if match:
         payload = number(match.group(2)) if match.group(2) else None

@@ -45,7 +45,7 @@ FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first rel
 def may_head(raw: bytes) -> bool:
     """Say whether a line holds any of the words by which lines around a table's rows are known, in forms.py too."""
     low = raw.lower()
-    return b"bw" in low or b"bandwidth" in low or _HEADING.stands_in(raw)
+    return b"bw" in low or b"bandwidth" in low or _HEADING.contained_in(raw)
 
 
 def library_version(code: int) -> str:

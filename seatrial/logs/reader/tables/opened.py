@@ -69,7 +69,7 @@ class OpenTable:
         return self.table is not None and not self.table["complete"] and not self.full
 
     def _abandon(self) -> None:
-        """Settle a left half whose right half never came: without a header it is a row of one side, else unreadable."""
+        """Settle a left half without its right half: without a header it is a row of one side, else unreadable."""
         left, self.open_left = self.open_left, None
         if left is None or self.full:
             return

@@ -22,10 +22,12 @@ _USUAL = re.compile(
     rb"\s*(\d{1,18})\s+(\d{1,18})\s+(" + _NAMES + rb")\s+([a-z]+)\s+(-?\d{1,9})" + _FIGURES * 2 + rb"\s*"
 )
 USUAL_LEFT = ["size", "count", "type", "redop", "root"]
-_BESIDE = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
+_SEPARATORS = (b" ", b"\t", b"\n", b"\r", b"\x0b", b"\x0c", b",", b";", b"|")
 _BEGIN = b"float half double bf uint char uchar fp8_ fp8e fp16 fp32 fp64 f8_ f8e int8 int32 int64".split()
-# One of these stands wherever TYPE matches, in a line with its end: what stands beside a name, and how that begins.
-TYPE_WORDS = tuple(beside + name for beside in _BESIDE for name in (*_BEGIN, *(b"int" + behind for behind in _BESIDE)))
+# One of these is wherever TYPE matches, in a line with its end: the text next to a name, and how that begins.
+TYPE_WORDS = tuple(
+    before + name for before in _SEPARATORS for name in (*_BEGIN, *(b"int" + behind for behind in _SEPARATORS))
+)
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
     rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t(?!\s*\d+\s+[a-z])"
@@ -49,7 +51,7 @@ _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 
 
 def number(text: bytes, average: bool = False) -> Optional[float]:
-    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such.
+    """Read a printed number; None for N/A and any other text. ``nan`` and ``inf`` come back as such.
 
     ``1,234`` is a thousand in a row, where nothing is printed with three decimals; an average has six digits, so that
     its comma is a decimal one.
@@ -95,7 +97,7 @@ def column_names(raw: bytes) -> List[str]:
 
 
 def strip_tags(raw: bytes) -> bytes:
-    """Take launcher tags out of a row, wherever they stand."""
+    """Take launcher tags out of a row, wherever they are."""
     if b"\x1b" in raw:
         raw = ANSI_BYTES.sub(b" ", raw)
     if b'"' in raw:  # a list of lines in JSON or YAML, as Ansible prints one
@@ -129,7 +131,7 @@ def is_label(token: bytes, remaining: int, columns: int) -> bool:
 
 
 def is_numeric(token: bytes) -> bool:
-    """Say whether the token stands where a measurement stands."""
+    """Return whether the token is at the place of a measurement."""
     return token == b"N/A" or number(token) is not None
 
 
@@ -164,7 +166,7 @@ def longest_gap(text: bytes) -> int:
 
 
 def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[str], Optional[int]]:
-    """Return redop and root out of what stands between the type and the measurements."""
+    """Return redop and root from the text between the type and the measurements."""
     redop = root = None
     for token in extra:
         if _ROOT.match(token):
@@ -176,7 +178,7 @@ def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[s
     return redop, root
 
 
-# What else stands in these columns is of another row, in a line that was torn: nccl-tests prints the count by %g, where
+# Other text in these columns is of another row, in a line that was torn: nccl-tests prints the count by %g, where
 # no whole number has a point without an exponent, and the error by %.0le (common.cu).
 _COUNT, _ERROR = re.compile(rb"^[^.]+$|e", re.IGNORECASE), re.compile(rb"e|nan|inf", re.IGNORECASE)
 

@@ -1,7 +1,7 @@
 """The tables of nccl-tests, rccl-tests and of benches that print the same form.
 
 Columns are found by the header line, counted from the right: the left side can have empty fields. Tags
-stand inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with
+occur inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with
 other ranks' lines in between. Nothing unreadable ever becomes a zero.
 """
 
@@ -56,7 +56,7 @@ MAX_RANK_LINES = 65_536
 _FIGURE = re.compile(
     rb"-?(?:nan|inf|\d+(?:[.,]\d*)?(?:[eE][+-]?\d+)?)(?![\d.]|[A-FH-Za-z])"
 )  # what a page put behind it
-_SIDE = 4  # numbers; as many more than the header has columns are no label that stands in front of them
+_SIDE = 4  # numbers; as many more than the header has columns are not a label in front of them
 _MISSES = 200  # lines in a row behind which another bench's table is over
 
 
@@ -252,7 +252,7 @@ class TableReader(OpenTable):
         return True
 
     def _usual(self, raw: bytes) -> bool:
-        """Append a row whose form and header are those of nearly all; say whether it was one."""
+        """Append a row with the form and header of nearly all; return whether it was one."""
         table = self.table
         if table is None or table["columns"] != DEFAULT or table.get("left") != USUAL_LEFT or table["swapped"]:
             return False
@@ -267,7 +267,7 @@ class TableReader(OpenTable):
         return True
 
     def _form_row(self, form: Form, raw: bytes, table: Dict[str, Any]) -> bool:
-        """Read a row of another bench; its table ends where many lines in a row are none."""
+        """Read a row of another bench; its table ends where many lines in a row are not rows."""
         row = row_of(form, raw)
         if row is None:
             self._missed += 1
@@ -306,7 +306,7 @@ class TableReader(OpenTable):
         return True
 
     def _repeat(self, raw: bytes) -> bool:
-        """Append a row whose line was read before under the same header."""
+        """Append a row with a line that was read before under the same header."""
         columns, row = self._known[raw]
         if self.table is None or self.table["columns"] != columns or len(self.table["rows"]) >= MAX_ROWS:
             return False
@@ -318,7 +318,7 @@ class TableReader(OpenTable):
         return True
 
     def squeezed(self, raw: bytes) -> bool:
-        """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
+        """Say whether the line may be a row of the open table with blanks that a copy has squeezed."""
         if self._form is not None and self._form.piped and b"|" in raw:
             return self.is_open()
         return self.is_open() and raw.rstrip(b' \t\r|,;"`')[-1:] in ENDS
@@ -338,7 +338,7 @@ class TableReader(OpenTable):
         if self._waited > 2000:  # the other half never came
             self._abandon()
             return False
-        if raw.rstrip()[-1:] not in ENDS or may_head(raw):  # the average below the table is no row's last number
+        if raw.rstrip()[-1:] not in ENDS or may_head(raw):  # the average below the table is not a row's last number
             return False
         tokens = strip_tags(raw).split()
         start, left = self.open_left
