@@ -72,7 +72,7 @@ CRON: tuple[Right, ...] = (
 """Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them by the trial's own rights."""
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
-"""What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+"""Permissions of `seatrial cron --label-nodes` and `--node-condition`, off by default."""
 CONFIGZ = Right("get", "nodes", subresource="proxy", scope="cluster")
 """Reads a kubelet's configuration; it also opens the rest of the kubelet's API, so no printed Role grants it."""
 HANG: tuple[Right, ...] = (
@@ -82,8 +82,8 @@ HANG: tuple[Right, ...] = (
     *rights("list", "events"),
     *rights("get", "nodes", scope="cluster"),
 )
-"""What `seatrial explain job/NAME` can use on a job that hangs; no run needs it. A WebSocket's exec is a get, and since
-Kubernetes 1.35 a create, too."""
+"""Permissions that `seatrial explain job/NAME` can use on a job that hangs; no run needs them. A WebSocket's exec is a
+get, and since Kubernetes 1.35 a create, too."""
 
 TRAINING: tuple[Right, ...] = (
     # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure

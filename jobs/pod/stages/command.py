@@ -13,7 +13,7 @@ from typing import IO, List, Mapping, Optional, Sequence
 
 
 class Answer:
-    """What a command said: `exit` is None when it could not be started or did not end."""
+    """The result of a command: `exit` is None when it could not be started or did not end."""
 
     def __init__(self) -> None:
         self.exit: Optional[int] = None
