@@ -12,7 +12,7 @@ from jobs.trial.job_spec import LAUNCHERS
 
 SHELLS = ("bash", "zsh")
 FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}
-"""What is called so is a path."""
+"""Metavariables of paths."""
 DESCRIPTION = "Print a script that completes commands, options, profiles, checks and faults."
 EXAMPLES = ('eval "$(seatrial completion bash)"', "seatrial completion zsh > ~/.zfunc/_seatrial")
 

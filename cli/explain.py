@@ -203,7 +203,7 @@ class _Workload:
 
     @property
     def namespace(self) -> str:
-        """Where the workload is."""
+        """The place of the workload."""
         return self.kube.namespace if self.kube is not None else ""
 
     def watched(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:

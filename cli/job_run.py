@@ -227,7 +227,7 @@ def _last_words(handle: JobHandle, seen: Seen) -> dict[str, list[str]]:
 
 
 def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[str, list[str]]:
-    """Return what the program of the rank that failed first said of it; `logs` are asked for only where one has."""
+    """Return the last output of the first failed rank's program; `logs` are requested only if a rank failed."""
     failed = sorted((r for r in seen.replicas if r.phase == "Failed" and r.pod), key=lambda each: each.since)
     pods = ([seen.analysis.pod] if seen.analysis is not None else []) + [each.pod for each in failed]
     exited = seen.analysis is not None and seen.analysis.fault in _EXITED
@@ -243,7 +243,7 @@ def last_words(logs: Callable[[], Mapping[str, list[str]]], seen: Seen) -> dict[
 
 
 def show_words(words: Mapping[str, list[str]]) -> None:
-    """Print what the program said, below the pod's name."""
+    """Print the program's output, below the pod's name."""
     for pod, lines in words.items():
         print(f"\n{plain(pod)} said:")
         for line in lines:
@@ -251,7 +251,7 @@ def show_words(words: Mapping[str, list[str]]) -> None:
 
 
 def document(name: str, namespace: str, seen: Seen) -> dict[str, Any]:
-    """Return what --json prints of one look at a job."""
+    """Return the --json document of one look at a job."""
     return {
         "job": name,
         "namespace": namespace,

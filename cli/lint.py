@@ -45,7 +45,7 @@ KINDS = {
     "statefulset": ("apps", "v1", "statefulsets"),
     "pod": ("", "v1", "pods"),
 }
-"""What is read from the cluster by KIND/NAME: group, version and resource."""
+"""Objects that are read from the cluster by KIND/NAME: group, version and resource."""
 _MOST_ANNOTATIONS = 10
 """Of one kind, which GitHub shows of a step (docs.github.com, workflow commands)."""
 _TITLES = {True: "has", False: "FAILED", None: "not known"}
@@ -78,7 +78,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is missing; the exit code is that of the epilog."""
+    """Print the missing parts; the exit code is that of the epilog."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- --help loads no YAML
     from jobs.trial.names import SpecError  # noqa: PLC0415 -- as above
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def of_profile(name: str | None) -> Around:
-    """Return what a profile says of the pods; nothing without one. Raises ProfileError and SpecError."""
+    """Return a profile's requirements on the pods; nothing without one. Raises ProfileError and SpecError."""
     from checks.rules.contract import Around  # noqa: PLC0415 -- loads the profiles
 
     if not name:
@@ -182,7 +182,7 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
 
 
 def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacking]:
-    """Return what the manifest of a workload of the cluster lacks for sure; nothing where it cannot be read."""
+    """Return the parts that a workload's manifest certainly lacks; nothing if it cannot be read."""
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- as above
     from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
 

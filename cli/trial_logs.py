@@ -39,7 +39,7 @@ class TrialLogs:
     """Takes trial logs out of a stream of sources, and concludes from their probes' reports."""
 
     readers: dict[Pod, EvidenceReader] = field(default_factory=dict)
-    """What reads a pod's evidence, in the order of the logs."""
+    """Readers of a pod's evidence, in the order of the logs."""
     logs: dict[Pod, dict[str, None]] = field(default_factory=dict)
     """The names of a pod's logs."""
     _attempts: dict[tuple[str, str, int], str] = field(default_factory=dict)

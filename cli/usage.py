@@ -111,7 +111,7 @@ RUNS = {
         ),
     ),
 }
-"""What the commands that pytest carries out are for, and examples."""
+"""The purpose of the commands that pytest carries out, with examples."""
 
 
 FIRST = (*("--cluster", "--profile", "--nodes", "--on", "--check", "--training", "--out", "--verbose", "--quiet"),)

@@ -36,7 +36,7 @@ def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001
 
 
 def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
-    """Return what a person reads in a terminal."""
+    """Return the text for a terminal."""
     paint = _PAINTED if color else _PLAIN
     blocks = [_job_text(job, paint, width) for job in jobs]
     if len(jobs) > 1:

@@ -67,7 +67,7 @@ def _hosts(job: Job, states: Mapping[int, str]) -> list[tuple[str, list[tuple[in
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts names with numbers as people count: node-2 before node-10."""
+    """Return a key that sorts names with numbers as people count: node-2 before node-10."""
     return [(int(part[:18]), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name)]
 
 

@@ -80,7 +80,7 @@ def parts(job: Job) -> Iterator[Part]:
 
 
 def what_happened(job: Job) -> Iterator[Part]:
-    """Yield what is to be done, what is known of the job, what happened around it, and which ranks others wait for."""
+    """Yield the advice, the facts about the job, the events around it, and the ranks that others wait for."""
     if standing := job.get("standing"):
         title = f"Job {plain(standing['job'], 253)} in {plain(standing['namespace'], 253)}: {standing['state']}"
         yield Part(title=title, items=[Item(plain(line, 600)) for line in standing["ranks"]])
@@ -146,7 +146,7 @@ _GDR = {True: "yes", False: "no", None: "not shown"}
 
 
 def _facts(job: Job) -> Iterator[str]:
-    """Yield what is known of a job in a few words each."""
+    """Yield the facts about a job in a few words each."""
     yield f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"
     yield _count(job["ranks"], "rank")
     yield "one host shows" if job["nodes"] == 1 and job["ranks"] is None else _count(job["nodes"], "host")
@@ -174,7 +174,7 @@ _ROLES = {"failure": "the failure", "likely": "LIKELY THE CAUSE", "possible": "p
 
 
 def _around(job: Job) -> Iterator[Item]:
-    """Yield what happened in the job's time, in order, each with its part in the failure."""
+    """Yield the events in the job's time, in order, each with its part in the failure."""
     for each in job.get("around", ())[:MAX_AROUND]:
         place = " on ".join(plain(part, 100) for part in (each["pod"], each["node"]) if part)
         role = _ROLES.get(each["role"], each["role"])
@@ -183,7 +183,7 @@ def _around(job: Job) -> Iterator[Item]:
 
 
 def _lacking(job: Job) -> Iterator[Item]:
-    """Yield what the workload's manifest lacks; a log that shows its effect is named with it."""
+    """Yield the missing parts of the workload's manifest; a log that shows its effect is named with it."""
     shown = {fault["fault"] for fault in job["faults"]} & _EFFECTS
     for each in job.get("manifest", ())[:MAX_PLACES]:
         sockets = "the log shows sockets; " if shown and each["fault"] == "manifest.no-rdma" else ""
@@ -284,7 +284,7 @@ def _values(row: Row) -> Iterator[str]:
 
 
 def _notes(table: Table) -> Iterator[str]:
-    """Yield what is said below a table."""
+    """Yield the notes below a table."""
     if table["peak_busbw_gbps"] is not None:
         yield (
             f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s,"

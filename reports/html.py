@@ -193,7 +193,7 @@ def _differing(installed: Sequence[tuple[str, str]]) -> frozenset[str]:
 
 
 def _sentences(collectives: Mapping[str, RecordedJob | None], hosts: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What NCCL's own log says of the collectives, with nodes in place of pods; equal sentences are one."""
+    """The facts of NCCL's own log about the collectives, with nodes in place of pods; equal sentences are one."""
     named: dict[str, list[str]] = {}
     for name, job in collectives.items():
         if job and (said := job["sentence"]):
@@ -264,6 +264,6 @@ def _checks(run: Run, others: Sequence[UserTest]) -> Markup:
 
 
 def _first_findings(found: Sequence[Finding]) -> str:
-    """What a check that passed has seen, in a line: the whole is in its details."""
+    """The observation of a passed check, in a line: the whole is in its details."""
     said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in found[:2]]
     return "; ".join(said) + (f" … and {len(found) - 2} more" if len(found) > 2 else "")

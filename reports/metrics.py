@@ -132,7 +132,7 @@ def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -
 
 
 def _of_nodes(made: _Metrics, record: Record) -> None:
-    """How much of the pool was tried; NaN for a pool that is not seen, which no alert takes for none."""
+    """The tried share of the pool; NaN for an invisible pool, which no alert takes for none."""
     coverage = coverage_of(record)
     made.gauge("seatrial_nodes_tried", "Nodes on which the trial of this run ran.").set(len(coverage.tried))
     made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN where they are not seen.").set(

@@ -53,7 +53,7 @@ def worst(verdicts: Iterable[str]) -> Verdict:
 
 
 NOT_JUDGED = "not judged: blocked by "
-"""How the finding begins that represents a node or pair on which a check did not judge."""
+"""The prefix of a finding that represents a node or pair that a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """How one check ended and everything that supports it."""
+    """The outcome of one check and everything that supports it."""
 
     id: str
     title: str
@@ -229,7 +229,7 @@ class Run:
 
     @property
     def coverage(self) -> Coverage:
-        """How much of the pool was tried."""
+        """The tried part of the pool."""
         return _coverage(self.trial, self.pool)
 
     @property
@@ -494,7 +494,7 @@ def verdict_of(record: Record) -> Verdict:
 
 
 ALONE = "node"
-"""What the run of a collective is called that each node does on its own; the others are over all nodes."""
+"""The name of a collective's run that each node does on its own; the others are over all nodes."""
 
 
 def references(record: Record) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Where a pytest session keeps its record; a separate module, since readers of records do not need pytest."""
+"""The key of the record in a pytest session; a separate module, since readers of records do not need pytest."""
 
 from __future__ import annotations
 

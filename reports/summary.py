@@ -153,7 +153,7 @@ def summarize(record: Record) -> Summary:
 
 
 def _untried(checks: Iterable[RecordedCheck]) -> Iterable[str]:
-    """Yield what a go does not mention: unnamed storage, locks that fail, bandwidths without a floor in the profile."""
+    """Yield the gaps of a go: unnamed storage, locks that fail, bandwidths without a floor in the profile."""
     for check in checks:
         if check["outcome"] is Outcome.SKIPPED and check["id"] == PATHS:
             yield EPHEMERAL

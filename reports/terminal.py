@@ -32,7 +32,7 @@ TITLES = {"look": "look at"}
 FINDINGS_SHOWN = LISTED = 12
 """Rows of one check's table on the terminal."""
 REST = "report.json (--out)"
-"""What has all that a terminal leaves out; the page is bounded, too."""
+"""The form with everything that a terminal leaves out; the page is bounded, too."""
 NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is compared with the order. Next: "
     "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
@@ -212,7 +212,7 @@ def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
 
 
 def not_collected(terminal: Any, report: Any) -> None:
-    """Say which file of checks could not be read, and why: the error that Python gave for it."""
+    """Name the file of checks that could not be read, and why: the error that Python gave for it."""
     text = str(report.longrepr)
     said = [row[1:].strip() for row in text.splitlines() if row.startswith("E  ")]
     places = re.findall(r"^\S+:\d+(?=: )", text, re.MULTILINE)

@@ -152,7 +152,7 @@ def _pairs(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
 
 
 def _wrong(result: CheckResult, nodes: Collection[str]) -> list[frozenset[str]]:
-    """Return which nodes each finding names that is not good."""
+    """Return the nodes that each failed or unclear finding names."""
     return [named(f.subject, nodes) for f in result.findings if f.ok is not True]
 
 

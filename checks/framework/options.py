@@ -22,7 +22,7 @@ OF_ACCEPT = ("--command", "--checkpoint", "--gang")
 OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--detach")
 """Options of the trial that preflight ignores."""
 ALL = "all"
-"""What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
+"""The value of --nodes for every node of the pool. A label of that name is still selected by `all,all`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,7 @@ def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
 
 
 def _selection(config: pytest.Config) -> str:
-    """How the run was narrowed, in the user's own words where there are some; empty for a full one."""
+    """The selection of the run, in the user's own words if given; empty for a full one."""
     get = config.getoption
     chosen = [f"-k {k}" for k in [get("keyword")] if k]
     chosen += [f"-m {m}" for m in [get("markexpr")] if m]

@@ -28,11 +28,11 @@ EVERY_S = 15.0
 TICK_S = 1.0
 """Seconds after which a terminal shows the time anew."""
 _NOTHING = re.compile(r", 0 (?:at fault|suspects)|(?<= pairs) tested")
-"""What a sweep's progress (jobs/pod/stages/planner.py) can do without where there is one line for all of it."""
+"""Parts of a sweep's progress (jobs/pod/stages/planner.py) that one line for all of it omits."""
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _COLLECTIVE = re.compile(r"rank 0: collective\.([\w.-]+)(?P<late>;.*)?", re.DOTALL)
 _MEASURED = re.compile(r"rank 0: collective\.([\w.-]+): (\d{1,9}) (\w+) ([\d.]{1,12}) GB/s")
-"""What rank 0's probe prints of a collective that has ended (jobs/pod/stages/collective.py)."""
+"""The output of rank 0's probe for a completed collective (jobs/pod/stages/collective.py)."""
 
 
 class Progress:

@@ -269,4 +269,4 @@ class Session:
 
 
 SESSION = pytest.StashKey[Session]()
-"""Where pytest keeps the session of a run, from just before the first check."""
+"""The key of a run's session in pytest's stash, from just before the first check."""

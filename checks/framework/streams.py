@@ -23,7 +23,7 @@ INTERNAL = 3
 BROKEN_PIPE = 141
 """128 + SIGPIPE: a shell's exit code of a program without a reader, as `seatrial checks | head -1`."""
 PLAIN = {"·": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "±": "+-", "\u00d7": "x", "µ": "u"}
-"""What our own texts use, for terminals that know ASCII only."""
+"""Characters of our own texts, for terminals that support ASCII only."""
 ERRORS = "seatrial-plain"
 
 

@@ -112,7 +112,7 @@ class Profile:
 
 
 def _changed(value: Any) -> Any:
-    """Return what in a record differs from its defaults, as plain types.
+    """Return the parts of a record that differ from its defaults, as plain types.
 
     Whose number it is, and how a cloud calls the machine, changes no demand.
     """

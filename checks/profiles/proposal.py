@@ -40,11 +40,11 @@ FABRIC = (
     "amd.com/nic",
     "hpe.com/",
 )
-"""How extended resources begin that bring a NIC into a pod (device plugins of RDMA, SR-IOV, EFA, GKE)."""
+"""Prefixes of extended resources that bring a NIC into a pod (device plugins of RDMA, SR-IOV, EFA, GKE)."""
 GOOGLE = ("gib", "fastrak", "tcpx")
 """Fabrics that NCCL reaches through Google's plugins, on Google's machines only."""
 GKE_NETWORK = "networking.gke.io.networks/"
-"""What GKE counts of each network; pods name the network in an annotation, and GKE adds the resource to them."""
+"""GKE's resource of each network; pods name the network in an annotation, and GKE adds the resource to them."""
 NOT_OURS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeletedByClusterAutoscaler")
 """Taints that say something about the moment and nothing about who may run there."""
 
@@ -249,7 +249,7 @@ def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
 
 
 def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
-    """What a pod requests to get the NICs: as the profile that fits, else one share, or all NICs that are counted."""
+    """The requests of a pod for the NICs: as the profile that fits, else one share, or all NICs that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}
     if known:

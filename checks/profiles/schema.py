@@ -27,7 +27,7 @@ from .yaml_schema import Size, require, require_known, require_positive, require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSection:
-    """How soon the API server must answer, as seen from where the trial is started."""
+    """The time limit of the API server's answers, measured at the trial's start."""
 
     latency_max_s: float | None = None  # of the median answer; none: it is shown and not judged
 
@@ -90,7 +90,7 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSection:
-    """Where and how large training saves its state, for ``accept --checkpoint``.
+    """The place and size of training's saved state, for ``accept --checkpoint``.
 
     Empty: the first shared path of `storage` that is written takes it, and nothing is judged but that it works.
     """
@@ -240,7 +240,7 @@ class ImagesSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSection:
-    """How training is launched here; the trial is launched the same way."""
+    """The launcher of training here; the trial uses the same."""
 
     launcher: str = "indexed"
     queue: Queue | None = None  # none: pods go straight to the scheduler
@@ -316,7 +316,7 @@ GPU_TAINTS: tuple[Unstructured, ...] = (
     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
     {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
 )
-"""How providers keep GPU nodes for GPU work: by the resource's own name (GKE, OKE, and the admission plugin
+"""The taints that keep GPU nodes for GPU work: by the resource's own name (GKE, OKE, and the admission plugin
 ExtendedResourceToleration of Kubernetes), and as Azure documents it ("Use GPUs on AKS": sku=gpu:NoSchedule)."""
 
 
@@ -403,7 +403,7 @@ class StoragePath(StorageSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSection:
-    """Where training reads its data and writes its results (layer 15). Empty: nothing is requested, nor tried."""
+    """The paths of training's data and results (layer 15). Empty: nothing is requested, nor tried."""
 
     paths: tuple[StoragePath, ...] = ()
     s3: tuple[S3, ...] = ()

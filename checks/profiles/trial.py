@@ -18,7 +18,7 @@ from .schema import VERBS
 
 NODE, RING, DEFAULT, SENDRECV, ALLTOALL, GLOO = "node", "ring", "default", "sendrecv", "alltoall", "gloo"
 COMMAND = "command"
-"""What --command requests, in the place of all these: the user's own program."""
+"""The run of --command, in place of all these: the user's own program."""
 OPERATIONS = {
     NODE: "all_reduce",
     RING: "all_reduce",
@@ -28,7 +28,7 @@ OPERATIONS = {
     GLOO: "all_reduce",
     COMMAND: "all_reduce",
 }
-"""What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
+"""The purpose of each collective of the trial, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
 links of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts.
 Without GPUs there is one, by gloo."""

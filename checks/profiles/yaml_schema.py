@@ -38,7 +38,7 @@ _EXPECTED = {
 
 
 _REFUSED: ContextVar[list[str] | None] = ContextVar("_REFUSED", default=None)
-"""What a record that is being built refuses of itself; None where nothing gathers it."""
+"""The errors of a record that is being built; None if nothing collects them."""
 
 Document: TypeAlias = dict[str, Any]
 """A mapping of a YAML file, before it is a profile, or on its way to be one."""

@@ -163,7 +163,7 @@ NOTED = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy"
 """Fields that clusters set for good reasons (a gang scheduler, a queue): reported, since training gets the same."""
 
 LOG = "NCCL_DEBUG"
-"""How the variables of NCCL's log begin: training may want it quiet; the trial's collectives set them."""
+"""The prefix of NCCL's log variables: training may want it quiet; the trial's collectives set them."""
 
 
 def mutation_findings(asked: Unstructured, admitted: Unstructured) -> Iterator[Finding]:

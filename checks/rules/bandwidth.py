@@ -33,7 +33,7 @@ SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (
     ("in_place", "in place"),
 )
 NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
-"""How torch's bench and nccl-tests write the same collective."""
+"""The names of the same collective in torch's bench and nccl-tests."""
 BANDWIDTH_BOUND = 2**30
 """Bytes. From this size on a row shows bandwidth, not latency (nccl-tests' tables level out between 256M and 1G)."""
 ROUNDED = 0.01

@@ -34,7 +34,7 @@ REFUSED = re.compile(
 """Words of a file system that refused; anything else that ends the program may be the image's or a lost peer's."""
 ANY_USER, REPLACE = 0o007, 0o002
 ROUNDED = checkpoint.TENSORS * checkpoint.ROW_BYTES
-"""What a rank's state is less than asked at most: it has whole rows."""
+"""The maximum difference of a rank's state to the request: it has whole rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..profiles.loader import Profile
 
 NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
-"""How the probe says that the image cannot run the collective at all."""
+"""The probe's report that the image cannot run the collective at all."""
 LONGEST = 240
 """Characters of a log line that a finding quotes."""
 
@@ -236,7 +236,7 @@ def _seconds(ran: Mapping[int, CollectiveRun]) -> str:
 
 
 def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
-    """Say which rank's program ended badly; a rank that was stopped because of another one is not it."""
+    """Name the rank with a failed program; a rank that was stopped because of another one is not it."""
     for rank, d in ran.items():
         if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
             tail = str(d.get("output_tail") or "")

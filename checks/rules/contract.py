@@ -131,7 +131,7 @@ def contract_findings(workload: Workload, around: Around) -> Iterator[Finding]:
 
 
 def _unreadable(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Name what no API server takes as it is written: what it was meant to say is not known, and not compared."""
+    """Name values that no API server accepts as written: their meaning is unknown, and not compared."""
     spec = as_map(group.template.get("spec"))
     containers = as_list(spec.get("containers"))
     if not containers:

@@ -35,7 +35,7 @@ MOST_NAMED = 4
 
 
 def missing(trial: TrialResult) -> list[str]:
-    """Return which of DCGM's programs no pod has; nothing where some pod has all, or none says so."""
+    """Return DCGM's programs that no pod has; nothing if some pod has all, or none reports it."""
     reported = [data for rank in trial.evidence if (data := stages(trial, rank).get("dcgm"))]
     if not reported or any(data.get("found") is not False for data in reported):
         return []

@@ -71,7 +71,7 @@ START_FAULTS = (
     "api.unreachable",
     "api.unauthorized",
 )
-"""What the launcher's analysis may name: of a trial, and of a sweep."""
+"""The subjects of the launcher's analysis: of a trial, and of a sweep."""
 
 
 def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ OTHER = "of another product"
 VIRTUAL = "not a separate machine"
 VIRTUAL_TAINT = "virtual-kubelet.io/provider"
 VIRTUAL_LABELS = {"type": "virtual-kubelet", "liqo.io/type": "virtual-node"}
-"""How a node is marked behind which another service starts the pods: whatever it offers, it has no GPUs that could be
+"""Marks of a virtual node with pods on another service: whatever it offers, it has no GPUs that could be
 looked at (virtual-kubelet/virtual-kubelet, cmd/virtual-kubelet, DefaultTaintKey; learn.microsoft.com, "Virtual nodes on
 AKS"; docs.liqo.io, virtual nodes)."""
 LEFT_OUT = "not named by --on"
@@ -66,7 +66,7 @@ class Pool:
         return replace(self, nodes=tuple(n for n in self.nodes if n.name not in names), parts=parts)
 
     def notes(self) -> tuple[str, ...]:
-        """Say which nodes are not judged, and why."""
+        """Name the nodes that are not judged, and why."""
         texts = [f"not judged: {name}, {why}" for name, why in self.outside.items()]
         return (*texts[:SHOWN], f"not judged: {len(texts) - SHOWN} more nodes") if len(texts) > SHOWN else tuple(texts)
 

@@ -265,7 +265,7 @@ def _number(value: object) -> int | None:
 
 
 def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
-    """Say which firmware the NICs run where they do not agree; '' where they do."""
+    """Name the firmware versions of the NICs if they differ; '' if not."""
     versions: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
         for port in _devices_in_pod(trial, rank, spec):

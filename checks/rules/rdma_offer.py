@@ -98,7 +98,10 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
 
 
 def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:
-    """Return which interfaces a pod must find, by its annotations: interface -> network. GKE's words are read too."""
+    """Return the interfaces that a pod must have, by its annotations: interface -> network.
+
+    GKE's words are read too.
+    """
     names = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
     return names | gke_networks(annotations)
 

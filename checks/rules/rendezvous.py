@@ -26,7 +26,7 @@ LONG_DENIED_S = 5.0
 SILENT_SERVER = ("timeout", "unreachable")
 """The probe's errors for a name if its server did not answer, or was unreachable."""
 NO_WAY = ("no answer within", "no route to host", "network is unreachable", "host is unreachable")
-"""How a connection ends that no packet comes back for; one that is refused was answered."""
+"""Errors of a connection without any answer; a refused one was answered."""
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -72,11 +72,11 @@ CRON: tuple[Right, ...] = (
 """Additional permissions of a scheduled run; it creates the two ConfigMaps and reads them by the trial's own rights."""
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
-"""What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+"""Permissions of `seatrial cron --label-nodes` and `--node-condition`, off by default."""
 
 
 def new_node_rights(key: str | None) -> tuple[Right, ...]:
-    """What `seatrial cron --new-nodes [KEY]` needs: its condition, and with KEY a taint or label to take away."""
+    """Return the permissions of `seatrial cron --new-nodes [KEY]`: its condition, and with KEY a taint or label."""
     return () if key is None else (CONDITIONING, LABELLING) if key else (CONDITIONING,)
 
 
@@ -89,8 +89,8 @@ HANG: tuple[Right, ...] = (
     *rights("list", "events"),
     *rights("get", "nodes", scope="cluster"),
 )
-"""What `seatrial explain job/NAME` can use on a job that hangs; no run needs it. A WebSocket's exec is a get, and since
-Kubernetes 1.35 a create, too."""
+"""Permissions that `seatrial explain job/NAME` can use on a job that hangs; no run needs them. A WebSocket's exec is a
+get, and since Kubernetes 1.35 a create, too."""
 
 TRAINING: tuple[Right, ...] = (
     # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure

@@ -28,7 +28,7 @@ SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 COMPARED = ("driver", "cuda", "name", "memory_mib", "vbios")
 CAP_IPC_LOCK = 14  # linux/capability.h: may lock memory beyond RLIMIT_MEMLOCK
 OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
-"""What nvidia-smi prints of a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
+"""nvidia-smi's output for a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
 
 
 def managed(profile: Profile, env: Mapping[str, str]) -> str:

@@ -52,7 +52,7 @@ QUEUED = "upgrade-required"
 """The driver of the node is not the one requested, and nothing is done there yet: the first step is to cordon it
 (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go)."""
 DRIVER_STATE = "state-driver"
-"""What the operator calls its driver DaemonSets where it lists which of its states are not ready. They are not while
+"""The operator's names of its driver DaemonSets in its list of states that are not ready. They are not while
 any pod of theirs is of an older revision (NVIDIA/gpu-operator, controllers/object_controls.go)."""
 
 

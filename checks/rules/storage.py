@@ -26,7 +26,7 @@ LATER = "WaitForFirstConsumer"
 FULL = ("ENOSPC", "EDQUOT")
 SHOWN = 3
 SCRATCH = "scratch"
-"""How the probe names the node's own space."""
+"""The probe's name of the node's own space."""
 
 
 # -- what the API says -------------------------------------------------------------------------------------------------

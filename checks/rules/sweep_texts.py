@@ -99,7 +99,7 @@ def card_of(hardware: SweptHardware, name: str) -> str:
 
 
 def slowed_of(hardware: SweptHardware) -> list[str]:
-    """Return which GPUs slowed themselves down while the node was tested alone, and why."""
+    """Return the GPUs that were throttled while the node was tested alone, and why."""
     texts = []
     for gpu in hardware.get("gpus") or ():
         if reasons := ", ".join(safe(reason, 40) for reason in (gpu.get("throttle") or ())[:4]):
@@ -112,7 +112,7 @@ def slowed_of(hardware: SweptHardware) -> list[str]:
 
 
 def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
-    """Say which port counters of a node, or of these devices of it, grew in its tests; '' for none."""
+    """Name the port counters of a node, or of these devices of it, that grew in its tests; '' for none."""
     counts = swept.errors.get(node, {})
     texts = [f"{safe(n, 80)} {v}" for n, v in sorted(counts.items()) if not devices or n.partition("/")[0] in devices]
     return f"{node}: port counters that grew: {', '.join(texts[:SHOWN])}" if texts else ""

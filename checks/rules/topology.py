@@ -211,7 +211,7 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
 
 
 def _unseen(data: TopologyStage, gpus: int, gpus_of_pod: int) -> str:
-    """Say which ways between GPUs and NICs are not known; '' where all are."""
+    """Name the unknown paths between GPUs and NICs; '' if all are known."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
         return f"{len(broken)} of {len(paths)} ways between GPUs and NICs are not whole"

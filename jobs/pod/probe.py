@@ -1,4 +1,4 @@
-"""What Python executes of the archive: the probe, or the program that torchrun is to start on every GPU.
+"""The archive's entry point for Python: the probe, or the program that torchrun is to start on every GPU.
 
 The probe runs the trial's stages in order; each prints a line of evidence. The work is in `seatrial_pod/`.
 This file only refuses a Python that cannot read that: any Python 3 must be able to read it, and it is not compressed.

@@ -201,7 +201,7 @@ def dumps(prefix: str, most: int) -> None:
                 say(note="%s: %s" % (path, error.strerror))
                 continue
             if len(data) > MOST or sent + len(data) > most:
-                say(note="%s: too large to read" % path)
+                say(note="%s: larger than the limit" % path)
                 continue
             sent += len(data)
             say(dump=path, data=base64.b64encode(zlib.compress(data, 1)).decode())

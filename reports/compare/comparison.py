@@ -253,7 +253,7 @@ def _shown_otherwise(key: tuple[str, str], was: RecordedFinding, now: RecordedFi
 
 
 def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """What two sweeps say of each node, uplink and pair: one that was not tested again is not mended."""
+    """The results of two sweeps for each node, uplink and pair: one that was not tested again is not repaired."""
     if sweeps(before) and sweeps(after):
         for kind, name, was, now, why in turned(before, after):
             yield Change(kind=kind, area="sweep", subject=short(name), before=was, after=now, note=short(why))
@@ -299,7 +299,7 @@ def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Re
 
 
 def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """How each node used the fabric: rails, GPUDirect, transport, whatever the profile asks."""
+    """The use of the fabric by each node: rails, GPUDirect, transport, whatever the profile asks."""
     old, new = fabric_use(before), fabric_use(after)
     for node in sorted(old.keys() & new.keys()):
         yield from _rails(node, old[node], new[node])
@@ -349,7 +349,7 @@ def _direct(use: Use) -> str:
 
 
 def _versions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
-    """What is installed, where it is not the same: the likely causes."""
+    """Differences of installed versions: the likely causes."""
     old, new = [installed(side) for side in (before, after)]
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key, set()), new.get(key, set())

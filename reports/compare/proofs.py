@@ -1,4 +1,4 @@
-"""What each side of a comparison shows next to its rates: what is installed, how the fabric was used, what was proven.
+"""The facts of each side of a comparison besides its rates: installed versions, use of the fabric, proofs.
 
 Each collective's use of rails, GPUDirect and transports is compared with itself: NCCL may well use more rails in one
 than in another. Fewer proofs are never the same. They are not worse either, since the property was not tested: they
@@ -56,7 +56,7 @@ def _described(version: str, details: object) -> str:
 
 @dataclass(slots=True)
 class Use:
-    """What one node was seen to use over all runs of a side."""
+    """The observed use of one node over all runs of a side."""
 
     rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # by collective: the devices of each run
     gdr: bool | None = None

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"\S*\d\S*")
 """A word with a digit: a number, or a name that may differ in another run."""
 _NUMBER = re.compile(r"(?P<number>\d+(?:\.\d+)?)[,;:)]*")
 _WAITED = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?(?:[mu]?s|min|seconds|minutes|hours)\b")
-"""How long something was waited for: another time in every run."""
+"""The time of a wait: another time in every run."""
 NOISE, NOISE_OF_A_UNIT = 0.1, 0.5
 
 

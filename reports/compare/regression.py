@@ -54,14 +54,14 @@ LEAST_SAMPLES = 3
 LEAST_RUNS = 3
 LEAST_SIZE, LEAST_SIZE_MEDIUM = 1 << 30, 64 << 20
 OF_A_MEDIAN = math.pi / 2
-"""How much larger the variance of a median is than a mean's, for many samples; for three it is 1.35."""
+"""The ratio of a median's variance to a mean's, for many samples; for three it is 1.35."""
 NAMED = 4
 """Nodes that a subject names; of more it names the first and the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What is compared as one: a set of nodes, a collective and how it was run."""
+    """A unit of comparison: a set of nodes, a collective and how it was run."""
 
     nodes: tuple[str, ...]
     collective: str
@@ -98,7 +98,7 @@ class BandwidthRow:
 
     @property
     def subject(self) -> str:
-        """Who it is about."""
+        """The subject."""
         return f"{self.group}, {self.sizes}" if self.sizes else str(self.group)
 
     def to_dict(self) -> dict[str, object]:
@@ -180,7 +180,7 @@ def judge_small(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
 
 
 def compared(before: Samples, after: Samples) -> str:
-    """Say which rows both sides measured; '' where they share none."""
+    """Name the rows that both sides measured; '' without a common one."""
     both = {group: before[group].keys() & after[group].keys() for group in before.keys() & after.keys()}
     sizes = sorted({size for each in both.values() for size in each})
     runs = sum(bool(each) for each in both.values())
@@ -303,7 +303,7 @@ def _of_runs(side: Rows) -> float:
 
 
 def _usual(groups: Sequence[Rows]) -> float:
-    """How a sample usually scatters in these records: the median over all groups that show it."""
+    """The usual scatter of a sample in these records: the median over all groups that show it."""
     shown = [_scatter([values for runs in rows.values() for values in runs]) for rows in groups]
     return statistics.median([scatter for scatter in shown if scatter] or [0.0])
 

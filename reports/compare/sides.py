@@ -62,7 +62,10 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 
 def partial(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield which side tried a part of its pool; the runs of a side count together. Nothing is compared of the rest."""
+    """Yield the sides that tried a part of their pool; the runs of a side count together.
+
+    Nothing is compared of the rest.
+    """
     for name, side in (("before", before), ("after", after)):
         each = [coverage_of(record) for record in side]
         pools = [run.pool for run in each if run.pool is not None]

@@ -99,7 +99,7 @@ def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
 
 
 def turned(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield what each element turned to, where it matters: kind, element, state before, state after, and why."""
+    """Yield the relevant changes of each element: kind, element, state before, state after, and why."""
     old, new = states(before), states(after)
     for name in dict.fromkeys([*old, *new]):
         (was, _), (now, why) = (side.get(name, ("not in the sweep", "")) for side in (old, new))

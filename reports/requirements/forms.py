@@ -38,7 +38,7 @@ def render(record: Record, wanted: RequirementList, judged: Sequence[Judged], st
 
 
 def _facts(record: Record, wanted: RequirementList, judged: Sequence[Judged]) -> dict[str, str]:
-    """What belongs to every line: the list, the run, and what limits its evidence."""
+    """The parts of every line: the list, the run, and what limits its evidence."""
     counts = Counter(each.state for each in judged)
     facts = {
         "list": wanted.title,

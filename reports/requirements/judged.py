@@ -1,4 +1,4 @@
-"""What a run's record shows of each requirement of a list: met, not met or not tested, with its evidence.
+"""The result of each requirement of a list in a run's record: met, not met or not tested, with its evidence.
 
 Rule: a requirement is met only where every check that shows it passed, and nothing of it is left that no check shows.
 """
@@ -20,7 +20,7 @@ FINDINGS, OBSERVED, REASON = 3, 160, 200
 
 
 class State(StrEnum):
-    """What a run says of a requirement."""
+    """The result of a requirement in a run."""
 
     MET = "met"
     NOT_MET = "not met"
@@ -78,7 +78,7 @@ class Judged:
 
 
 def judge(record: Record, requirements: Iterable[Requirement]) -> list[Judged]:
-    """Return what a record says of each requirement, in their order."""
+    """Return the result of each requirement in a record, in their order."""
     ended: dict[str, list[RecordedCheck]] = {}
     for check in record["checks"]:
         ended.setdefault(check["id"], []).append(check)
@@ -124,7 +124,7 @@ def _finding(finding: RecordedFinding) -> str:
 
 
 def limits(record: Record) -> list[str]:
-    """Say what limits all evidence of a run: a simulation, a selection of checks, nodes that were not tried."""
+    """Describe the limits of a run's evidence: a simulation, a selection of checks, nodes that were not tried."""
     summary, run = summarize(record), run_of(record)
     marks = [*summary.marks]
     if record["scope"] != "full":

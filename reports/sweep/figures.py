@@ -11,7 +11,7 @@ PAIR = 2
 SHARE = " of the median"
 """In the reason of a fault that is found by a rate; a hang or a wrong sum has no GB/s (jobs/pod/sweep/judgement)."""
 REST = "all others at "
-"""How a finding says what the rest reached, as a share (checks/rules/sweep_texts.py): here it is in GB/s."""
+"""A finding's text of the rest's level, as a share (checks/rules/sweep_texts.py): here it is in GB/s."""
 LEAVES = 8
 """Leaves that a terminal lists; the heatmap has all."""
 ALONE, INSIDE, ACROSS = "alone", "in a leaf", "across leaves"  # kinds of levels (jobs/pod/sweep/judgement.py)

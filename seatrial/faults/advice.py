@@ -1,4 +1,4 @@
-"""What every report quotes of the fault catalogue: the entry of a fault, its commands filled in for its subject."""
+"""The fault catalogue's part of every report: the entry of a fault, its commands filled in for its subject."""
 
 from __future__ import annotations
 

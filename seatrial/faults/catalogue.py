@@ -200,7 +200,7 @@ def _weights() -> dict[str, dict[str, str | bool]]:
 
 
 def weighed() -> str:
-    """Return what WEIGHED holds, a line for each fault."""
+    """Return the content of WEIGHED, a line for each fault."""
     told = {
         name: {key: value for key in WEIGHTS if (value := getattr(fault, key))}
         for name, fault in sorted(fault_catalogue().items())
@@ -210,12 +210,12 @@ def weighed() -> str:
 
 
 def formed(fault: str, text: str) -> Detail | None:
-    """Return what a line of a fault says by the first expression that fits it; None where none does."""
+    """Return the details of a fault's line by the first matching expression; None without one."""
     return _likened(next((said for each in _variants(fault) if (said := each.of_form(text)) is not None), None), text)
 
 
 def worded(fault: str, text: str) -> Detail | None:
-    """Return what a line of a fault says by the first of its words; None where it has none."""
+    """Return the details of a fault's line by the first of its words; None without any."""
     return _likened(next((said for each in _variants(fault) if (said := each.of_words(text)) is not None), None), text)
 
 
@@ -239,7 +239,7 @@ def _said_by(who: str) -> tuple[tuple[str, Variant], ...]:
 
 
 def _likened(said: Detail | None, text: str) -> Detail | None:
-    """Return what the entries say of a text which a variant calls like their own: the last, where none says more."""
+    """Return the entries' details for a text that a variant calls like theirs: the last one's, if none has more."""
     if said is None or said.variant is None or not said.variant.like:
         return said
     told = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)

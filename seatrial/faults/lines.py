@@ -61,7 +61,7 @@ class Line:
         return cls(**{"fault": fault, **entry, **texts})
 
     def compiled(self) -> str:
-        """Return what the reader needs of it, one line of JSON: role and who only where they are not the usual."""
+        """Return the reader's part of it, one line of JSON: role and who only where they are not the usual."""
         usual = {"role": CAUSE, "who": OTHERS, "lasting": False}
         told = {key: value for key in usual if (value := getattr(self, key)) != usual[key]}
         return json.dumps({"fault": self.fault, **told, "pattern": "|".join(self.pattern)}, separators=(",", ":"))
@@ -105,5 +105,5 @@ def in_order(lines: list[Line]) -> list[Line]:
 
 
 def compiled() -> str:
-    """Return what the pods get of the catalogue: a line for each kind of line, in the order in which they are tried."""
+    """Return the pods' part of the catalogue: a line for each kind of line, in the order in which they are tried."""
     return "[\n" + ",\n".join(line.compiled() for line in in_order(read_lines())) + "\n]\n"

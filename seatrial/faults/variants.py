@@ -55,7 +55,7 @@ class Variant:
         )
 
     def of_form(self, text: str) -> Detail | None:
-        """Return what a text says, where one of the expressions fits it."""
+        """Return the details of a text if one of the expressions matches it."""
         for pattern in self.pattern:
             if match := re.search(pattern, text):
                 groups = ("it" if part is None else part for part in match.groups())
@@ -78,12 +78,12 @@ class Variant:
         return replace(self, confirm=confirm, remedy=remedy, subject=subject)
 
     def of_words(self, text: str) -> Detail | None:
-        """Return what a text says, where it holds one of the words."""
+        """Return the details of a text if it has one of the words."""
         return Detail(self.why, self.cause, self) if any(words in text for words in self.words) else None
 
 
 class Detail(NamedTuple):
-    """What a line says: the fault that explains it, the cause in words, and the entry with its advice."""
+    """The details of a line: the fault that explains it, the cause in words, and the entry with its advice."""
 
     why: str | None = None
     cause: str | None = None

@@ -118,7 +118,7 @@ SAID = [
     (
         "ValueError: The hostname of the rendezvous endpoint '127.0.0.1':10764'",
         "nccl.rendezvous",
-        "is none (127.0.0.1':10764)",
+        "is invalid (127.0.0.1':10764)",
     ),
     # what a scheduler does not give
     (

@@ -43,7 +43,7 @@ class Shards:
             self.state["layer%d" % number] = tensors.DTensor.from_local(part, mesh, [tensors.Shard(0)])
 
     def expected(self, number: int, step: int) -> Any:
-        """Return what a tensor's local part holds after a step: bits that no compression makes small."""
+        """Return the content of a tensor's local part after a step: bits that no compression makes small."""
         source = self.torch.Generator().manual_seed(SEED + (step * self.ranks + self.rank) * TENSORS + number)
         shape = self.state["layer%d" % number].to_local().shape
         return self.torch.rand(shape, generator=source, dtype=self.torch.float32)

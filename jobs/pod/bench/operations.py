@@ -76,7 +76,7 @@ class Operation:
         return 1.0, 1.0
 
     def prepare(self) -> None:
-        """Write what is to be sent, and clear what is to be received."""
+        """Fill the send buffer, and clear the receive buffer."""
         raise NotImplementedError
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What every program of the bench does around its work: torch found, the process group joined, a failure said.
+"""The common frame of the bench's programs: find torch, join the process group, report a failure.
 
 A rank of it has its device and small agreements with the other ranks; its machine the memory that is left for messages.
 """

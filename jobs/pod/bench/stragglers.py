@@ -1,4 +1,6 @@
-"""Who is slower than the others at the same work: medians of ratios, and a limit that follows the measured spread.
+"""Members that are slower than others at the same work.
+
+Medians of ratios, and a limit that follows the measured spread.
 
 Times are compared step by step with the median of the others at the same step, so that what slows all at once (heat, a
 busy machine) finds no fault. One outlier moves no median; what is left of noise is measured, not assumed.

@@ -145,7 +145,7 @@ class Bench(Rank):
     # -- telling -----------------------------------------------------------------------------------------------------
 
     def header(self, largest: int) -> None:
-        """Print what was asked for and which rank sits where, as nccl-tests does."""
+        """Print the settings and the place of each rank, like nccl-tests."""
         # As numbers: torch turns objects into tensors by numpy, which not every image has.
         mine, places = list(self.place().encode()[:PLACE_BYTES]), self.torch.zeros(self.ranks, PLACE_BYTES)
         places[self.rank, : len(mine)] = self.torch.tensor(mine)
@@ -167,7 +167,7 @@ class Bench(Rank):
         return "Pid %6d on %10s device %2d [%s] %s" % (os.getpid(), host, self.local, bus, name)
 
     def library(self) -> str:
-        """Return which communication library does the work, with its version."""
+        """Return the communication library in use, with its version."""
         if not self.cuda:
             return "gloo"
         version = self.torch.cuda.nccl.version()

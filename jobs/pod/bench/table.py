@@ -14,14 +14,14 @@ _HALF = "  %7s  %6s  %6s %6s"
 
 
 class Side:
-    """What was measured of one size, out of place or in place."""
+    """The measurements of one size, out of place or in place."""
 
     def __init__(self, seconds: float, algbw: float, busbw: float, wrong: int) -> None:
         self.seconds, self.algbw, self.busbw, self.wrong = seconds, algbw, busbw, wrong
 
 
 def header(name: str, library: str, options: Any, largest: int, places: Sequence[str]) -> List[str]:
-    """Return what was asked for and which rank sits where."""
+    """Return the settings and the place of each rank."""
     lines = ["# seatrial %s bench, %s" % (name, library)]
     if largest < options.max_bytes:
         lines.append("# Reducing maxBytes to %d due to memory limitation" % largest)

@@ -219,7 +219,7 @@ class Training(Rank):
         return dict(facts, bus_id=bus_id(self.local))
 
     def tell(self, progress: str) -> None:
-        """Write what is known so far; the file is replaced as a whole."""
+        """Write the results so far; the file is replaced as a whole."""
         path = os.environ.get("SEATRIAL_BENCH_FACTS")
         if path:
             place = "%s.%d" % (path, self.local)

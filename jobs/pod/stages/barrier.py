@@ -105,7 +105,7 @@ class Barrier:
             return self._ends.get((topic, rank))
 
     def trouble(self, topic: str) -> str:
-        """Return which other rank failed in this collective or went away during it; empty when none is known."""
+        """Return the other rank that failed in this collective or left during it; empty if none is known."""
         with self._lock:
             for (about, rank), failure in self._ends.items():
                 if about == topic and failure:
@@ -123,7 +123,7 @@ class Barrier:
         return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
 
     def _tally(self, topic: str, objection: str) -> Optional[Tuple[bool, str]]:
-        """Return what the messages so far decide; None where some are still to come."""
+        """Return the decision by the messages so far; None if some are missing."""
         if objection:
             return False, "rank 0: %s" % objection
         gone = self._gone()
@@ -155,7 +155,7 @@ class Barrier:
             return self._decisions.get(topic) or gone
 
     def _wait(self, look: Callable[[], Optional[T]], limit_s: float, grace_s: float = 0.0) -> Optional[T]:
-        """Return what `look` sees, asked again at every change; None when the time is up.
+        """Return the result of `look`, repeated at every change; None when the time is up.
 
         That is `grace_s` after the probe is to stop.
         """

@@ -116,7 +116,7 @@ def causes(text: str) -> List[str]:
 
 
 def _write(file: RawIOBase, block: bytes) -> int:
-    """Write what the disk takes: when it is full, the output is still drained and its end still kept."""
+    """Write as much as fits on the disk: when it is full, the output is still drained and its end still kept."""
     try:
         return file.write(block) or 0
     except OSError:

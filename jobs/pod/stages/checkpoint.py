@@ -278,7 +278,7 @@ class Checkpoint(collective.BenchRun):
 
 
 def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
-    """Say what a path is: its file system, who may do what there, and whether it is a mount of its own."""
+    """Describe a path: its file system, its permissions, and whether it is a separate mount."""
     mode = os.stat(path).st_mode
     point, fs, device, readonly, _ = storage.mounted(path)
     kind = asked["kinds"].get(role) or "path"

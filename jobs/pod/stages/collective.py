@@ -174,7 +174,7 @@ class BenchRun:
         return env
 
     def rank_facts(self, env: Mapping[str, str]) -> List[Dict[str, Any]]:
-        """Return what each of this pod's ranks has written, in order; those that wrote nothing are not there."""
+        """Return the output of each of this pod's ranks, in order; those without output are missing."""
         paths = ["%s.%d" % (env["SEATRIAL_BENCH_FACTS"], local) for local in range(self.trial.ranks_per_node)]
         return [facts for facts in map(json_object, paths) if facts is not None]
 

@@ -16,7 +16,7 @@ STEP_S = 0.05
 
 
 class Answer:
-    """What a command said: `exit` is None when it could not be started or did not end."""
+    """The result of a command: `exit` is None when it could not be started or did not end."""
 
     def __init__(self) -> None:
         self.exit: Optional[int] = None

@@ -145,7 +145,7 @@ def _status(result: Mapping[str, Any]) -> str:
 
 
 def _who(result: Mapping[str, Any]) -> List[str]:
-    """Name whom a result is about: "GPU 3", or another kind of entity."""
+    """Name the subject of a result: "GPU 3", or another kind of entity."""
     if result.get("entity_id") is not None:
         return ["%s %s" % (plain(result.get("entity_group"))[:20] or "entity", plain(result["entity_id"])[:10])]
     named = result.get("gpu_ids", result.get("gpu_id"))

@@ -31,7 +31,7 @@ class Resolver:
         self.ndots = 1
 
     def to_dict(self) -> Dict[str, Any]:
-        """Return what the evidence shows."""
+        """Return the evidence's fields."""
         return {"nameservers": self.nameservers, "search": self.search, "ndots": self.ndots}
 
 

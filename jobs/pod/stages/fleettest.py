@@ -189,7 +189,7 @@ def _problem(data: Mapping[str, Any], log: Mapping[str, Any], *, table: bool) ->
 
 
 def _wrong_transport(log: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
-    """Say what in this node's own log should not carry the data; empty where all is as the profile wants it."""
+    """Describe wrong transports in this node's own log; empty if all are as the profile requires."""
     if sweep["fabric"] in TCP_FABRICS:
         return ""
     if log.get("tcp"):
@@ -223,7 +223,7 @@ def _number(value: Any) -> Optional[float]:
 
 
 def summarize(paths: List[str]) -> Dict[str, Any]:
-    """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
+    """Return the shipped reader's findings in logs: rows as [size, busbw, wrong], channels by what carried them."""
     from seatrial.logs.reader.events import transports  # noqa: PLC0415
     from seatrial.logs.reader.scan import read  # noqa: PLC0415
     from seatrial.logs.reader.state import channels as edges  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Who a node's GPUs and NICs are, and how fast its GPUs ran while it was tested alone.
+"""The identity of a node's GPUs and NICs, and the speed of its GPUs while it was tested alone.
 
 Read from nvidia-smi before, during and after the test, and from sysfs. Without the tool, or the right to read a NIC's
 vital product data (root's alone), less is known and nothing is wrong.

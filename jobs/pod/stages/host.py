@@ -1,4 +1,4 @@
-"""What this pod has been given: Python, identity, environment conventions, the limits that NCCL stumbles over.
+"""The environment of this pod: Python, identity, environment conventions, the limits that NCCL stumbles over.
 
 Everything is read from /proc, cgroup files and the environment; what cannot be read is null, never a guess.
 """

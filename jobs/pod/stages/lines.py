@@ -1,4 +1,4 @@
-"""How evidence leaves the pod: numbered JSON lines on stdout and one short termination message.
+"""The output of the pod's evidence: numbered JSON lines on stdout and one short termination message.
 
 The kubelet rotates and may cut container logs, and splits what is longer than 16 KiB: so no line is longer than 8 KiB,
 every line carries its number, and larger data is cut into parts that say how many there are.

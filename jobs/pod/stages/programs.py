@@ -39,7 +39,7 @@ FORWARDED = ("NCCL_", "RCCL_", "UCX_", "FI_", "OFI_")
 
 
 class Plan:
-    """How one collective is started on this rank; `argv` is None where another rank starts it for this one."""
+    """The start of one collective on this rank; `argv` is None where another rank starts it for this one."""
 
     def __init__(self, program: str, argv: Optional[List[str]], env: Optional[Dict[str, str]] = None) -> None:
         self.program, self.argv, self.env = program, argv, env or {}

@@ -14,7 +14,7 @@ def nonce() -> str:
 
 
 def code(token: str, role: str, challenge: str, about: str) -> str:
-    """Return what only who knows the token can answer to a challenge; `role` keeps answers from being sent back."""
+    """Return the answer to a challenge that requires the token; `role` keeps answers from being sent back."""
     return hmac.new(token.encode(), ("%s\n%s\n%s" % (role, challenge, about)).encode(), hashlib.sha256).hexdigest()
 
 

@@ -142,7 +142,7 @@ def counters(root: str = "/") -> Dict[str, int]:
 
 
 def difference(before: Dict[str, int], after: Dict[str, int]) -> Dict[str, int]:
-    """Return what moved; a counter that was reset in between is left out."""
+    """Return the changes; a counter that was reset in between is left out."""
     return {name: after[name] - before[name] for name in sorted(after) if after[name] > before.get(name, after[name])}
 
 

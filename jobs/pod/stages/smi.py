@@ -144,7 +144,7 @@ def _uncorrected(counters: Optional[Element]) -> Optional[int]:
 
 
 def _fabric_health(gpu: Element) -> Optional[Dict[str, str]]:
-    """Return what the fabric manager says beyond state and status; None where it says nothing."""
+    """Return the fabric manager's details beyond state and status; None without any."""
     said = {str(child.tag): (child.text or "").strip() for child in gpu.findall("fabric/health/*")}
     values = {name: value for name, value in said.items() if _value(value) is not None}
     return values or None

@@ -1,4 +1,4 @@
-"""What this pod was asked to do: `trial.json` and the pod's own identity, read and checked once.
+"""The tasks of this pod: `trial.json` and the pod's own identity, read and checked once.
 
 Both come from outside: a wrong value is one clear sentence (`SpecError`), never a traceback halfway through a stage.
 """
@@ -125,7 +125,7 @@ def _section(raw: Mapping[str, Any], key: str) -> Optional[Dict[str, Any]]:
 
 
 def _endpoints(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
-    """Return what the pods must, or must not, reach."""
+    """Return the endpoints that the pods must, or must not, reach."""
     return [
         {
             "text": _text(entry, "text"),

@@ -43,7 +43,7 @@ def blank() -> Dict[str, Any]:
 
 
 def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
-    """Return what is known of a path before it was looked at."""
+    """Return the initial record of a path."""
     keys = (
         "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
         " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device options error errno"

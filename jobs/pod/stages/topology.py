@@ -1,4 +1,4 @@
-"""How near this pod's GPUs and NICs are to each other: `nvidia-smi topo -m`, and the PCI tree of sysfs.
+"""The distances of this pod's GPUs and NICs: `nvidia-smi topo -m`, and the PCI tree of sysfs.
 
 The tool's words are used where it has them: PIX, PXB, PHB, NODE, SYS, from near to far. Where it shows no NIC
 (or is missing: AMD) the same words are derived from sysfs. ACS is in the extended PCI configuration, which the

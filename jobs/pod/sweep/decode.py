@@ -21,7 +21,7 @@ FEW_PAIRS = 4  # named one by one if no node is at fault
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-    """Return what a sweep has shown so far; it is not a go before its plan has completed."""
+    """Return the result of a sweep so far; it is not a go before its plan has completed."""
     facts = judge(fleet, rules, history)
     return blame_of(State(fleet, rules, facts), facts)
 
@@ -176,7 +176,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
 
 
 def untested(state: State, nodes: Dict[str, str]) -> str:
-    """Say which elements no round has tested; '' for none. `nodes` lack something before they are proven."""
+    """Name the elements that no round has tested; '' for none. `nodes` lack something before they are proven."""
     fleet, pairs = state.fleet, {pair for pair in state.of if len(pair) > 1}
     measured = {pair for pair in pairs if any(each.grade != NOTHING for each in state.of[pair])}
     leaves = {fleet.leaf(node) for node in fleet.nodes} - {""}

@@ -92,7 +92,7 @@ Values = Mapping[Nodes, float]  # GB/s of the tests of a round that measured som
 
 @dataclass(frozen=True)
 class Disturbed:
-    """What was slowed: `rounds` are repeated, at most `at_once` tests at a time; `slowed` are rounds and their kinds.
+    """The slowed rounds: `rounds` are repeated, at most `at_once` tests at a time; `slowed` are rounds and their kinds.
 
     `stays` says which pairings are slow however few run at once.
     """

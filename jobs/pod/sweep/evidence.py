@@ -1,4 +1,4 @@
-"""Who passed and failed with whom, and what may explain it: the tallies of judged tests."""
+"""Passes and failures of each pair, and their explanations: the tallies of judged tests."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[
 
 
 def _sure(group: FrozenSet[str], passed: Met, failed: Met) -> List[str]:
-    """Return who passes inside a group more often than not: of the others it is not known where they belong."""
+    """Return the nodes that mostly pass inside a group: the group of the others is unknown."""
     return [n for n in group if len(passed.get(n, set()) & group) > len(failed.get(n, set()) & group)]
 
 
@@ -82,7 +82,7 @@ def _failing(edges: Edges, times: int) -> Set[str]:
 
 
 def _doubtful(edges: Edges) -> Set[str]:
-    """Return who fails at least as often as it passes, and with two partners."""
+    """Return the nodes that fail at least as often as they pass, and with two partners."""
     counted = {node: Counter(signs.values()) for node, signs in edges.items()}
     return {node for node, each in counted.items() if each[-1] > 1 and each[-1] >= each[1]}
 

@@ -38,7 +38,7 @@ SHOWN = 4  # names
 
 @dataclass(frozen=True)
 class Heaps:
-    """What a history shows apart from faults of single elements, and the tests to repeat before it is reported."""
+    """The findings of a history apart from faults of single elements, and the tests to repeat before it is reported."""
 
     found: Tuple[Finding, ...]
     again: Tuple[Nodes, ...]

@@ -117,7 +117,7 @@ def judge(fleet: Fleet, rules: Rules, rounds: Sequence[Done]) -> Facts:
 
 
 def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
-    """Return what a whole result measured; None for half of one or none, 0 for a test that did not end."""
+    """Return the measurement of a whole result; None for half of one or none, 0 for a test that did not end."""
     if result is None or set(nodes) - set(result.reported):
         return None
     if result.outcome in (NO_END, FAILED):
@@ -148,7 +148,7 @@ Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/
 def _measured(
     fleet: Fleet, matchings: int, history: Sequence[Done], slowed: AbstractSet[Tuple[int, str]]
 ) -> Tuple[Dict[Tuple[str, int], Tests], Dict[Tuple[str, int], Tests]]:
-    """Return what tests of each kind and rail measured in base rounds, and in all.
+    """Return the measurements of each kind and rail in base rounds, and in all.
 
     Where base rounds have few, all count for them: what was singled out may be all that is healthy.
     """

@@ -18,7 +18,7 @@ WRONG_SUMS = "wrong sums"
 WRONG_TRANSPORT = "wrong transport"
 NOTHING_MEASURED = "nothing"
 AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
-"""What no later pass excuses."""
+"""Grades that no later pass excuses."""
 OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_MEASURED, *AT_ONCE)
 
 INSIDE, ACROSS = "in a leaf", "across leaves"  # kinds of pairs
@@ -89,7 +89,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Result:
-    """What came back of a test: busbw in GB/s over all rails and of each; `reported` says who sent its half.
+    """The result of a test: busbw in GB/s over all rails and of each; `reported` says who sent its half.
 
     `at` names nodes with a wrong transport or wrong sums in their own log.
     """
@@ -122,7 +122,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Blame:
-    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is not a go.
+    """The result of a sweep: verdict is go, no-go or inconclusive, and `reasons` says why it is not a go.
 
     `apart` is what no single element explains: groups of nodes, or rails, that are slow (kind groups), and noise.
     No element is reported as at fault, and the verdict is not go.

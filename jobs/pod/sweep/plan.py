@@ -108,7 +108,7 @@ def _alone_again(fleet: Fleet, rules: Rules, facts: Facts) -> List[Nodes]:
 
 
 def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
-    """Return what is left of a stage: every node that is there and fit is in one test of it."""
+    """Return the rest of a stage: every node that is there and fit is in one test of it."""
     ran: Set[str] = set()
     met: Set[Nodes] = set()
     for done in facts.history:
@@ -297,7 +297,7 @@ def _settled(state: State, node: str, partner: str) -> bool:
 
 
 def _few_below(state: State) -> List[Nodes]:
-    """Return which of a few disjoint pairs below the floor are to be repeated, where no pair passed."""
+    """Return those of a few disjoint pairs below the floor to repeat, if no pair passed."""
     few: List[Nodes] = []
     for pair in state.below_floor():
         if len(few) < FEWEST and not any(set(pair) & set(other) for other in few):

@@ -18,7 +18,7 @@ class FindingRow(TypedDict):
 
 
 class LevelRow(TypedDict):
-    """What tests of a kind were compared with; rail null: all rails together."""
+    """The reference of a kind of tests; rail null: all rails together."""
 
     kind: str
     rail: Optional[int]

@@ -32,7 +32,7 @@ PROVEN, AT_FAULT, SUSPECT, FLAKY, NOT_TESTED, UNDECIDED = (
 
 
 class Section(TypedDict):
-    """What report.json holds under `sweep`."""
+    """The content of `sweep` in report.json."""
 
     verdict: str
     reasons: List[str]
@@ -54,7 +54,7 @@ class Section(TypedDict):
 
 
 def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
-    """Return what a sweep has done and shown so far: JSON types only, no number that is not finite."""
+    """Return the rounds and results of a sweep so far: JSON types only, no number that is not finite."""
     facts = judge(fleet, rules, history)
     history = facts.history
     state = State(fleet, rules, facts)

@@ -30,7 +30,7 @@ Count = Tuple[int, int]  # failures, tests
 
 
 def contested(named: Sequence[str], size: int, shares: Shares) -> Tuple[Set[str], Set[str]]:
-    """Return which of the named nodes a shared path explains nearly as well, and the nodes that would share it.
+    """Return the named nodes that a shared path explains nearly as well, and the nodes that would share it.
 
     `shares` has each pair that was measured: which share of its level it reaches where it fails, None where it passes;
     `size`: nodes of the fleet. The node that is least sure goes first, as long as the tests are not 100 times likelier

@@ -1,4 +1,4 @@
-"""What the judged tests say about every element so far: passes and failures with each partner, and the nodes at fault.
+"""The state of every element by the judged tests: passes and failures with each partner, and the nodes at fault.
 
 A failure counts against a node only with a partner that is proven, in a test that no other element at fault explains.
 """

@@ -54,7 +54,7 @@ def _whole(number: int, place: int, line: bytes) -> List[Event]:
 
 
 class Digest(NamedTuple):
-    """What a block of whole lines says, in types that marshal writes."""
+    """The content of a block of whole lines, in types that marshal writes."""
 
     lines: int
     marked: int  # lines with NCCL INFO
@@ -64,7 +64,8 @@ class Digest(NamedTuple):
 
 
 Message = Tuple[Tuple[Effect, ...], Tuple[Effect, ...], bool]
-"""What a message says: facts, which count whenever they are said; effects of its line; whether the line is kept."""
+"""The content of a message: facts, which count whenever they are said; effects of its line; whether the line is
+kept."""
 _NOTHING: Message = (), (), False
 
 
@@ -116,7 +117,7 @@ class Digester:
         self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:
-        """Return what a block of whole lines says."""
+        """Return the content of a block of whole lines."""
         self.read(data)
         return self.take()
 
@@ -207,7 +208,7 @@ class Digester:
         return len(by_head) + len(self._processes) > _HEADS or any(event[1] < 0 for event in events[before:])
 
     def take(self) -> Digest:
-        """Return what the blocks say that were read since the last one was taken."""
+        """Return the content of the blocks read since the last one was taken."""
         number = self.lines
         digest = Digest(number, self._marked, [], self._events, [])
         for process in self._active:
@@ -259,7 +260,7 @@ class Digester:
         return process
 
     def _read(self, process: _Process, line: bytes, text: bytes, number: int) -> Optional[Message]:
-        """Return what a message says that is not known; None where the line has to be taken apart."""
+        """Return the content of an unknown message; None if the line has to be parsed."""
         start, message, shape = text[:4], text[:-1], text.translate(HEX_DIGITS)
         if b" NCCL " in text or len(message) > MAX_TEXT or fails_within(message, shape, self._clean):
             return None

@@ -1,4 +1,4 @@
-"""What can go wrong before a log is judged.
+"""Errors before a log is judged.
 
 NcclLogError        what was given is not a log: missing, empty, binary, a directory without logs; one line, for the
 user

@@ -17,15 +17,15 @@ from .tables.headings import AVERAGE
 from .tables.rows import TYPE, number, strip_tags
 
 _NAMING = ("version ", "world ", "hosts ")
-"""How events begin that name something, which follows."""
+"""Prefixes of events that name something after them."""
 
 _NAMES_ONLY = (*_NAMING, "gpu ", "operations of ", "mention", "line via-")
-"""How events and notes begin that say nothing of a failure."""
+"""Prefixes of events and notes that report no failure."""
 
 _NUMBERS = re.compile(rb"[\d.\s]*\Z")
 _NEAR = 0.01, 0.02  # as in of_other_rows (seatrial/logs/diagnosis/numbers.py)
 Named = Tuple[str, str]
-"""What is named, by its kind: a fact, a setting, a size, a network."""
+"""The named things, by kind: a fact, a setting, a size, a network."""
 
 
 def is_half_row(line: bytes, before: bytes, table: Optional[Dict[str, Any]]) -> bool:
@@ -86,7 +86,7 @@ def says_half(line: Partial, known: Partial, connections: Iterable[Connection]) 
 
 
 def _named(procs: Iterable[Proc], sources: Iterable[Source]) -> Set[Named]:
-    """Return what processes and streams name."""
+    """Return the names in processes and streams."""
     found: Set[Named] = set()
     for proc in procs:
         found.update((fact, text) for fact, texts in proc.facts.items() for text in texts)

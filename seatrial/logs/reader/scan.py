@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"[0-9a-f]+")
 
 
 def _named_like(host: str) -> Tuple[str, int]:
-    """Return what the names of a cluster's hosts share; a time of day is like none of them."""
+    """Return the common form of a cluster's host names; a time of day is unlike all of them."""
     shape = _NUMBER.sub("0", host.lower())
     return shape, len(host) if shape == "0" else 0
 
@@ -175,7 +175,7 @@ class Reader:
 
     # -- blocks to state -----------------------------------------------------------------------------------------------
     def settle(self) -> None:
-        """Take what the blocks say that were digested."""
+        """Take the content of the digested blocks."""
         if self._held:
             self.take(self.digester.take(), b"")
             self._held = 0
@@ -192,7 +192,7 @@ class Reader:
         self._last = (self._last + data if len(data) < _LAST else data)[-_LAST:]
 
     def take(self, digest: Digest, data: bytes, before: int = 0) -> None:
-        """Take what blocks of whole lines say; ``data`` is the last one, behind so many lines of those."""
+        """Take the content of blocks of whole lines; ``data`` is the last one, behind so many lines of those."""
         start, self.line = self.line + 1, self.line + digest.lines
         self.source.nccl_lines += digest.marked
         processes, foreign = self.processes, self.foreign

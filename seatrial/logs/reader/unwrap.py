@@ -19,7 +19,7 @@ _CUT_BY_DOCKER = 16 * 1024  # bytes, at which it goes on in the next record (dae
 
 
 def unwrapper(first: bytes, reader: Any) -> Any:
-    """Return what is fed the stream's chunks and finished at its end: the reader itself where nothing is wrapped."""
+    """Return the consumer of the stream's chunks, finished at its end: the reader itself where nothing is wrapped."""
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
     if head[:1] == b"{" and text_of(line) is not None:
@@ -119,7 +119,7 @@ class _JsonLines:
 
 
 class _CriLines:
-    """What the kubelet keeps on disk: time, stream, P for a part and F for the end of a line."""
+    """The kubelet's format on disk: time, stream, P for a part and F for the end of a line."""
 
     def __init__(self) -> None:
         self._parts: Dict[bytes, bytes] = {}

@@ -47,7 +47,7 @@ _MOST = 65_536
 RANKS = _Numbers()
 
 Step = Tuple[int, bytes, bool, str, Optional[Tuple[int, int, int]], bytes, str]
-"""What a line with a rank shows about a communicator: size; Init, Destroy, Abort, Revoke, or empty where the line
+"""The facts of a line with a rank about a communicator: size; Init, Destroy, Abort, Revoke, or empty where the line
 reports no step; whether that is done; id; nodes, local ranks and MNNVL; the pointer of the communicator that was split;
 which part of it, as count of splits and color."""
 CommLine = Tuple[int, bytes, Step]

@@ -1,4 +1,6 @@
-"""What one INFO message of NCCL says about its process, as effects: facts, settings, devices, notes, communicators.
+"""The content of one INFO message of NCCL about its process, as effects.
+
+Facts, settings, devices, notes, communicators.
 
 What a message says depends on its text alone, so that it is read once for all processes that print it; what it changes
 is the business of the process's tracker. Forms differ by version; each pattern says which it
@@ -97,7 +99,7 @@ _RING_TEXT = 1000  # bytes of a ring's order; NCCL cuts it at its buffer's end
 
 
 def effects_of(text: bytes) -> Tuple[Effect, ...]:
-    """Return what one INFO message says; nothing for one that says nothing that is judged."""
+    """Return the content of one INFO message; nothing for one without content that is judged."""
     if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
         text = text[: text.rfind(b"[repeated ")]
     text = text.rstrip()

@@ -116,7 +116,7 @@ class Heads:
         return tag
 
     def _read(self, left: bytes) -> Optional[ReadHead]:
-        """Read what looks like no other, or has more than a head in it."""
+        """Read a text unlike any other, or with more than a head in it."""
         head = parse_head(left)
         read = None
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1

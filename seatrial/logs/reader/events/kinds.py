@@ -1,4 +1,4 @@
-"""What a message of NCCL is, by its first four bytes, where that says enough."""
+"""The kind of an NCCL message, by its first four bytes if they suffice."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _LINES = b"(not read: lines of NCCL that are joined with others)"
 
 
 def bounded(line: bytes) -> bytes:
-    """Return what is kept of a line: of a progress bar the end, where an error may follow, else the beginning."""
+    """Return the kept part of a line: of a progress bar the end, where an error may follow, else the beginning."""
     return line if len(line) <= MAX_LINE else line[-MAX_LINE:] if b"\r" in line else line[:MAX_LINE]
 
 

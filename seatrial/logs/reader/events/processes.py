@@ -43,7 +43,7 @@ class Processes:
         self._beyond.intern_pool = InternPool(edges=False)
 
     def take(self, tracker: Tracker, said: List[Tuple[int, Any]]) -> None:
-        """Take what a process said: lines of communicators, channels, facts."""
+        """Take the lines of a process: communicators, channels, facts."""
         for number, what in said:
             if type(what) is dict:
                 tracker.channels(what)
@@ -64,7 +64,7 @@ class Processes:
         self._met = max(self._met, count)
 
     def follow(self, place: int) -> Tracker:
-        """Return what follows a process of the present block."""
+        """Return the successor of a process of the present block."""
         self.meet(place + 1)
         tracker = self.here[place]
         if tracker is None:  # was let go
@@ -105,7 +105,7 @@ class Processes:
         return tracker, front
 
     def find(self, process: Process) -> Tracker:
-        """Return what follows a process."""
+        """Return the successor of a process."""
         tracker = self.trackers.get(process)
         if tracker is None:
             if len(self.trackers) >= _FOLLOWED:

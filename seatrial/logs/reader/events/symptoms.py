@@ -31,7 +31,7 @@ class Symptom(NamedTuple):
 
     @property
     def shows(self) -> str:
-        """What a note keeps of it."""
+        """The part that a note keeps."""
         return "%s %s" % (self.role, self.fault)
 
 

@@ -83,7 +83,7 @@ class Tracker:
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def apply(self, effects: Tuple[Effect, ...], line: int, raw: bytes) -> None:
-        """Take what one INFO message says."""
+        """Take the content of one INFO message."""
         proc = self.proc
         for effect in effects:
             what = effect[0]

@@ -1,4 +1,4 @@
-"""What channel lines show of networks: lines that a fault may quote, and a network's family."""
+"""Networks in channel lines: lines that a fault may quote, and a network's family."""
 
 from __future__ import annotations
 

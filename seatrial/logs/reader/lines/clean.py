@@ -1,4 +1,4 @@
-"""What of a log line may be shown: control sequences and secrets never leave this module.
+"""The parts of a log line that may be shown: control sequences and secrets never leave this module.
 
 A log is untrusted input: it can hold terminal escapes, and dumped environments with keys and tokens.
 """

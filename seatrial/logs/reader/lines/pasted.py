@@ -38,7 +38,7 @@ _CUT_LINES = 4  # as many lines of exactly that width, and none longer
 
 
 class Done(NamedTuple):
-    """What was done to the lines of a stream."""
+    """The changes to the lines of a stream."""
 
     entities: bool
     escaped: bool
@@ -48,7 +48,7 @@ class Done(NamedTuple):
 
 
 def found(first: bytes) -> Optional[Done]:
-    """Say what was done to a stream, by its first block; None where nothing was."""
+    """Return the changes to a stream, by its first block; None without any."""
     head = first[:LOOK]
     entities = b"-&gt;" in head or b"&lt;0&gt;" in head or b"&#91;" in head
     escaped = b"NCCL" in head and (b"\\[" in head or b"NCCL\\_" in head)

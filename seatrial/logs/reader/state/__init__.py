@@ -1,1 +1,1 @@
-"""What was seen so far: bounded, JSON-able, and mergeable across pods and files."""
+"""The state so far: bounded, JSON-able, and mergeable across pods and files."""

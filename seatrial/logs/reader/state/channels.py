@@ -17,7 +17,7 @@ _CHANNEL = re.compile(
     rb"(?:-> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? )?((?:\[(?:send|receive)\] )?via \S.*)"
 )
 BITS = {form % number: 1 << number for form in (b"Channel %02d", b"Ring %02d : ") for number in range(100)}
-"""How most channel lines begin, ten bytes -> the channel, as a bit; what follows names the connection."""
+"""The prefixes of most channel lines, ten bytes -> the channel, as a bit; what follows names the connection."""
 _LONGEST = 180  # bytes of a channel line; what is longer has something else behind it
 _NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
@@ -34,7 +34,7 @@ _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
 class Connector(NamedTuple):
-    """How one end of an edge is carried, as it is printed (NCCL: ncclConnector, the connection and its transport)."""
+    """The transport of one end of an edge, as it is printed (NCCL: ncclConnector, the connection and its transport)."""
 
     side: str  # "s" or "r" for the end that prints, "" where the line does not say
     conn: int  # connection: 0 ring or tree, 1 point to point

@@ -1,4 +1,4 @@
-"""What has been seen of one process, of one communicator, in one stream.
+"""The state of one process, of one communicator, in one stream.
 
 Nothing here is a judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which
 lines, files or pods arrive does not matter.
@@ -125,7 +125,7 @@ class Comm:
         self.completed = False
 
     def joined(self, other: "Comm") -> "Comm":
-        """Return what two readings of the same communicator saw."""
+        """Return the union of two readings of the same communicator."""
         comm = Comm(self.rank, self.nranks)
         comm.nnodes = max(self.nnodes, other.nnodes)
         comm.local = max(self.local, other.local)
@@ -157,7 +157,10 @@ _EMPTY = Shared()
 
 
 class InternPool:
-    """What the processes of all streams share, so that thousands that say the same cost little; and their bounds."""
+    """The shared state of the processes of all streams, so that thousands of equal ones cost little.
+
+    And their bounds.
+    """
 
     def __init__(self, edges: bool = True) -> None:
         self.full = False  # a bound was reached: something was not kept

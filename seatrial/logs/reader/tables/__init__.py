@@ -1,1 +1,1 @@
-"""What a benchmark measured: tables in all their forms, and JSON reports."""
+"""The measurements of a benchmark: tables in all their forms, and JSON reports."""

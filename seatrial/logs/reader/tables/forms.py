@@ -22,7 +22,7 @@ class Form(NamedTuple):
 
 
 class BenchTitle(NamedTuple):
-    """What a bench says in front of its numbers."""
+    """The text of a bench before its numbers."""
 
     collective: Optional[str]
     ranks: Optional[int]
@@ -166,7 +166,7 @@ _VALUE_SAID = re.compile(rb"(?:^|[\s:\]])(algbw|busbw): ([\d.]+) (GBps|GB/s)")
 
 
 def value_said(raw: bytes) -> Optional[Tuple[str, float]]:
-    """Return which bandwidth a line gives in words (``busbw: 449.515 GBps``), in GB/s."""
+    """Return the bandwidth that a line gives in words (``busbw: 449.515 GBps``), in GB/s."""
     match = _VALUE_SAID.search(raw)
     value = number(match.group(2)) if match else None
     return None if match is None or value is None else (match.group(1).decode("ascii"), value)

@@ -100,7 +100,7 @@ class TableReader(OpenTable):
         return self.footer(raw, line)
 
     def _bench(self, raw: bytes, line: int) -> bool:
-        """Read what another bench prints around its numbers: its title, its header, or its one result."""
+        """Read another bench's lines around its numbers: its title, its header, or its one result."""
         said = bench_title(raw)
         if said is not None:
             self._start(line)["collective"] = self._title = said.collective
