@@ -30,6 +30,10 @@ SHARE = 0.9
 """Of the slower port's rate. Azure's health checks ask for 380 of 400 Gb/s (github.com/Azure/azurehpc-health-checks,
 check_ib_bw_gdr of ND H100 v5); RoCE v2 at an MTU of 1024 bytes carries 93 % at most: 1024 of each 1106 bytes on the
 link (IEEE 802.3 framing, IPv4, UDP, and the headers of the InfiniBand Architecture Specification, annex A17)."""
+HOST_MOST = 400.0
+"""Gb/s that host memory is asked for, whatever the port's rate. Hosts have PCIe 5.0 x16: 32 GT/s on 16 lanes, which are
+504 Gb/s after its 128b/130b code (PCI Express Base Specification 5.0), and less after its packets' headers. GPU memory
+behind the NIC's own switch shows the rest."""
 HOST, GPU = "host", "gpu"
 SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
     "rdma.low-bandwidth",
@@ -66,20 +70,31 @@ class Link:
         return SHARE * (self.rate or 0.0)
 
     @property
+    def asked(self) -> float:
+        """The rate of which less than SHARE is a fault."""
+        return min(self.rate or 0.0, HOST_MOST if self.memory == HOST else math.inf)
+
+    @property
     def told(self) -> str:
         """The recognised error that makes it a failure; '' where none is."""
         return next((text for text in self.errors if read_text(PART, text) is not None), "")
 
     @property
     def slow(self) -> bool:
-        """Whether a way that was measured is below the floor."""
-        return self.rate is not None and any(value < self.floor for value in self.values.values())
+        """Whether a way that was measured is below the floor, or below what any host's memory shows of it."""
+        return self.rate is not None and any(value < SHARE * self.asked for value in self.values.values())
 
     @property
     def good(self) -> bool:
         """Whether both ways were measured and reach the floor, or messages passed."""
         whole = self.messages or (self.rate is not None and len(self.values) == len(self.ends))
-        return whole and not self.slow and not self.errors
+        return whole and not self.slow and not self.errors and all(v >= self.floor for v in self.values.values())
+
+    @property
+    def capped(self) -> bool:
+        """Whether the host may be the limit, and not the link."""
+        whole = self.rate is not None and len(self.values) == len(self.ends)
+        return whole and not self.slow and not self.errors and not self.good
 
 
 def missing(trial: TrialResult, spec: TrialSpec) -> str:
@@ -92,14 +107,31 @@ def missing(trial: TrialResult, spec: TrialSpec) -> str:
 
 def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
-    links = list(_links(trial, profile))
-    proven = {link.ends for link in links if link.memory == GPU and link.good}
-    links = [link for link in links if not (link.slow and link.memory == HOST and link.ends in proven)]
+    links = _judged(trial, profile)
     bad = [link for link in links if link.told or (link.slow and not link.far)]
     for memory in (HOST, GPU):
         yield from _accusations(trial, links, [link for link in bad if link.memory == memory], memory)
     for low in range(spec.nodes - 1):
         yield from _of_pair(trial, (low, low + 1), [link for link in links if link.ends[0][0] == low])
+
+
+def _judged(trial: TrialResult, profile: Profile) -> list[Link]:
+    """Return the links, without what host memory says of one that GPU memory shows to be good."""
+    links = list(_links(trial, profile))
+    proven = {link.ends for link in links if link.memory == GPU and link.good}
+    return [link for link in links if link.memory != HOST or link.ends not in proven or link.good or link.told]
+
+
+def unjudged(trial: TrialResult, profile: Profile) -> str:
+    """Describe the links that host memory cannot judge; '' for none."""
+    links = [link for link in _judged(trial, profile) if link.capped]
+    if not links:
+        return ""
+    values = [value for link in links for value in link.values.values()]
+    return (
+        f"{len(links)} links at {min(values):g} to {max(values):g} Gb/s are measured, not judged: host memory shows no "
+        f"more than about {HOST_MOST:g} of {links[0].rate:g} Gb/s; install a perftest that is built with CUDA"
+    )
 
 
 def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
@@ -111,7 +143,7 @@ def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
 
 def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
     """Say that RDMA writes reach their rate on all links, for a collective that is slow; '' where that is not known."""
-    links = [link for link in _links(trial, profile) if link.values]
+    links = [link for link in _judged(trial, profile) if link.values]
     whole = {(link.ends[0][0], link.ends[1][0]) for link in links} == {(low, low + 1) for low in range(spec.nodes - 1)}
     if not whole or not all(link.good for link in links) or any(not f.ok for f in findings(trial, spec, profile)):
         return ""
@@ -193,8 +225,7 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
         fault = FAILS if fails else SLOW_GPU if memory == GPU else ALL_SLOW if whole else SLOW
         texts = list(dict.fromkeys(link.told if fails else _measured(trial, link, len(rails) > 1) for link in group))
         observed = "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])])
-        least = min(link.floor for link in group)
-        expected = "RDMA writes succeed" if fails else f"at least {least:g} Gb/s each way ({_share(group)})"
+        expected = "RDMA writes succeed" if fails else _expected(group)
         yield failed(f"{who} rail {', '.join(rails)}", observed, expected, fault)
 
 
@@ -206,11 +237,6 @@ def _named(trial: TrialResult, ranks: Iterable[int]) -> str:
 def _is_of(trial: TrialResult, link: Link, who: str) -> bool:
     ranks = [rank for rank, _ in link.ends]
     return who in (_named(trial, ranks), *(place(trial, rank) for rank in ranks))
-
-
-def _share(links: Iterable[Link]) -> str:
-    rates = " and ".join(sorted({f"{link.rate:g}" for link in links if link.rate}))
-    return f"{SHARE:.0%} of {rates}"
 
 
 def _measured(trial: TrialResult, link: Link, labelled: bool = False) -> str:
@@ -239,7 +265,7 @@ def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> I
             if parts:
                 yield unknown(subject, f"of {place(trial, rank)}: {'; '.join(parts)}")
     for link in links:
-        if not link.good and not link.told and (link.far or not link.slow):
+        if not link.good and not link.told and not link.capped and (link.far or not link.slow):
             yield unknown(f"{subject} rail {link.rail}", _unknown(trial, link), "both ways measured")
     good = [link for link in links if link.good]
     if good:
@@ -263,10 +289,12 @@ def _unknown(trial: TrialResult, link: Link) -> str:
     return _measured(trial, link) if link.errors else f"{_measured(trial, link)}; the other way was not measured"
 
 
-def _expected(good: list[Link]) -> str:
-    if any(link.messages for link in good):
+def _expected(links: list[Link]) -> str:
+    if any(link.messages for link in links):
         return "messages pass"
-    return f"at least {min(link.floor for link in good):g} Gb/s each way ({_share(good)})"
+    rates = {link.rate or 0.0 if link.good else link.asked for link in links}
+    shown = " and ".join(f"{rate:g}" for rate in sorted(rates))
+    return f"at least {SHARE * min(rates):g} Gb/s each way ({SHARE:.0%} of {shown})"
 
 
 def _passed(good: list[Link]) -> str:

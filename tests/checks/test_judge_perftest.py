@@ -135,6 +135,28 @@ def test_gpu_memory_is_judged_where_host_memory_is_good(trial, spec, h100):
     assert [f.fault for f in perftest.findings(trial, spec, h100) if f.ok is False] == ["rdma.low-bandwidth"]
 
 
+def test_host_memory_does_not_judge_what_no_host_carries(trial, spec, h100):
+    """PCIe 5.0 x16 is less than 800 Gb/s: half of the port's rate is no fault, and no pass; GPU memory decides."""
+    profile = replace(h100, fabric=replace(h100.fabric, rail_gbit_s=800.0))
+    wrote(trial, **both((0, 1), "", 430.0))
+    for rank in (0, 1):
+        for each in trial.evidence[rank].stages["rdma"]["devices"]:
+            each["rate_gbps"] = 800.0
+    assert list(perftest.findings(trial, spec, profile)) == []
+    assert "8 links at 430 to 430 Gb/s are measured, not judged" in perftest.unjudged(trial, profile)
+    assert perftest.sentence("all_reduce", trial, spec, profile) == ""
+    for rank in (0, 1):
+        writes = trial.evidence[rank].stages["perftest"]["writes"]
+        writes += [{**each, "memory": "gpu", "gbit_s": 780.0} for each in writes]
+    assert [f.ok for f in perftest.findings(trial, spec, profile)] == [True]
+    assert perftest.unjudged(trial, profile) == ""
+    wrote(trial, **both((0, 1), "mlx5_3", 350.0))
+    for rank in (0, 1):
+        for each in trial.evidence[rank].stages["rdma"]["devices"]:
+            each["rate_gbps"] = 800.0
+    assert "rdma.low-bandwidth" in [f.fault for f in perftest.findings(trial, spec, profile)]
+
+
 def test_memory_of_the_other_socket_accuses_nobody_and_passes_nobody(judged):
     found = judged(**{"0>1 mlx5_3": {"gbit_s": BAD, "far": True}})
     assert found[0] == ("gpu-node-0 - gpu-node-1 rail mlx5_3", None, "")
