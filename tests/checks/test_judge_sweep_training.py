@@ -245,6 +245,7 @@ def test_scheduled_runs_count_what_training_finds_against_the_node():
         "checks": [],
         "trial": {},
         "coverage": {"pool": None},
+        "actions": {},
         "collectives": {},
         "inside": {},
         "sweep": sweep.section,
