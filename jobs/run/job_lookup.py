@@ -186,6 +186,7 @@ class JobLookup:
         """
         kind, job = self.find(name, word)
         pods = self.pods(kind, name)
+        job = self._newer(kind, name, job)
         hidden = self._hidden if job is None else ()
         for each in hidden:  # an account that may not get the object may still see its pods
             made = self.pods(each, name)
@@ -223,6 +224,21 @@ class JobLookup:
             where = f"{self._kube.server}: {word or 'job'}/{safe(name, 100)}"
             raise NotFound(where, status=404, reason="NotFound", message=self.absent(name))
         return seen, pods
+
+    def _newer(self, kind: Kind, name: str, job: Unstructured | None) -> Unstructured | None:
+        """Return the object as it is after its pods were read.
+
+        A pod that goes when the job has failed is counted in its status before: read the other way round, the look is
+        that of a job that still waits for a pod.
+        """
+        if job is None:
+            return None
+        url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
+        try:
+            newer: Unstructured = self._kube.get(url_path)
+        except NotFound:  # deleted meanwhile: the next look says so
+            return job
+        return newer if uid_of(newer) == uid_of(job) else job
 
     def pods(self, kind: Kind, name: str) -> list[Unstructured]:
         """The pods of a job of that kind and name."""
