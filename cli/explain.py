@@ -115,7 +115,7 @@ def _judged(options: argparse.Namespace, profile: Profile | None) -> list[JobDoc
         partial,
         expect,
         one_job=alone and bool(evidence.samples or evidence.ranks),
-        beside=[each.logs for each in hangs if each.files],
+        next_to_dumps=[each.logs for each in hangs if each.files],
     )
     reported = trials.jobs(expect) if trials.readers else []
     if named:

@@ -122,11 +122,11 @@ class JobObjects:
 
     def tried_again(self, pod: Unstructured) -> bool:
         """Return whether a launcher pod failed and its controller starts another: no rank had begun then."""
-        if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
+        if not (self.kind.multiplexed and self.kind.prints_evidence(pod)) or self.finished():
             return False
         if name_of(pod) in self.given_up:
             return False
-        gone = [p for p in self.pods if self.kind.tells(p) and phase_of(p) == "Failed"]
+        gone = [p for p in self.pods if self.kind.prints_evidence(p) and phase_of(p) == "Failed"]
         return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)
 
     def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)

@@ -52,7 +52,7 @@ class JobSymptoms(JobObjects):
 
     def _served(self, pod: Unstructured) -> bool:
         """Return whether a pod only served ranks that have succeeded: its operator removes it."""
-        return "Complete" in self.conditions and not self.kind.tells(pod)
+        return "Complete" in self.conditions and not self.kind.prints_evidence(pod)
 
     def _around(self, pod: Unstructured) -> Surroundings:
         meta, spec = as_map(pod.get("metadata")), as_map(pod.get("spec"))

@@ -140,7 +140,7 @@ class Watcher:
         """Return whether the Job is over and its pods do not say so yet."""
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
-        telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
+        telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.prints_evidence(pod)]
         return outcome.state is JobState.COMPLETE and not (
             telling and all(has_ended(pod, self._kind.container) for pod in telling)
         )
@@ -232,7 +232,7 @@ class Watcher:
     def _follow(self, pods: list[Unstructured]) -> None:
         for pod in pods:
             name = str(pod["metadata"]["name"])
-            if not self._kind.tells(pod) or not has_started(pod, self._kind.container):
+            if not self._kind.prints_evidence(pod) or not has_started(pod, self._kind.container):
                 continue
             if name in self.followers:
                 if not has_ended(pod, self._kind.container):

@@ -314,7 +314,9 @@ class JobSpec:
             if name in RESERVED_ENV or (self.pet and name.removeprefix("PET_") in PET):
                 raise SpecError(f"environment variable {name} is set by seatrial from the shape of the job")
             if name in {item.env for item in self.credentials}:
-                raise SpecError(f"environment variable {name} is a credential: name only a Secret and its key")
+                raise SpecError(
+                    f"environment variable {name} is among the credentials, which only name a Secret and its key"
+                )
             if not isinstance(value, str) or len(value) > 32_768 or "\0" in value:
                 raise SpecError(f"environment variable {name} must be text of at most 32 KiB")
 

@@ -201,11 +201,11 @@ def _weights() -> dict[str, dict[str, str | bool]]:
 
 def weighed() -> str:
     """Return the content of WEIGHED, a line for each fault."""
-    told = {
+    specified = {
         name: {key: value for key in WEIGHTS if (value := getattr(fault, key))}
         for name, fault in sorted(fault_catalogue().items())
     }
-    lines = [f"{json.dumps(name)}: {json.dumps(weights)}" for name, weights in told.items() if weights]
+    lines = [f"{json.dumps(name)}: {json.dumps(weights)}" for name, weights in specified.items() if weights]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -242,8 +242,8 @@ def _likened(said: Detail | None, text: str) -> Detail | None:
     """Return the entries' details for a text that a variant calls like theirs: the last one's, if none has more."""
     if said is None or said.variant is None or not said.variant.like:
         return said
-    told = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
-    name, found = next(told, (said.variant.like[-1], Detail()))
+    specified = ((name, found) for name in said.variant.like if (found := formed(name, text)) is not None)
+    name, found = next(specified, (said.variant.like[-1], Detail()))
     entry, own = catalogue()[name], found.variant or said.variant
     advice = replace(
         own,

@@ -63,8 +63,8 @@ class Line:
     def compiled(self) -> str:
         """Return the reader's part of it, one line of JSON: role and who only where they are not the usual."""
         usual = {"role": CAUSE, "who": OTHERS, "lasting": False}
-        told = {key: value for key in usual if (value := getattr(self, key)) != usual[key]}
-        return json.dumps({"fault": self.fault, **told, "pattern": "|".join(self.pattern)}, separators=(",", ":"))
+        specified = {key: value for key in usual if (value := getattr(self, key)) != usual[key]}
+        return json.dumps({"fault": self.fault, **specified, "pattern": "|".join(self.pattern)}, separators=(",", ":"))
 
 
 def read_lines(folder: Path = FOLDER / "logs") -> list[Line]:

@@ -59,15 +59,15 @@ def conclude(
     partial: Partial,
     expect: Expected = NOTHING,
     one_job: bool | Collection[str] = False,
-    beside: Iterable[Collection[str]] = (),
+    next_to_dumps: Iterable[Collection[str]] = (),
 ) -> list[JobDocument]:
     """Return the job documents of a partial, in the order of the streams.
 
     ``expect`` are a profile's demands on a log. ``one_job`` takes all streams (or those of these names, and
-    no other) as one job, as a launcher knows that they are; ``beside`` names those in the folder of one job's dumps.
+    no other) as one job, as a launcher knows that they are; ``next_to_dumps``: those in the folder of a job's dumps.
     """
     with uncollected():
-        documents = [_document(_judged(job, expect)) for job in group(partial, one_job, beside)]
+        documents = [_document(_judged(job, expect)) for job in group(partial, one_job, next_to_dumps)]
         if len(documents) > 1:
             report_single(documents)
         return documents
@@ -99,12 +99,14 @@ def _document(judgement: Judgement) -> JobDocument:
     version, versions = _version(judgement)
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
-    beside = judgement.passed_over() if verdict == "inconclusive" else None
+    passed_over = judgement.passed_over() if verdict == "inconclusive" else None
     explained = judgement.has("nccl.unexplained", "nccl.restarted") or not (job.procs or judgement.tables)
-    if verdict == "inconclusive" and beside is None and not explained:
-        beside = judgement.unexplained()
-    if beside is not None:
-        judgement.add("nccl.unexplained", "the job", judgement.line(beside), cause="the log says: %s" % quoted(beside))
+    if verdict == "inconclusive" and passed_over is None and not explained:
+        passed_over = judgement.unexplained()
+    if passed_over is not None:
+        judgement.add(
+            "nccl.unexplained", "the job", judgement.line(passed_over), cause="the log says: %s" % quoted(passed_over)
+        )
     # One host is the whole job only where its size is known.
     shown = bool(view.connectors) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     gpus = Counter(str(line[4]) for line in job.rank_lines.values() if len(line) > 4 and line[4])
@@ -164,8 +166,8 @@ def _document(judgement: Judgement) -> JobDocument:
     if judgement.has("nccl.low-bandwidth") and document["causes"]:
         document["causes"] = [*slow_causes(judgement.faults), *document["causes"]][:MOST_CAUSES]
     document["sentence"] = sentence_of(document, judgement)
-    if beside is not None and quoted(beside) not in document["sentence"]:
-        document["sentence"] += " It also says: %s." % quoted(beside)
+    if passed_over is not None and quoted(passed_over) not in document["sentence"]:
+        document["sentence"] += " It also says: %s." % quoted(passed_over)
     return document
 
 

@@ -126,7 +126,7 @@ def test_lint_tells_grave_and_lesser_objections_together(tmp_path: Path, capsys:
     file.write_text(f"extends: h100-ib\nfloors:\n{floors}pod:\n  image: 'a b'\n")
     assert main(["profile", "lint", str(file)]) == 1
     told = capsys.readouterr().out.splitlines()[1:]
-    expected = ("line 3: floors[0].busbw_gbps is above", "line 4: floors[1].size 3G is no row", "line 5: floors[2]")
+    expected = ("line 3: floors[0].busbw_gbps is above", "line 4: floors[1].size 3G is not a row", "line 5: floors[2]")
     assert [line.strip().startswith(text) for line, text in zip(told, expected, strict=False)] == [True] * 3
     assert "'a b' is not an image reference" in told[-1]
 

@@ -203,7 +203,7 @@ HELM = """echo "$@" >>"$PWD/helm.log"; case $1 in upgrade) %s ;; esac"""
     [
         (TO_NEW, "true", 0, "all nodes are upgraded"),
         (TO_NEW, LOSE_A_GPU, 1, "gpu-node-2 is worse: rolled back, still cordoned"),
-        (TO_NEW, "kubectl cordon gpu-node-0 gpu-node-1", 10, "nobody can tell (exit code 10): it stays cordoned"),
+        (TO_NEW, "kubectl cordon gpu-node-0 gpu-node-1", 10, "undecided (exit code 10): it stays cordoned"),
         ("never", "true", 10, "not accepted before the upgrade"),
         ("false", "true", 10, "helm upgrade did not work"),
     ],

@@ -149,7 +149,7 @@ def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_fo
     """Near misses: all wait, all run, one rank, an end."""
     half = [rank(0, gpus=8, held=True), rank(1, "Pending", Issue("Unschedulable", "x"))]
     assert standing(JobState.RUNNING, half, 2, gang="kueue", now=NOW)[2:] == [
-        "8 GPUs are held by rank 0, which can only wait for it",
+        "8 GPUs are held by rank 0 and unused, waiting for it",
         "kueue has started only some of its pods",
     ]
     for state, replicas in (

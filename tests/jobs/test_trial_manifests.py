@@ -373,7 +373,7 @@ def test_a_fabrics_libraries_and_limits_can_be_given():
         ({"volumes": (GIB, GIB)}, "'gib' is taken"),
         ({"volumes": ({"emptyDir": {}},)}, "volume name"),
         ({"mounts": ({"name": "gib", "mountPath": "/usr/local/gib"},)}, "is not found"),
-        ({"volumes": (GIB,), "mounts": ({"name": "gib", "mountPath": "/seatrial/nccl"},)}, "seatrial's own"),
+        ({"volumes": (GIB,), "mounts": ({"name": "gib", "mountPath": "/seatrial/nccl"},)}, "used by seatrial"),
         ({"volumes": (GIB,), "mounts": ({"name": "gib", "mountPath": "usr"},)}, "not absolute"),
         ({"limits": {"cpu": "many"}}, "limits: cpu"),
         ({"limits": {"nvidia.com/gpu": "8"}}, "cpu or memory"),

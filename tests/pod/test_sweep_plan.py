@@ -122,7 +122,7 @@ def test_the_command_plans_without_a_cluster():
     done = sweep("--plan", "--nodes", "232", "--leaf-size", "29", "--budget", "4m")
     assert done.returncode == 0, done.stderr
     assert "GPU-hours" in done.stdout
-    assert "no go" in done.stdout
+    assert "not a go" in done.stdout
     for wrong in (["--plan"], ["--plan", "--nodes", "0"], ["--plan", "--nodes", "2", "--budget", "soon"]):
         done = sweep(*wrong)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (4, "", 1), done.stderr

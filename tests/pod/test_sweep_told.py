@@ -206,7 +206,7 @@ def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
     of = {nodes: [SimpleNamespace(grade=grade, value=value) for grade, value in each] for nodes, each in tests.items()}
     met = dict.fromkeys(fleet_of(8).nodes)
     finding = apart._slow(SimpleNamespace(of=of, slow=frozenset({"n000", "n001"}), met=met))
-    assert finding.why.startswith("2 of 8 nodes reach 0.81 of what the others do, with each other, too")
+    assert finding.why.startswith("2 of 8 nodes reach 0.81 of the others' bandwidth, also with each other")
     assert (finding.kind, finding.names) == ("groups", ("n000", "n001"))
 
 

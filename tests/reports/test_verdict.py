@@ -135,7 +135,7 @@ def test_a_record_of_this_schema_is_read_and_a_newer_one_is_not(
 
 def test_json_of_something_else_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("[1]")
-    with pytest.raises(RecordError, match="no record of a run"):
+    with pytest.raises(RecordError, match="not a record of a run"):
         read_json(tmp_path)
 
 

@@ -82,7 +82,7 @@ class Kind:
         del pod
         return ""
 
-    def tells(self, pod: Unstructured) -> bool:
+    def prints_evidence(self, pod: Unstructured) -> bool:
         """Return whether this pod's log carries evidence."""
         del pod
         return True

@@ -91,7 +91,7 @@ class MpiJob(KubeflowJob):
         """By the role that it gives to each pod; the Training Operator's label of the job is the same."""
         return _role(pod) in ("launcher", "worker")
 
-    def tells(self, pod: Unstructured) -> bool:
+    def prints_evidence(self, pod: Unstructured) -> bool:
         """Only the launcher's output carries evidence."""
         return _role(pod) == "launcher"
 

@@ -15,7 +15,7 @@ from .decide import decide
 from .flight_recorder import gloo
 from .join import join, place_sentences, processes, waits_in_creation
 from .model import Evidence, by_gloo
-from .sentences import besides, capital, ranks_in_words, sentence, unnamed
+from .sentences import blocked_watchdogs, capital, ranks_in_words, sentence, unnamed
 from .silence import silent_ranks
 from .split_jobs import said_in, speakers, without
 from .watchdog_mismatches import unlike_calls
@@ -132,7 +132,7 @@ def _by_logs(
             _write(job, made, own, join(made, own, job, logged, read_tail))
             theirs = jobs if len(groups) == 1 else group
             jobs = [each for each in jobs if each is job or each not in theirs or not _is_silent(each, speaking)]
-        elif not _explained(job) and (more := besides(own)):
+        elif not _explained(job) and (more := blocked_watchdogs(own)):
             job["sentence"] = f"{job['sentence']} {more}."
     return jobs
 
@@ -187,7 +187,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     extra = [
         *place_sentences(places, job["faults"]),
         *reported,
-        *filter(None, [besides(evidence)]),
+        *filter(None, [blocked_watchdogs(evidence)]),
         *made.contradictions,
         *(f"not read: {note}" for note in evidence.notes[:3]),
     ]

@@ -25,14 +25,14 @@ ENTRY_BYTES = 16
 MAX_NAME = 120
 MAX_CALLS = 20_000
 MARKS = 32
-ALIKE = frozenset(
+EQUAL_SIZES = frozenset(
     ["all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_gather_into_tensor"]
 )
 """Collectives with sizes that must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
 
 The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
 """
-ALIKE_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
+EQUAL_SIZES_BY_GLOO = frozenset(["gloo:all_gather", "gloo:gather"])
 """Those that gloo refuses with sizes that differ from the rank's own (ProcessGroupGloo.cpp), so that all send the
 same."""
 MOST_QUEUED = 64
@@ -212,7 +212,7 @@ def _rank(
             if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
-                if operation.name.rpartition(":")[2] in ALIKE and len(evidence.calls) < MAX_CALLS:
+                if operation.name.rpartition(":")[2] in EQUAL_SIZES and len(evidence.calls) < MAX_CALLS:
                     evidence.calls.setdefault((operation.group, operation.sequence), operation.name + operation.sizes)
             continue
         if len(made.pending) < MAX_PENDING:

@@ -218,7 +218,7 @@ def _still(ranks: set[int], seconds: float) -> str:
     )
 
 
-def besides(evidence: Evidence) -> str:
+def blocked_watchdogs(evidence: Evidence) -> str:
     """Name the ranks with a blocked watchdog while others saw a time-out; empty without one.
 
     It may be the rank that the others wait for, or one that cannot abort the operation that they aborted.

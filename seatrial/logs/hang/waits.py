@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from .dump_times import NS, needs_all
-from .flight_recorder import ALIKE, ALIKE_BY_GLOO, gloo
+from .flight_recorder import EQUAL_SIZES, EQUAL_SIZES_BY_GLOO, gloo
 from .model import Evidence, Group, Operation, Rank
 
 MAX_EDGES = 3_000_000
@@ -204,7 +204,7 @@ def _mismatch(waits: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
         name = next(iter(names))
-        uniform = len(names) == 1 and (name.rpartition(":")[2] in ALIKE or name in ALIKE_BY_GLOO)
+        uniform = len(names) == 1 and (name.rpartition(":")[2] in EQUAL_SIZES or name in EQUAL_SIZES_BY_GLOO)
         sized = Counter(operation.sizes for operation in called.values() if operation.sizes) if uniform else Counter()
         kinds = names if len(names) > 1 else sized
         ranks = ranks if kinds is names else {rank for rank in ranks if called[rank].sizes}

@@ -17,16 +17,16 @@ from .jobs import Job, merged
 
 
 def group(
-    partial: Partial, one_job: bool | Collection[str] = False, beside: Iterable[Collection[str]] = ()
+    partial: Partial, one_job: bool | Collection[str] = False, next_to_dumps: Iterable[Collection[str]] = ()
 ) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one.
 
-    Or the streams of these names alone, without the others. ``beside``: for each job with dumps or the like that were
+    Or the streams of these names alone. ``next_to_dumps``: for each job with dumps or the like that were
     found, the names of the streams that lie there.
     """
     several = len(partial.sources) > 1 and not one_job
     streams: dict[int, list[int]] = {}
-    for index, first in enumerate(_first_streams(partial, beside) if several else [0] * len(partial.sources)):
+    for index, first in enumerate(_first_streams(partial, next_to_dumps) if several else [0] * len(partial.sources)):
         if isinstance(one_job, bool) or partial.sources[index].name in one_job:
             streams.setdefault(first, []).append(index)
     jobs = []
@@ -37,7 +37,7 @@ def group(
     return jobs
 
 
-def _first_streams(partial: Partial, beside: Iterable[Collection[str]]) -> list[int]:
+def _first_streams(partial: Partial, next_to_dumps: Iterable[Collection[str]]) -> list[int]:
     """Return of each stream the first one that is of the same job."""
     parent = list(range(len(partial.sources)))
 
@@ -57,7 +57,7 @@ def _first_streams(partial: Partial, beside: Iterable[Collection[str]]) -> list[
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
     _join_failures(partial, find, join)
-    _join_related(partial, beside, join)
+    _join_related(partial, next_to_dumps, join)
     return [find(index) for index in range(len(parent))]
 
 
@@ -142,12 +142,12 @@ def _of_nccl(partial: Partial) -> set[int]:
     return spoken | {index for (index, _, _) in partial.procs}
 
 
-def _join_related(partial: Partial, beside: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
+def _join_related(partial: Partial, next_to_dumps: Iterable[Collection[str]], join: Callable[[int, int], None]) -> None:
     """Join the streams without NCCL's lines that lie next to one job's dumps alone: the output of each of its ranks."""
     speaking = _of_nccl(partial)
-    beside = list(beside)
-    for names in beside:
-        alone = not any(other is not names and not set(names).isdisjoint(other) for other in beside)
+    next_to_dumps = list(next_to_dumps)
+    for names in next_to_dumps:
+        alone = not any(other is not names and not set(names).isdisjoint(other) for other in next_to_dumps)
         own = [i for i, source in enumerate(partial.sources) if alone and i not in speaking and source.name in names]
         for index in own[1:]:
             join(own[0], index)
