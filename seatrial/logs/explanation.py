@@ -52,7 +52,7 @@ def explain(
         name = "(text)" if len(texts) == 1 else "(text %d)" % number
         sources.append([(name, watched(hangs[0], name, open_text(text, name), answers=True))])
     partial = read(chain.from_iterable(sources))
-    jobs = conclude(partial, expect, beside=[each.logs for each in hangs if each.files])
+    jobs = conclude(partial, expect, next_to_dumps=[each.logs for each in hangs if each.files])
     if hangs != [Evidence()]:
         from .hang.document import conclude as conclude_hang  # noqa: PLC0415 -- most jobs do not hang
 
