@@ -149,14 +149,14 @@ def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Se
     if not chosen.trial:
         return INCONCLUSIVE
     if chosen.control:
-        print(f"seatrial accept: first the known-good nodes among themselves: {', '.join(chosen.control)}", flush=True)
+        print(f"seatrial accept: first a trial of the known-good nodes alone: {', '.join(chosen.control)}", flush=True)
         code = _run(options, chosen.control, further, "control", hosts)
         if code in (2, USAGE):
             return code
         if code:
             print(
-                f"seatrial accept: the known-good nodes did not pass among themselves (exit code {code}): nothing is "
-                f"said of {chosen.trial[0]}"
+                f"seatrial accept: the trial of the known-good nodes did not pass (exit code {code}), so "
+                f"{chosen.trial[0]} was not tried"
             )
             return INCONCLUSIVE
     print(f"seatrial accept: now {chosen.trial[0]} with {', '.join(chosen.trial[1:])}", flush=True)

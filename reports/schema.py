@@ -302,7 +302,7 @@ class RecordedTraining(TypedDict, total=False):
 
 
 class RecordedState(TypedDict, total=False):
-    """A state that a node's part of a step reached, in seconds since it began to write that step."""
+    """A state of a node's part of a step; ``seconds`` counts from the node's first state of that step."""
 
     step: int
     state: str

@@ -34,7 +34,7 @@ BANDWIDTH = {
     "nccl.bandwidth-alltoall": "all_to_all",
     "nccl.bandwidth-node": "inside a node",
 }
-"""The checks that hold a bus bandwidth against a floor, in the order in which they are reported."""
+"""The checks that compare a bus bandwidth with a floor, in the order of the report."""
 NOTED = ("nodes.gpu", "stack.upgrade")
 """Checks with notes that belong to the number of nodes: which were left out, and which will change."""
 COUNTED = (Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.BLOCKED, Outcome.SKIPPED)

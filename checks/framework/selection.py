@@ -37,7 +37,7 @@ class Declaration:
     tenant: bool = False  # runs for a tenant, too: it then shows the view of a tenant
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
-    proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
+    proven_by: tuple[str, ...] = ()  # the checks that prove the same for a tenant, from inside the trial's pods
     own: bool = False  # a user's: its file is not this suite's
     last: bool = False  # runs after all other checks of any stage: a trial, if there was one, proves the same
 

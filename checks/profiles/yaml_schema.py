@@ -41,7 +41,7 @@ _REFUSED: ContextVar[list[str] | None] = ContextVar("_REFUSED", default=None)
 """The errors of a record that is being built; None if nothing collects them."""
 
 Document: TypeAlias = dict[str, Any]
-"""A mapping of a YAML file, before it is a profile, or on its way to be one."""
+"""A profile as the mapping of its YAML file: read but not yet validated, or to be written."""
 
 
 def require(ok: bool, name: str, text: str) -> None:

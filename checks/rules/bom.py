@@ -80,7 +80,7 @@ def _is_of_hardware(key: str) -> bool:
 
 
 def from_profile(profile: Profile) -> dict[str, object]:
-    """List the profile's unverifiable components, and images of models with whether they are pinned."""
+    """List the profile's unverifiable components, and how each model image is pinned."""
     models = {image: "by digest" if "@sha256:" in image else "by a mutable tag" for image in profile.images.models}
     entries = {"not verified": dict(profile.stack.baseline), "model images": models}
     return {key: value for key, value in entries.items() if value}

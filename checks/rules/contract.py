@@ -333,7 +333,7 @@ def _switched_off(
 
 
 def _apart(workload: Workload, group: Group, around: Around) -> Iterator[Finding]:
-    """Report that two ranks fit one node: this is not slow, but less traffic than intended crosses nodes."""
+    """Judge whether pods may share a node: it costs no speed, but less traffic than intended crosses nodes."""
     gpus, each = gpus_of(group, around), around.spec.gpus_per_node if around.spec else 0
     if group.pods < 2 or not gpus or 2 * gpus > each:
         return

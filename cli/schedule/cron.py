@@ -296,7 +296,7 @@ class ScheduledRun:
         return seen.choice, state
 
     def _withdrawn(self) -> Iterator[str]:
-        """Take back what our condition says of machines that have booted since: a controller may open nodes by it."""
+        """Remove our condition from machines that rebooted after it was set: a controller may rely on it."""
         for name, raw in self.machines.items():
             if marking.outlived(raw):
                 try:

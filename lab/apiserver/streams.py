@@ -53,7 +53,7 @@ class Session(Protocol):
 
 
 class Terminals(Protocol):
-    """What the API server asks of the nodes."""
+    """The container operations that nodes offer to the API server."""
 
     def running(self, ns: str, pod: str, container: str) -> object:
         """Raise ApiError with the kubelet's text unless the container runs."""

@@ -126,7 +126,7 @@ def options(world: Mapping[str, Any], where: str = "operators") -> dict[str, Obj
 
 
 def furnished(world: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the world with everything in it that its operators bring; what the world itself says wins."""
+    """Return the world with everything that its operators add; the world's own entries take precedence."""
     chosen = options(world)
     if not chosen:
         return world

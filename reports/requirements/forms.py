@@ -1,4 +1,4 @@
-"""The requirements of a list and what a run shows of them: as text, Markdown, CSV, or cases and properties of JUnit."""
+"""The requirements of a list and their results in a run: as text, Markdown, CSV, or JUnit cases and properties."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _marked(data: bytes, start: int) -> int:
-    """Return the end of the first word behind a place by which a report is reported; -1 without one."""
+    """Return the end of the first word after ``start`` that identifies a report; -1 without one."""
     ends = [at + len(word) for word in _WORDS if (at := data.find(word, start)) >= 0]
     return min(ends, default=-1)
 

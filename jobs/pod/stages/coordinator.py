@@ -215,7 +215,7 @@ class Coordinator:
         return "stopped: %s" % self.watch.reason
 
     def _release(self, each: Round, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
-        """Say good-bye to nodes that what is open does not need: their pods complete, and their GPUs are free.
+        """Release the nodes that no open work needs: their pods complete, and their GPUs become free.
 
         Not before a job over all nodes, which needs them.
         """

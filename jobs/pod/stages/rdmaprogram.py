@@ -22,7 +22,7 @@ GPU_FLAGS = {"nvidia": "--use_cuda", "amd": "--use_rocm"}  # of a perftest that 
 DMABUF = "--use_cuda_dmabuf"
 PEERMEM = ("sys/module/nvidia_peermem", "sys/module/nv_peer_mem")
 MOST_NICS = 32  # of p5 (AWS: EFA interfaces of an instance)
-SPARE_S = 15.0  # of a write beside its time: the program's own second of waiting, memory, CUDA
+SPARE_S = 15.0  # added to a write test's duration: the program's own second of waiting, memory, CUDA
 HELP_S = 10.0
 MAX_BYTES, TEXT = 64 << 10, 300
 # Four queue pairs of 1 MiB: one alone does not fill 400 Gb/s everywhere (linux-rdma/perftest#252, its maintainers).

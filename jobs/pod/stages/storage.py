@@ -60,7 +60,7 @@ class Storage:
     def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, places: Set[str]) -> None:
         self.trial, self.me, self.watch, self.barrier, self.places = trial, me, watch, barrier, places
         self.asked: Dict[str, Any] = trial.storage or {}
-        self._in_use: Set[str] = set()  # by a peer, for all that this rank knows
+        self._in_use: Set[str] = set()  # by a peer, as far as this rank knows
 
     def run(self, data: Dict[str, Any]) -> str:
         """Fill the stage's data; everything written is removed again."""

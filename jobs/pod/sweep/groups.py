@@ -20,7 +20,7 @@ LEAST = 4  # failing tests across a cut: two bad paths between four nodes are th
 WEIGHTS = (1, 3)  # passes that a failure outweighs: where half of the paths across are bad, more than one
 MOST = 4  # groups that are looked for: a fabric with more of them needs labels
 TURNS = 20
-STARTS, LARGE = 16, 1000  # of the search, in fleets up to so many nodes: one disturbed test may mislead a start
+STARTS, LARGE = 16, 1000  # random starts, in fleets of up to LARGE nodes: one disturbed test may mislead a start
 
 
 def groups_of(nodes: Sequence[str], passed: Met, failed: Met) -> List[FrozenSet[str]]:

@@ -20,7 +20,7 @@ REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
 MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not distinguished then never is
 OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
-ALONE = 3  # tests of a node alone that has not failed before it is left as it is
+ALONE = 3  # most single-node tests of a node that has not failed
 FEWEST = 8
 """A round that repeats failed pairs has at most one test for every 4 nodes, one whose repeats may decide one for every
 16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""

@@ -1,4 +1,4 @@
-"""The fakes' remote shell: what ssh and sshd say to each other.
+"""The fakes' remote shell: the protocol between ssh and sshd.
 
 After the banners of SSH-2.0 the caller sends one line of JSON (its public key and the commands), then each side sends
 lines: output as it comes, exit codes. The key must be among the authorized keys of the called pod; nothing is

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the agent imports this too and must start fast
 
 TCP = 6
 RULES = "rules.json"
-"""Below a plain network's root: what its Python programs hold themselves to."""
+"""Below a plain network's root: the network rules that its Python programs follow."""
 
 DEFAULT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
 """Capabilities that containerd leaves a container by default (numbers of <linux/capability.h>)."""

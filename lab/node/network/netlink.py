@@ -84,7 +84,7 @@ class Netlink:
         self.request(NEWLINK, body + (attribute(4, struct.pack("=I", mtu)) if mtu else b""), CREATE_EXCL)
 
     def shape(self, index: int, mbit_s: int) -> None:
-        """Let an interface send no more than that: a token bucket (net/sched/sch_tbf.c) of two full packets."""
+        """Limit an interface's send rate: a token bucket (net/sched/sch_tbf.c) of two full packets."""
         rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, mbit_s * 125_000)  # bytes a second, on Ethernet
         ticks = 3200 * 8_000 // mbit_s >> 6  # the time of 3200 bytes, in 64 ns
         options = attribute(1, rate + bytes(12) + struct.pack("=III", 200_000, ticks, 0))

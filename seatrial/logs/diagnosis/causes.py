@@ -309,7 +309,7 @@ def _ucx_gid(note: Note, other: Note | None) -> tuple[str | None, str | None]:
 
 
 def address_of(text: str) -> Address | None:
-    """Return the IP address that a text is, without a full stop or colon behind it; None if it is another text."""
+    """Parse an IP address, ignoring a trailing full stop or colon; None if the text is not an address."""
     try:
         address: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
     except ValueError:

@@ -49,7 +49,8 @@ def _given_graph(judgement: Judgement) -> list[Cause]:
     if not files:
         return []
     text = (
-        "NCCL_GRAPH_FILE=%s is set, and a graph fits the number and kind of GPUs alone that it was made for" % files[0]
+        "NCCL_GRAPH_FILE=%s is set, and a graph file fits only the number and kind of GPUs for which it was made"
+        % files[0]
     )
     return [
         {"fault": "nccl.graph-file", "cause": text, "confirm": "unset NCCL_GRAPH_FILE; cat /etc/nccl.conf ~/.nccl.conf"}

@@ -23,7 +23,7 @@ def queued_less(made: Decision, evidence: Evidence) -> bool:
     ahead = ({rank for rank, item in evidence.queued.items() if item.sequence >= event.sequence} | waited) - behind
     silent = set(range(max(behind | ahead, default=-1) + 1)) - behind - ahead
     elsewhere = len(ended) < len(evidence.timeouts)
-    if not behind or (silent and elsewhere):  # they may wait elsewhere, too, for one that says nothing
+    if not behind or (silent and elsewhere):  # some may wait for a silent rank in another group
         return False
     made.kind, made.late, made.proven = "late", behind, True
     made.waiting |= ahead

@@ -44,7 +44,7 @@ def last_attempt(job: Job) -> Job | None:
 
 
 def comes_earlier(evidence: list[EvidenceLine], last: Job) -> bool:
-    """Say whether the first of some lines is in front of an attempt, in a stream that shows where that begins."""
+    """Return whether the first evidence line precedes the attempt, in a stream that shows the attempt's start."""
     begins = {
         source.name: min((first for key, (first, _) in source.spans.items() if key in last.comms), default=0)
         for source in last.sources.values()

@@ -40,10 +40,10 @@ OwnEvent = Tuple[int, Any]
 """Number of a line in its block; a communicator's line (CommLine), or what its process said up to here: channels by
 connection, facts."""
 Event = Tuple[int, int, Any, bytes]
-"""Number of the line in its block; the process by its place in the digest; what is said; the line, where it is kept.
+"""Number of the line in its block; the index of its process in the digest; the content; the line, if it is kept.
 
-What is said: effects, or a list of what the process said up to here. A line that is passed on whole has none, and in
-place of a process -1 less the number of those that wrote before it."""
+The content is effects, or a list of the process's own events so far. A line that is passed on whole has no content; its
+index is -1 minus the number of processes that wrote before it."""
 
 
 def _whole(number: int, place: int, line: bytes) -> List[Event]:

@@ -85,7 +85,7 @@ def _troubles_of(text: str, value: Any, deep: int) -> Iterator[str]:
             yield from _troubles_of(text, inner, deep - 1)
     elif isinstance(value, str) and " " in value:  # no name, no time
         rest = value.strip()
-        if text and rest.endswith(text):  # what was taken apart is often kept as it was, too
+        if text and rest.endswith(text):  # another field often repeats the text before parsing
             rest = rest[: -len(text)]
         lines = [line for line in rest[:MAX_PART].splitlines() if line not in text]
         if any(map(trouble_in, lines)):
