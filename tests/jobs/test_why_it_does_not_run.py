@@ -82,7 +82,7 @@ def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(health
     """Three times eight GPUs of sixteen: not three answers, and not the cluster's fault."""
     theirs(healthy, "half", pods=3)
     code, answer, text, explained, document = ask(
-        healthy, "half", lambda now: "can only wait for it" in str(now["standing"]) and now["state"] == "Running"
+        healthy, "half", lambda now: "unused, waiting for it" in str(now["standing"]) and now["state"] == "Running"
     )
     analysis = answer["failure_analysis"]
     assert (code, answer["state"], analysis["fault"]) == (0, "Running", "job.unschedulable")
