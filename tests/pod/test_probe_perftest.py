@@ -173,13 +173,30 @@ def test_each_nic_is_written_from_both_ways(play: Any) -> None:
     assert [data["status"] for data in (low, high)] == ["ok", "ok"]
 
 
-def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic(play: Any) -> None:
+def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic(play: Any, tmp_path: Path) -> None:
     """A GPU behind the CPU is no measure of the link."""
     paths = ({"gpu": 1, "nic": "mlx5_0", "path": "PXB"}, {"gpu": 0, "nic": "mlx5_1", "path": "PHB"})
     nics = {"mlx5_0": {"writes": {"gpu_gbit_s": 90}}, "mlx5_1": {}}
+    for number in ("0", "1"):
+        (tmp_path / number / "sys/module/nvidia_peermem").mkdir(parents=True)
     low, _ = play(nics, nics, release="25.04 cuda", paths=paths)
     assert written(low) == {(1, "mlx5_0", "host"): 392.0, (1, "mlx5_1", "host"): 392.0, (1, "mlx5_0", "gpu"): 90.0}
     assert low["gpu_memory"] is True
+
+
+def test_gpu_memory_that_the_program_cannot_register_here_is_left_out(tmp_path: Path) -> None:
+    """Without nvidia_peermem only a dma-buf is registered, as NCCL does it: an older program proves nothing."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ib_write_bw"
+    asked, own = {**ASKED, "layer": "InfiniBand"}, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    (old, new) = "--use_cuda=<id>", "--use_cuda=<id> --use_cuda_dmabuf"
+    said = []
+    for usage, module in ((old, ""), (new, ""), (old, "nvidia_peermem"), (new, "nvidia_peermem")):
+        program.write_text(f"#!/bin/sh\necho '{usage}'\n")
+        program.chmod(stat.S_IRWXU)
+        (tmp_path / "sys/module" / module).mkdir(parents=True, exist_ok=True)
+        said.append(rdmaprogram.Program(asked, own, Watch(600, 10), str(tmp_path)).gpu_memory("nvidia"))
+    assert said == [[], ["--use_cuda", "--use_cuda_dmabuf"], ["--use_cuda"], ["--use_cuda"]]
 
 
 def test_four_ranks_write_along_a_chain(play: Any) -> None:

@@ -97,7 +97,10 @@ class Program:
         return [nic.label for nic in self.nics]
 
     def gpu_memory(self, kind: str) -> List[str]:
-        """Return how the program is told to use a GPU's memory; nothing where it is not built so."""
+        """Return how the program is told to use a GPU's memory; nothing where it is not built so.
+
+        Nor where it can only ask a module that the node does not have: NCCL registers such memory as a dma-buf.
+        """
         flag = GPU_FLAGS.get(kind, "")
         if not self.path or self.name != WRITE:
             return []
@@ -105,8 +108,9 @@ class Program:
         self.help = (answer.out + answer.err).decode("utf-8", "replace")
         if not flag or flag not in self.help:
             return []
-        loaded = any(os.path.isdir(os.path.join(self.root, each)) for each in PEERMEM)
-        return [flag, *([DMABUF] if kind == "nvidia" and DMABUF in self.help and not loaded else [])]
+        if kind != "nvidia" or any(os.path.isdir(os.path.join(self.root, each)) for each in PEERMEM):
+            return [flag]
+        return [flag, DMABUF] if DMABUF in self.help else []
 
     def words(self, label: str) -> List[str]:
         """Return the command of one side, without port, peer and GPU."""
