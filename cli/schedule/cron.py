@@ -141,6 +141,8 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
     if options.new_nodes is not None and options.push:
         raise ValueError("--push is not for --new-nodes: the metrics are those of the runs that try the other nodes")
+    if options.new_nodes and (why := marking.forbidden(options.new_nodes)):
+        raise ValueError(f"--new-nodes: {why}")
     if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
         raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
     try:
