@@ -219,7 +219,7 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
 
 
 def action_of(record: Record, node: str) -> str:
-    """Return the word of what to do with a node; '' where no finding tells it, and of an earlier version's record."""
+    """Return the word of what to do with a node; '' where no finding names it, and of an earlier version's record."""
     found = record["actions"].get(node)
     return found["action"] if found else ""
 

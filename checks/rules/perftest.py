@@ -2,8 +2,9 @@
 
 Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
 link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
-Where all NICs of a place are slow, it is no cable. Host memory that is slow accuses nobody where GPU memory is fast, or
-where a pod had no CPU beside its NIC. A program that failed for reasons of its own has measured nothing.
+Where all NICs of a place are slow, it is no cable. Host memory that is slow is no fault of a link where GPU memory
+is fast, or where a pod had no CPU on its NIC's NUMA node. A program that failed for reasons of
+its own has measured nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Link:
     rate: float | None  # of the slower port, Gb/s, at most the profile's
     port: float | None = None  # of the slower port
     values: dict[End, float] = field(default_factory=dict)  # by sender
-    far: bool = False  # the host memory that was written is not beside its NIC: a pod had no CPU there
+    far: bool = False  # the host memory that was written is on another NUMA node than its NIC: a pod had no CPU there
     messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
     errors: list[str] = field(default_factory=list)
 
@@ -118,7 +119,7 @@ def missing(trial: TrialResult, spec: TrialSpec) -> str:
 
 
 def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
+    """Judge each pair of neighbours: its bad links by the node or pair at fault, then how the others did."""
     links = _judged(trial, profile)
     bad = [link for link in links if link.bad]
     for memory in (HOST, GPU):
@@ -219,7 +220,7 @@ def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
 
 
 def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory: str) -> Iterator[Finding]:
-    """Yield one finding for each accused place and kind of fault, with all of its rails."""
+    """Yield one finding for each place at fault and kind of fault, with all of its rails."""
     cleared = {end for link in links if link.memory == memory and link.good for end in link.ends}
     hosts = {link.ends: link for link in links if link.memory == HOST}
     groups: dict[tuple[str, bool], list[Link]] = {}

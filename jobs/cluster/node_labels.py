@@ -174,7 +174,7 @@ def _signature(raw: Unstructured) -> str:
 
 
 def _write(kube: Kube, node: str, change: Callable[[Unstructured], tuple[str, Unstructured] | None]) -> None:
-    """Patch what was read, never what somebody else has just written; None: nothing is to be written."""
+    """Patch what was read, never what another client has just written; None: nothing is to be written."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         made = change(raw)

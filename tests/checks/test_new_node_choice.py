@@ -107,11 +107,16 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
     ("nodes", "busy", "chosen", "said"),
     [
         ((P1, P2), (), (), "no unproven node"),
-        ((raw("n"), P1, P2), (), ("n", "p1"), "n unproven, beside nodes that have passed"),
-        ((raw("n"), P1, P2), ("p1",), ("n", "p2"), "beside nodes that have passed"),
-        ((raw("n"), raw("p1", "False", unschedulable=True), P2), (), ("n", "p2"), "beside"),  # the cordon is another's
+        ((raw("n"), P1, P2), (), ("n", "p1"), "n unproven, with nodes that have passed"),
+        ((raw("n"), P1, P2), ("p1",), ("n", "p2"), "with nodes that have passed"),
+        (
+            (raw("n"), raw("p1", "False", unschedulable=True), P2),
+            (),
+            ("n", "p2"),
+            "with nodes",
+        ),  # the cordon is another's
         ((raw("n"), raw("p1", "False", of="b0")), (), ("n", "p1"), "tried with each other"),  # no proof of this boot
-        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "beside"),  # a failed one is no partner
+        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "with nodes"),  # a failed one is no partner
         ((raw("n"), raw("m")), (), ("m", "n"), "tried with each other, and a failure may be any one's"),
         ((raw("n", labels={PRODUCT: "H100-NVL"}), P1, P2), (), (), "would need a proven partner of the same kind"),
         ((raw("n"), P1), ("p1",), (), "would need a proven partner"),

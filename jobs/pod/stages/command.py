@@ -69,7 +69,7 @@ def run(
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float, over: Callable[[], bool]) -> int:
-    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as nobody needs the command."""
+    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as the command is not needed."""
     limit = time.monotonic() + timeout_s
     while True:
         try:

@@ -1,7 +1,7 @@
 """RDMA writes between neighbouring ranks, before NCCL: perftest's ib_write_bw from each NIC to the peer's, both ways.
 
 One write at a time crosses a pair of ranks, so that a NIC has its link to itself. The ranks agree through the
-rendezvous's connections: who receives starts the program on a port that the kernel picked and tells it, who sends
+rendezvous's connections: who receives starts the program on a port that the kernel picked and posts it, who sends
 measures. With EFA, whose NICs have no such writes, fi_pingpong of libfabric shows whether messages pass; it measures
 no bandwidth.
 """
@@ -78,7 +78,7 @@ class Perftest:
         self.ends = 0.0
 
     def run(self, data: Dict[str, Any]) -> str:
-        """Fill the `perftest` stage's data; a program that is not there is an answer, not an error."""
+        """Fill the `perftest` stage's data; a missing program is an answer, not an error."""
         self.ends = time.monotonic() + min(self.asked["limit_s"], self.watch.left())
         program = self.program
         data.update(tool=program.name, found=bool(program.path), nics=program.labels)
@@ -214,7 +214,7 @@ class Perftest:
 
 
 def nearest(paths: Sequence[Mapping[str, Any]], nic: str) -> Optional[int]:
-    """Return the GPU that a NIC shares a PCIe switch with, the nearest and first; None where there is none.
+    """Return the GPU that a NIC shares a PCIe switch with, the nearest and first; None without one.
 
     Elsewhere the CPU's root complex is between them, whose rate is not the port's.
     """
