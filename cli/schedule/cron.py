@@ -53,7 +53,7 @@ from seatrial.faults.actions import in_words
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
-"""The form of jobs.trial.spec.new_run_id, unlike a user's folder names."""
+"""The form of jobs.trial.job_spec.new_run_id, unlike a user's folder names."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
 a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. The history
