@@ -18,6 +18,7 @@ from jobs.pod.stages.deadline import Watch
 from lab.hardware import sysfs
 from lab.hardware.files import script
 from tests.ports import free_port
+from tests.waiting import until
 
 ASKED = {"seconds": 1, "layer": "InfiniBand", "gpu": True, "limit_s": 120.0}
 GUID = "a088:c203:0000:1b40"
@@ -205,6 +206,46 @@ def test_four_ranks_write_along_a_chain(play: Any) -> None:
     every = play(nics, nics, nics, nics)
     assert [sorted(peer for peer, _, _ in written(data)) for data in every] == [[1], [0, 2], [1, 3], [2]]
     assert [perftest.edges(each, 4) for each in range(4)] == [[(0, 1)], [(0, 1), (1, 2)], [(2, 3), (1, 2)], [(2, 3)]]
+
+
+def test_a_rank_does_not_begin_while_its_neighbour_is_busy_with_another(tmp_path: Path) -> None:
+    """Of three ranks the last has one neighbour, whose first takes a minute: its program would have ended by then."""
+    nics: dict[str, dict[str, Any]] = {"mlx5_0": {}}
+    posts, data = Posts(), perftest.blank()
+    last = rank(tmp_path, 2, 3, posts, nics, ASKED, {}, "25.04", True)
+    busy = posts.of(1)
+    busy.post(2, perftest.TOPIC, {"found": True, "nics": ["mlx5_0"], "gpu": []})
+    runs = threading.Thread(target=last.run, args=(data,), daemon=True)
+    runs.start()
+    until(lambda: len(said_by(posts, 2)) > 1)
+    assert said_by(posts, 2)[1] == perftest.MEET
+    last.watch.stop("the test is over")
+    busy.post(2, perftest.MEET, {})
+    runs.join()
+
+
+def said_by(posts: Posts, number: int) -> list[str]:
+    """What a rank has told, in its order."""
+    with posts.changed:
+        return [topic for sender, _, topic in posts.posts if sender == number]
+
+
+def test_a_neighbour_that_is_busy_for_too_long_is_named(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted = Posts.of
+
+    def deaf(self: Posts, number: int) -> Any:
+        barrier = posted(self, number)
+        hears = barrier.posted
+        barrier.posted = lambda topic, sender, limit_s: (
+            None if topic == perftest.MEET else hears(topic, sender, limit_s)
+        )
+        return barrier
+
+    monkeypatch.setattr(Posts, "of", deaf)
+    low, high = play({"mlx5_0": {}}, {"mlx5_0": {}})
+    for data, peer in ((low, 1), (high, 0)):
+        assert data["left_out"] == [{"peer": peer, "why": "it was not through with its other neighbour in time"}]
+        assert (data["writes"], data["status"]) == ([], "failed")
 
 
 def test_without_the_program_nothing_is_started_and_nobody_waited_for(play: Any) -> None:

@@ -20,7 +20,7 @@ from .files import content
 from .rdmaprogram import MOST_NICS, PINGPONG, SPARE_S, TEXT, WRITE, Program, pinged, plain, read, said
 from .rendezvous import Rendezvous
 
-TOPIC = "perftest"
+TOPIC, MEET = "perftest", "perftest.meet"
 HOST = "host"
 OFFER_S = 15.0  # for the other rank to come from the stage before
 LISTEN_S, READY_S = 8.0, 20.0  # for the program to listen; for the other rank to come from the last write, and say so
@@ -117,6 +117,11 @@ class Perftest:
         if left:
             data["left_out"].append({"peer": other, "why": "no NIC of this name on both: %s" % ", ".join(left)[:TEXT]})
         if not rails:
+            return
+        # Only now does it listen: this rank, or the other, may have been busy with another neighbour for a minute.
+        self.barrier.post(other, MEET, {})
+        if self.barrier.posted(MEET, other, max(0.0, self._left())) is None:
+            data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
             return
         close = [own["gpu"], [label for label in theirs.get("gpu") or [] if isinstance(label, str)]]
         beside = close if self.me < other else close[::-1]
