@@ -277,6 +277,18 @@ def test_what_fails_is_told_by_its_words_and_the_next_nic_is_tried(play: Any, sa
     assert (first["gbit_s"], second["gbit_s"], low["status"]) == (None, 392.0, "failed")
 
 
+def test_a_side_that_is_stopped_since_the_other_has_failed_is_not_called_late(play: Any) -> None:
+    """Over EFA a program that does not end is messages that do not arrive."""
+    serves = "import socket, time\ns = socket.create_server(('', int(a[a.index('-p') + 1])))\ntime.sleep(6000)\n"
+    fails = f"#!{sys.executable} -IS\nimport sys\na = sys.argv\nif '--help' in a or a[-1][:4] == '127.':\n    sys.exit('no provider')\n"
+    low, _ = play(
+        {"mlx5_0": {}}, {"mlx5_0": {}}, programs=fails + serves, asked={**ASKED, "seconds": 60, "limit_s": 900.0}
+    )
+    (write,) = low["writes"]
+    assert "no provider" in write["error"]
+    assert "did not end" not in write["error"]
+
+
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:
     """Nothing of it runs on beside the collectives."""
     hangs = f"#!{sys.executable} -IS\nimport sys, time\n'--help' in sys.argv or time.sleep(600)\n"
