@@ -289,6 +289,32 @@ def test_a_side_that_is_stopped_since_the_other_has_failed_is_not_called_late(pl
     assert "did not end" not in write["error"]
 
 
+@pytest.mark.parametrize("gone", ["sender", "receiver", "nobody"])
+def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
+    play: Any, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """NICs whose peer is killed say what they say over a bad cable."""
+    send, receive = perftest.Perftest._send, perftest.Perftest._receive
+
+    def sends(self: perftest.Perftest, *rest: Any) -> None:
+        send(self, *rest)
+        if gone == "sender":
+            self.watch.stop("SIGTERM")
+            monkeypatch.setattr(perftest, "READY_S", 0.1)  # for which the other waits for it
+
+    def receives(self: perftest.Perftest, *rest: Any) -> None:
+        if gone == "receiver":
+            self.watch.stop("SIGTERM")
+        receive(self, *rest)
+
+    monkeypatch.setattr(perftest.Perftest, "_send", sends)
+    monkeypatch.setattr(perftest.Perftest, "_receive", receives)
+    low, _ = play({"mlx5_0": {"writes": {"says": "Completion with error at client\nFailed status 12"}}}, {"mlx5_0": {}})
+    errors = [each["error"] for each in low["writes"]]
+    assert errors
+    assert all("a pod was to end" in error for error in errors) if gone != "nobody" else "status 12" in errors[0]
+
+
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:
     """Nothing of it runs on beside the collectives."""
     hangs = f"#!{sys.executable} -IS\nimport sys, time\n'--help' in sys.argv or time.sleep(600)\n"

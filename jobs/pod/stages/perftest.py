@@ -166,9 +166,11 @@ class Perftest:
             self._send(record, other, words, port)
         self.barrier.post(other, write.topic, {"over": True})
         if record["error"] or not isinstance(port, int):
-            end = self.barrier.posted(write.topic + ".end", other, min(READY_S, self._left())) or {}
-            parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end)]
+            end = self.barrier.posted(write.topic + ".end", other, min(READY_S, self._left()))
+            parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end or {})]
             record["error"] = plain("; ".join(filter(None, dict.fromkeys(parts))) or "the other rank did not listen")
+            if end is None or end.get("stopped") is True or self.watch.stopped():
+                record["error"] = "a pod was to end, or gone"  # which takes the other's program with it
         return True
 
     def _receive(self, write: Write, words: Sequence[str]) -> None:
@@ -193,7 +195,8 @@ class Perftest:
         over.set()
         server.join(END_S)
         error = said(answers[0]) if answers and answers[0].exit != 0 else ""
-        self.barrier.post(write.sender, write.topic + ".end", {"error": plain(error)})
+        stopped = self.watch.stopped()
+        self.barrier.post(write.sender, write.topic + ".end", {"error": plain(error), "stopped": stopped})
 
     def _send(self, record: Dict[str, Any], other: int, words: Sequence[str], port: int) -> None:
         address = str(self.rendezvous.records[other]["address"])
