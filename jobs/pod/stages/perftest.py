@@ -119,7 +119,7 @@ class Perftest:
         if not rails:
             return
         # Only now does it listen: this rank, or the other, may have been busy with another neighbour for a minute.
-        self.barrier.post(other, MEET, {})
+        self.barrier.post(other, MEET, {"here": True})
         if self.barrier.posted(MEET, other, max(0.0, self._left())) is None:
             data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
             return

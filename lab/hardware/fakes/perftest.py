@@ -31,6 +31,7 @@ def main() -> int:
         print("Usage:\n  ib_write_bw            start a server and wait for connection\n  -x, --gid-index=<index>")
         if "cuda" in str(world.get("perftest")):
             print("      --use_cuda=<cuda device id>  Use CUDA specific device for GPUDirect RDMA testing")
+            print("      --use_cuda_dmabuf  Use CUDA DMA-BUF for GPUDirect RDMA testing")
         return 1
     given = dict(itertools.pairwise(words))
     host = words[-1] if len(words) > 1 and not words[-1].startswith("-") and words[-2] not in FLAGS else ""
