@@ -148,7 +148,7 @@ def test_rdma_writes_reach_the_ports_rate(
     found = list(perftest.findings(trial, spec, profile))
     if found and not spec.perftest.layer and all(finding.ok for finding in found):
         evidence.skip(f"{found[0].observed}, and fi_pingpong measures no bandwidth: none is judged")
-    if advice := perftest.advice(found):
+    if advice := perftest.advice(trial, profile):
         evidence.advise(perftest.FAILS, confirm=advice[0], remedy=advice[1])
     if said := perftest.unjudged(trial, profile):
         if all(finding.ok for finding in found):

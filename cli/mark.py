@@ -57,10 +57,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Mark the nodes; the exit code is the record's, so that a pipeline may end with this command."""
     options = parser().parse_args(list(arguments))
-    if not (options.node_condition or options.label_nodes or options.untaint):
-        return refuse("mark", "say how: --node-condition, --label-nodes or --untaint KEY")
-    if options.forget and options.untaint:
-        return refuse("mark", "--untaint needs a pass; --forget is not one")
+    if why := _unfit(options):
+        return refuse("mark", why)
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
 
     try:
@@ -90,6 +88,16 @@ def main(arguments: Sequence[str]) -> int:
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
+
+
+def _unfit(options: argparse.Namespace) -> str:
+    """Explain why options are invalid; '' if they are not."""
+    if not (options.node_condition or options.label_nodes or options.untaint):
+        return "say how: --node-condition, --label-nodes or --untaint KEY"
+    if options.forget and options.untaint:
+        return "--untaint needs a pass; --forget is not one"
+    why = marking.forbidden(options.untaint) if options.untaint else ""
+    return f"--untaint: {why}" if why else ""
 
 
 OUTCOMES = {False: "passed", True: "failed", None: "not known"}
@@ -211,7 +219,7 @@ def faults_of(record: Record, node: str) -> tuple[str, ...]:
 
 
 def action_of(record: Record, node: str) -> str:
-    """Return the word of what to do with a node; '' where no finding tells it, and of an earlier version's record."""
+    """Return the word of what to do with a node; '' where no finding names it, and of an earlier version's record."""
     found = record["actions"].get(node)
     return found["action"] if found else ""
 

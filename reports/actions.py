@@ -32,6 +32,6 @@ def sentence(each: RecordedAction) -> str:
 
 
 def in_one_line(actions: Mapping[str, RecordedAction]) -> str:
-    """Return the word of each node's action; '' where there is none."""
+    """Return the word of each node's action; '' without any."""
     shown = [f"{plain(node)}: {plain(each['action'])}" for node, each in islice(actions.items(), NODES)]
     return ", ".join(shown) + (f" and {len(actions) - NODES} more" if len(actions) > NODES else "")

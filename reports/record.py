@@ -263,17 +263,22 @@ class Run:
         """Return what the findings ask to do with each node, the heaviest actions first: of each part, and of all.
 
         A part is the node itself or one of its GPUs. A finding of a pair, and of a pod on an unknown node, names none.
+        Where a node has also failed for a fault without an action, it is not said that the node needs nothing.
         """
         nodes = {*self.coverage.tried, *self.coverage.untried}
         parts: dict[str, dict[str, list[str]]] = {}
-        for finding in (finding for result in self.results for finding in result.findings if finding.action):
+        others: set[str] = set()
+        for finding in (finding for result in self.results for finding in result.findings):
             node, _, rest = finding.subject.partition(" ")
             if node in nodes and not rest.startswith(("- ", "-> ")):
-                parts.setdefault(node, {}).setdefault(finding.subject, []).append(finding.action)
+                if finding.action:
+                    parts.setdefault(node, {}).setdefault(finding.subject, []).append(finding.action)
+                elif finding.ok is False and finding.fault:
+                    others.add(node)
         made: list[RecordedAction] = []
         for node, found in sorted(parts.items()):
             own = {subject: str(heaviest(actions) or Action.UNKNOWN) for subject, actions in sorted(found.items())}
-            action = heaviest(own.values()) or Action.UNKNOWN
+            action = heaviest([*own.values(), *([Action.UNKNOWN] if node in others else [])]) or Action.UNKNOWN
             made.append({"node": node, "action": str(action), "said": in_words(action), "parts": own})
         return {each["node"]: each for each in sorted(made, key=lambda each: -weight(each["action"]))}
 

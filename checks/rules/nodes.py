@@ -15,6 +15,8 @@ from jobs.cluster.facts.inventory import Inventory, Node, PodUse, driver
 from jobs.diagnosis.around import only_of_programs
 from jobs.trial.spec import TrialSpec
 from reports.record import Finding
+from seatrial.faults.actions import heaviest
+from seatrial.faults.catalogue import catalogue
 from seatrial.faults.xid import action_in
 
 from ..profiles.loader import Profile
@@ -108,8 +110,9 @@ def report_findings(nodes: Iterable[Node], events: Iterable[Report]) -> Iterator
         broken = [each for each in node.reports if _is_broken(each)]
         observed = "; ".join(each.text for each in (broken or reports)[:4])
         if broken:
-            action = action_in(" ".join(each.about for each in broken)) or ""
-            yield failed(node.name, observed, expected, "nodes.unhealthy", action=action)
+            asked = catalogue()["nodes.unhealthy"].action_for  # of each by itself: NONE of one is nothing about another
+            action = heaviest(word for each in broken for word in (action_in(each.about) or "", asked(each.text)))
+            yield failed(node.name, observed, expected, "nodes.unhealthy", action=action or "")
         elif reports:
             yield unknown(node.name, observed, expected, fault="nodes.unhealthy")
         else:

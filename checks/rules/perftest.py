@@ -2,8 +2,9 @@
 
 Rule: a link between two NICs is good if both ways reach the floor. A NIC with one good link is not at fault; so a bad
 link is its other end's where only one end has a good one, and the pair's where neither has, as always on two nodes.
-Where all NICs of a place are slow, it is no cable. Host memory that is slow accuses nobody where GPU memory is fast, or
-where a pod had no CPU beside its NIC. A program that failed for reasons of its own has measured nothing.
+Where all NICs of a place are slow, it is no cable. Host memory that is slow is no fault of a link where GPU memory
+is fast, or where a pod had no CPU on its NIC's NUMA node. A program that failed for reasons of
+its own has measured nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ HOST_MOST = 400.0
 """Gb/s that host memory is asked for, whatever the port's rate. Hosts have PCIe 5.0 x16: 32 GT/s on 16 lanes, which are
 504 Gb/s after its 128b/130b code (PCI Express Base Specification 5.0), and less after its packets' headers. GPU memory
 behind the NIC's own switch shows the rest."""
+MOST = 2.0
+"""Of the port's rate: more is no measurement. A bond of two ports may carry twice what one of them shows."""
 HOST, GPU = "host", "gpu"
 SLOW, ALL_SLOW, SLOW_GPU, FAILS = (
     "rdma.low-bandwidth",
@@ -53,9 +56,10 @@ class Link:
 
     ends: tuple[End, End]
     memory: str
-    rate: float | None  # of the slower port, Gb/s
+    rate: float | None  # of the slower port, Gb/s, at most the profile's
+    port: float | None = None  # of the slower port
     values: dict[End, float] = field(default_factory=dict)  # by sender
-    far: bool = False  # a pod had no CPU on its NIC's NUMA node
+    far: bool = False  # the host memory that was written is on another NUMA node than its NIC: a pod had no CPU there
     messages: bool = False  # fi_pingpong's went through: both ways, and no bandwidth
     errors: list[str] = field(default_factory=list)
 
@@ -91,6 +95,15 @@ class Link:
         return whole and not self.slow and not self.errors and all(v >= self.floor for v in self.values.values())
 
     @property
+    def bad(self) -> bool:
+        """Whether it is a fault: a recognised error, or a slow way that only the link explains."""
+        return bool(self.told) or (self.slow and not self.far)
+
+    def outdoes(self, other: Link) -> bool:
+        """Whether both ways carried more than another memory did, so that the link is not its limit."""
+        return (self.good or self.capped) and min(self.values.values()) > min(other.values.values(), default=math.inf)
+
+    @property
     def capped(self) -> bool:
         """Whether the host may be the limit, and not the link."""
         whole = self.rate is not None and len(self.values) == len(self.ends)
@@ -106,9 +119,9 @@ def missing(trial: TrialResult, spec: TrialSpec) -> str:
 
 
 def findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
-    """Judge each pair of neighbours: its bad links by whom they accuse, then how the others did."""
+    """Judge each pair of neighbours: its bad links by the node or pair at fault, then how the others did."""
     links = _judged(trial, profile)
-    bad = [link for link in links if link.told or (link.slow and not link.far)]
+    bad = [link for link in links if link.bad]
     for memory in (HOST, GPU):
         yield from _accusations(trial, links, [link for link in bad if link.memory == memory], memory)
     for low in range(spec.nodes - 1):
@@ -134,11 +147,12 @@ def unjudged(trial: TrialResult, profile: Profile) -> str:
     )
 
 
-def advice(links: Iterable[Finding]) -> tuple[str, str] | None:
-    """Return confirm and remedy of the first failure whose words the catalogue knows."""
-    texts = (f.observed for f in links if f.fault == FAILS)
-    known = next((said for text in texts if (said := read_text(PART, text)) is not None), None)
-    return (known.variant.confirm, known.variant.remedy) if known and known.variant else None
+def advice(trial: TrialResult, profile: Profile) -> tuple[str, str] | None:
+    """Return confirm and remedy of the links' errors, where the catalogue has the same for all."""
+    said = [read_text(PART, link.told) for link in _judged(trial, profile) if link.told]
+    variants = {known.variant for known in said if known is not None}
+    only = variants.pop() if len(variants) == 1 else None
+    return (only.confirm, only.remedy) if only else None
 
 
 def sentence(operation: str, trial: TrialResult, spec: TrialSpec, profile: Profile) -> str:
@@ -160,7 +174,8 @@ def notes(trial: TrialResult) -> Iterator[str]:
         "checks ask for 380 of 400 Gb/s (check_ib_bw_gdr), and RoCE at an MTU of 1024 carries 93 %"
     )
     if not any((stages(trial, rank).get(STAGE) or {}).get("gpu_memory") for rank in trial.evidence):
-        yield "host memory alone: this ib_write_bw, or the profile, uses no GPU memory; nccl.gdr judges GPUDirect"
+        why = "this ib_write_bw, the node (nvidia_peermem) or the profile allows no other"
+        yield f"host memory alone: {why}; nccl.gdr judges GPUDirect"
 
 
 def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
@@ -179,39 +194,40 @@ def _links(trial: TrialResult, profile: Profile) -> Iterator[Link]:
             rate = min((value for value in found if value is not None), default=None) if None not in found else None
             if rate is not None and least is not None and rate < least:
                 continue
-            rate = rate if rate is None or least is None else min(rate, least)
+            asked = rate if rate is None or least is None else min(rate, least)
             memory = str(write.get("memory") or HOST)
-            _note(known.setdefault((*ends, memory), Link(ends, memory, rate)), sender, write)
+            _note(known.setdefault((*ends, memory), Link(ends, memory, asked, rate)), sender, write)
     yield from known.values()
 
 
 def _note(link: Link, sender: End, write: RdmaWrite) -> None:
     value = write.get("gbit_s")
     link.messages = link.messages or write.get("passed") is True
-    link.far = link.far or write.get("far") is True
-    if value is not None and math.isfinite(value) and value >= 0:
+    link.far = link.far or (link.memory == HOST and write.get("far") is True)
+    if value is not None and 0 <= value <= MOST * (link.port or math.inf):
         link.values[sender] = value
     elif write.get("error") or write.get("passed") is not True:
-        link.errors.append(str(write.get("error") or "no result"))
+        text = str(write.get("error") or ("no result" if value is None else f"{value:g} Gb/s is no result"))
+        link.errors.append(f"{text} (GPU memory)" if link.memory == GPU else text)
 
 
 def _rates(ports: Iterable[RdmaPort]) -> Mapping[str, float]:
     return {
         f"{port.get('name')}" + (f":{port['port']}" if port.get("port") not in (1, None) else ""): port["rate_gbps"]
         for port in ports
-        if port.get("rate_gbps")
+        if (port.get("rate_gbps") or 0.0) > 0
     }
 
 
 def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory: str) -> Iterator[Finding]:
-    """Yield one finding for each accused place and kind of fault, with all of its rails."""
+    """Yield one finding for each place at fault and kind of fault, with all of its rails."""
     cleared = {end for link in links if link.memory == memory and link.good for end in link.ends}
-    hosts_bad = {link.ends for link in links if link.memory == HOST and not link.good}
+    hosts = {link.ends: link for link in links if link.memory == HOST}
     groups: dict[tuple[str, bool], list[Link]] = {}
     alone = [(link, guilty) for link in bad if len(guilty := [end for end in link.ends if end not in cleared]) == 1]
     named = {guilty[0] for _, guilty in alone}
     for link in bad:
-        if memory == GPU and link.ends in hosts_bad:
+        if memory == GPU and link.ends in hosts and hosts[link.ends].bad:
             continue  # what host memory shows explains it
         guilty = [end for end in link.ends if end not in cleared]
         accused = [end for end in guilty if end in named] or (guilty if len(guilty) == 1 else [])
@@ -222,7 +238,8 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
         rails = list(dict.fromkeys(link.rail for link in group))
         of_place = [link for link in links if link.memory == memory and _is_of(trial, link, who)]
         whole = len(rails) > 1 and all(link in group for link in of_place)
-        fault = FAILS if fails else SLOW_GPU if memory == GPU else ALL_SLOW if whole else SLOW
+        beside = memory == GPU and all(link.ends in hosts and hosts[link.ends].outdoes(link) for link in group)
+        fault = FAILS if fails else SLOW_GPU if beside else ALL_SLOW if whole else SLOW
         texts = list(dict.fromkeys(link.told if fails else _measured(trial, link, len(rails) > 1) for link in group))
         observed = "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])])
         expected = "RDMA writes succeed" if fails else _expected(group)
@@ -241,8 +258,8 @@ def _is_of(trial: TrialResult, link: Link, who: str) -> bool:
 
 def _measured(trial: TrialResult, link: Link, labelled: bool = False) -> str:
     ways = [f"{value:g} Gb/s from {place(trial, rank)}" for (rank, _), value in sorted(link.values.items())]
-    kind = " (GPU memory)" if link.memory == GPU else ""
-    return (f"{link.rail}: " if labelled else "") + ", ".join([*ways, *link.errors]) + kind
+    shown = ", ".join(ways) + (" (GPU memory)" if link.memory == GPU else "")
+    return (f"{link.rail}: " if labelled else "") + ", ".join([*([shown] if ways else []), *link.errors])
 
 
 def _of_pair(trial: TrialResult, ranks: tuple[int, int], links: list[Link]) -> Iterator[Finding]:

@@ -34,6 +34,11 @@ def mount(path: TriedPath) -> str:
     return f"{path.get('fs') or 'unknown file system'}{f' ({options})' if options else ''}"
 
 
+def view(trial: TrialResult, spec: TrialSpec, rank: int, path: StoragePath) -> str:
+    """Name a node's view of the next one's files: which of the two mounts is wrong, it does not show."""
+    return f"{place(trial, rank)} -> {place(trial, (rank + 1) % spec.nodes)} {path.path}"
+
+
 # -- what the next node sees -------------------------------------------------------------------------------------------
 
 
@@ -102,15 +107,17 @@ def between_nodes(storage: StorageSection) -> tuple[StoragePath, ...]:
 def _of_path(trial: TrialResult, spec: TrialSpec, path: StoragePath) -> Iterator[Finding]:
     for rank in range(spec.nodes):
         other = (rank + 1) % spec.nodes
-        peer, own = place(trial, other), tried_paths(trial, rank).get(path.name) or {}
-        theirs = tried_paths(trial, other).get(path.name) or {}
-        where = mount(own) if mount(own) == mount(theirs) else f"{mount(own)} here, {mount(theirs)} on {peer}"
+        peer, here = place(trial, other), tried_paths(trial, rank).get(path.name) or {}
+        there = tried_paths(trial, other).get(path.name) or {}
+        where = mount(here) if mount(here) == mount(there) else f"{mount(here)} here, {mount(there)} on {peer}"
         for kind, what in LOCKS.items():
-            mine, held = _lock_of(own, kind), _lock_of(theirs, kind)
+            mine, held = _lock_of(here, kind), _lock_of(there, kind)
             ok, fault, observed = _lock(mine, held, peer, ranges=kind == "posix")
             expected = f"{what}: refused while {peer} holds it, granted after its release"
             observed = f"{where}: {what} {observed}"
-            yield compared(f"{place(trial, rank)} {path.path}", ok, observed, expected, fault)
+            own = mine.get("error") or not mine.get("held")
+            subject = f"{place(trial, rank)} {path.path}" if own else view(trial, spec, rank, path)
+            yield compared(subject, ok, observed, expected, fault)
 
 
 def _lock_of(path: TriedPath, kind: str) -> LockTry:

@@ -18,7 +18,7 @@ from ..profiles.schema import StoragePath, StorageSection
 from ..profiles.yaml_schema import Size
 from .findings import compared, failed, first_match, passed, unknown
 from .ranks import Rank, each_rank, place, stages
-from .semantics import between_nodes, changes, small_files, tried_paths
+from .semantics import between_nodes, changes, small_files, tried_paths, view
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
@@ -180,7 +180,7 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection
     for rank in range(spec.nodes):
         peer, tried = place(trial, (rank + 1) % spec.nodes), tried_paths(trial, rank)
         for path in between_nodes(storage):
-            yield _shared(f"{place(trial, rank)} {path.path}", tried.get(path.name) or {}, peer)
+            yield _shared(view(trial, spec, rank, path), tried.get(path.name) or {}, peer)
 
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:

@@ -53,7 +53,7 @@ from seatrial.faults.actions import in_words
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
-"""The form of jobs.trial.spec.new_run_id, unlike a user's folder names."""
+"""The form of jobs.trial.job_spec.new_run_id, unlike a user's folder names."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
 a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. The history
@@ -141,6 +141,8 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
     if options.new_nodes is not None and options.push:
         raise ValueError("--push is not for --new-nodes: the metrics are those of the runs that try the other nodes")
+    if options.new_nodes and (why := marking.forbidden(options.new_nodes)):
+        raise ValueError(f"--new-nodes: {why}")
     if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
         raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
     try:

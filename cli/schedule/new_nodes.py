@@ -1,4 +1,4 @@
-"""``seatrial cron --new-nodes``: nodes that joined or came back are tried beside proven ones, and then opened.
+"""``seatrial cron --new-nodes``: nodes that joined or came back are tried with proven ones, and then opened.
 
 A node itself remembers: our condition says passed or failed, and of which boot and driver. Without one, with Unknown,
 after a change, or with the taint or label of new nodes on a node that has passed, it is unproven.
@@ -90,9 +90,11 @@ def outlook(
     places = {room.node: room for room in rooms(cluster, pool.nodes, spec, pool.parts)}
     obstacles = {node.name: why for node in unproven if (why := _obstacle(node, places.get(node.name)))}
     notes += [f"{name} waits: {why}" for name, why in list(obstacles.items())[:_FEW]]
-    cordoned = {node.name for node in unproven if node.unschedulable}  # somebody's own decision: nothing to wait for
+    cordoned = {
+        node.name for node in unproven if node.unschedulable
+    }  # an administrator's decision: nothing to wait for
     past = {node.name: state.nodes.get(node.name, Watched()) for node in pool.nodes}
-    # By turns: an inconclusive run tested nobody, and must not be repeated while others wait.
+    # By turns: an inconclusive run tested no node, and must not be repeated while others wait.
     turns = {node.name: marking.written(nodes[node.name]) for node in unproven if node.name not in obstacles}
     tried = sorted((n for n in unproven if n.name in turns), key=lambda n: (turns[n.name], n.name))
     order = replace(state, nodes=past | {name: replace(past[name], tested=turn) for name, turn in turns.items()})
@@ -127,5 +129,5 @@ def _obstacle(node: Node, room: Room | None) -> str:
 def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:
     fresh = [name for name in chosen if name in unproven]
     if len(fresh) < len(chosen):
-        return f"{first_of(fresh, _FEW)} unproven, beside nodes that have passed"
+        return f"{first_of(fresh, _FEW)} unproven, with nodes that have passed"
     return "no proven node of their kind is free: they are tried with each other, and a failure may be any one's"

@@ -136,12 +136,18 @@ def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
 
 
 def _with_actions(nodes: Mapping[str, Watched], state: NodeHistory, record: Record) -> dict[str, Watched]:
-    """Return the nodes that this run has failed, with what its findings ask to do with them."""
-    return {
-        name: replace(node, action=record["actions"][name]["action"])
-        for name, node in nodes.items()
-        if name in record["actions"] and node.strikes > state.nodes.get(name, Watched()).strikes
-    }
+    """Return the nodes that this run has failed, with what its findings ask to do with them.
+
+    Where they ask for nothing, what the last failure asked for holds on for its faults alone.
+    """
+    failed = {}
+    for name, node in nodes.items():
+        before = state.nodes.get(name, Watched())
+        if node.strikes > before.strikes:
+            same = before.action if set(before.faults) & set(node.faults) else ""
+            asked = record["actions"][name]["action"] if name in record["actions"] else same
+            failed[name] = replace(node, action=asked)
+    return failed
 
 
 def _passed(before: Watched, now: float) -> Watched:

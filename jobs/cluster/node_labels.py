@@ -7,6 +7,7 @@ A failed node also has its action where a finding names one: a label for control
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Sequence
 
 from seatrial.faults.actions import heaviest, in_words
@@ -24,6 +25,10 @@ CONDITION = OURS
 _ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}
+_KEY = re.compile(r"(?:([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_KUBERNETES = re.compile(r"(?:.*\.)?(?:kubernetes|k8s)\.io")
+_FREE = ("node-restriction.kubernetes.io", "readiness.k8s.io")
+"""Of Kubernetes' own prefixes those that are for others: an administrator's, and the node-readiness-controller's."""
 Unchanged = Callable[[Unstructured], bool]
 
 
@@ -96,6 +101,22 @@ def untaint(kube: Kube, node: str, key: str, unchanged: Unchanged = _always) -> 
     return is_it
 
 
+def forbidden(key: str) -> str:
+    """Explain why a taint or label of this key is not to be removed; '' if it may be.
+
+    Without its Kubernetes' labels and taints a node is scheduled to as it must not be, or not at all.
+    """
+    known = _KEY.fullmatch(key)
+    if known is None:
+        return f"{safe(key, 80)!r} is no key of a taint or label, such as seatrial/new (without value and effect)"
+    prefix = known.group(1) or ""
+    if key in (LABEL, ACTION):
+        return f"{key} is not removed: it is a mark of a result"
+    if _KUBERNETES.fullmatch(prefix) and prefix not in _FREE:
+        return f"{safe(key, 80)} is not removed: it is of Kubernetes"
+    return ""
+
+
 def carries(raw: Unstructured, key: str) -> bool:
     """Return whether a node has a taint or a label of this key."""
     return key in labels_of(raw) or any(t.get("key") == key for t in as_list(as_map(raw.get("spec")).get("taints")))
@@ -153,7 +174,7 @@ def _signature(raw: Unstructured) -> str:
 
 
 def _write(kube: Kube, node: str, change: Callable[[Unstructured], tuple[str, Unstructured] | None]) -> None:
-    """Patch what was read, never what somebody else has just written; None: nothing is to be written."""
+    """Patch what was read, never what another client has just written; None: nothing is to be written."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         made = change(raw)

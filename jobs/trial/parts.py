@@ -417,7 +417,7 @@ class DcgmSpec:
 PERFTEST_MOST_S = 60
 """Seconds of one RDMA write; some suffice for its average, and a longer one is a burn-in."""
 _WRITE_S = 2.0
-"""What a write takes beside its time: the program sleeps a second (perftest, src/write_bw.c) and registers memory."""
+"""What a write takes over its time: the program sleeps a second (perftest, src/write_bw.c) and registers memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ class NodeServices:
         options = [] if outside else ["ndots:5"]
         options += [f"{o['name']}:{o['value']}" if o.get("value") else o["name"] for o in config.get("options") or []]
         servers = config.get("nameservers") or []
-        # The node's own resolver knows nothing of the cluster; nobody answers at this address of TEST-NET-1.
+        # The node's own resolver knows nothing of the cluster; nothing answers at this address of TEST-NET-1.
         server = servers[0] if servers else ("192.0.2.53" if outside else DNS)
         return {"nameserver": server, "search": [*search, *(config.get("searches") or [])], "options": options}
 

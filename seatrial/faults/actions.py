@@ -45,5 +45,5 @@ def heaviest(words: Iterable[str]) -> Action | None:
 
 
 def in_words(word: str) -> str:
-    """Return an action in words; '' for what is none."""
+    """Return an action in words; '' for any other word."""
     return IN_WORDS[Action(word)] if word in _WEIGHTS else ""

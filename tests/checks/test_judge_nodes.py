@@ -313,15 +313,25 @@ def test_a_warning_event_about_a_gpu_leaves_its_node_open_and_others_are_mention
 
 
 @pytest.mark.parametrize(
-    ("message", "action"), [("XID 79 on GPU 3", "REBOOT_NODE"), ("Xid 999 on gpu-79", "UNKNOWN"), ("GPU 3 is lost", "")]
+    ("message", "action"),
+    [("XID 79 on GPU 3", "REBOOT_NODE"), ("Xid 999 on gpu-79", "UNKNOWN"), ("GPU 3 is lost", "UNKNOWN")],
 )
 def test_a_condition_that_names_an_xid_asks_for_what_the_xid_does(node, message, action):
-    """Without one the fault's entry says it; an event, which may be old, asks for nothing."""
+    """Without one the fault's entry decides; an event, which may be old, asks for nothing."""
     reports = tuple(reported("gpu-79", conditions(("GpuUnhealthy", "True", message))))
     (found,) = report_findings([replace(node("gpu-79"), reports=reports)], [])
     assert (found.ok, found.action) == (False, action)
     (found,) = report_findings([node("gpu-79")], [Report("gpu-79", "XIDError", f"event XIDError ({message})")])
     assert (found.ok, found.action) == (None, "")
+
+
+def test_what_one_condition_asks_for_is_not_said_of_another(node):
+    """An agent that asks for nothing knows nothing of the GPU that another one misses."""
+    nothing = ("GpuNvlinkWatch", "True", "ErrorCode:X Recommended Action=NONE")
+    for others, action in (((), "NONE"), ((("GPUMissing", "True", "7 of 8"),), "UNKNOWN")):
+        reports = tuple(reported("a", conditions(nothing, *others)))
+        (found,) = report_findings([replace(node("a"), reports=reports)], [])
+        assert (found.ok, found.action) == (False, action)
 
 
 def test_a_nodes_own_name_makes_no_report_one_about_its_gpus(node):

@@ -99,9 +99,9 @@ def test_one_nic_of_a_node_with_one_is_a_link(trial, spec, h100):
 def test_a_known_error_fails_and_any_other_has_measured_nothing(judged, trial, spec, h100):
     failing = {"gbit_s": None, "error": ERROR}
     assert judged(**{"0>1 mlx5_3": failing})[0] == ("gpu-node-0 - gpu-node-1 rail mlx5_3", False, "rdma.write-failed")
-    (finding, *_) = perftest.findings(wrote(trial, **{"0>1 mlx5_3": failing}), spec, h100)
-    assert "two NICs" not in str(perftest.advice([finding]))
-    assert "NCCL_IB_GID_INDEX" in str(perftest.advice([finding]))
+    wrote(trial, **{"0>1 mlx5_3": failing})
+    assert "two NICs" not in str(perftest.advice(trial, h100))
+    assert "NCCL_IB_GID_INDEX" in str(perftest.advice(trial, h100))
     other = {"gbit_s": None, "error": "Couldn't connect to 10.0.1.5:41234; Unable to init the socket connection"}
     assert judged(**{"0>1 mlx5_3": other})[0] == ("gpu-node-0 - gpu-node-1 rail mlx5_3", None, "")
 
@@ -133,6 +133,62 @@ def test_gpu_memory_is_judged_where_host_memory_is_good(trial, spec, h100):
     for rank in (0, 1):
         trial.evidence[rank].stages["perftest"]["writes"][-1]["gbit_s"] = BAD
     assert [f.fault for f in perftest.findings(trial, spec, h100) if f.ok is False] == ["rdma.low-bandwidth"]
+
+
+def gpu(trial, value, rails=1):
+    """Links that write GPU memory at a rate, both ways, or with other fields."""
+    for rank in (0, 1):
+        writes = trial.evidence[rank].stages["perftest"]["writes"]
+        changed = value if isinstance(value, dict) else {"gbit_s": value, "error": None}
+        writes += [{**each, "memory": "gpu", **changed} for each in writes[:rails]]
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("host", "fault"),
+    [
+        ({"gbit_s": None, "error": "no result"}, "rdma.low-bandwidth"),  # nothing acquits the link
+        ({"gbit_s": BAD, "far": True}, "rdma.low-bandwidth"),
+        (GOOD, "rdma.low-bandwidth-gpu"),
+    ],
+)
+def test_slow_gpu_memory_is_said_where_host_memory_explains_nothing(trial, spec, h100, host, fault):
+    world = gpu(wrote(trial, **both((0, 1), "mlx5_0", host)), {"gbit_s": BAD, "error": None, "far": True})
+    found = [(f.subject, f.fault) for f in perftest.findings(world, spec, h100) if f.ok is False]
+    assert found == [("gpu-node-0 - gpu-node-1 rail mlx5_0", fault)]
+
+
+@pytest.mark.parametrize(("value", "fault"), [(200.0, "rdma.low-bandwidth-gpu"), (500.0, "rdma.low-bandwidth")])
+def test_slow_gpu_memory_is_said_of_ports_that_no_host_fills(trial, spec, h100, value, fault):
+    """What host memory carried acquits the link only of what is slower than that."""
+    profile = replace(h100, fabric=replace(h100.fabric, rail_gbit_s=800.0))
+    gpu(wrote(trial), value)
+    for rank in (0, 1):
+        for each in trial.evidence[rank].stages["rdma"]["devices"]:
+            each["rate_gbps"] = 800.0
+    assert [f.fault for f in perftest.findings(trial, spec, profile)] == [fault]
+
+
+def test_what_no_port_carries_and_a_rate_that_is_none_are_no_pass(trial, spec, h100):
+    for value in (1e17, float("inf")):
+        found = list(perftest.findings(wrote(trial, **{"0>1 mlx5_3": value}), spec, h100))
+        assert [f.ok for f in found] == [None, True]
+        assert "is no result" in found[0].observed
+    bonded = wrote(trial, **both((0, 1), "mlx5_3", 2 * GOOD))
+    assert [f.ok for f in perftest.findings(bonded, spec, h100)] == [True]
+    other = replace(h100, fabric=replace(h100.fabric, rail_gbit_s=None, device_gbit_s=None))
+    for rate in (0.0, -400.0):
+        for rank in (0, 1):
+            wrote(trial).evidence[rank].stages["rdma"]["devices"][3]["rate_gbps"] = rate
+        assert None in [f.ok for f in perftest.findings(trial, spec, other)]
+
+
+def test_memory_that_cannot_be_registered_is_named_and_two_errors_have_no_common_advice(trial, h100):
+    no_memory = {"gbit_s": None, "error": "Couldn't allocate MR; failed to create mr"}
+    assert "memlock" in str(perftest.advice(wrote(trial, **{"0>1 mlx5_3": no_memory}), h100))
+    assert "nvidia_peermem" in str(perftest.advice(gpu(wrote(trial), no_memory), h100))
+    both_kinds = {"0>1 mlx5_3": no_memory, "0>1 mlx5_4": {"gbit_s": None, "error": ERROR}}
+    assert perftest.advice(wrote(trial, **both_kinds), h100) is None
 
 
 def test_host_memory_does_not_judge_what_no_host_carries(trial, spec, h100):

@@ -23,6 +23,7 @@ from checks.rules.storage import (
     rate_findings,
     shared_findings,
 )
+from cli.schedule.node_history import faults_naming
 from jobs.cluster.facts.claims import Claim, Class
 from jobs.trial.names import SpecError
 
@@ -273,9 +274,22 @@ def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes,
     stored_trial.evidence[0].stages["storage"]["paths"][1].update(changes)
     findings = list(shared_findings(stored_trial, spec, ASKED))
     assert [(f.subject, f.ok, f.fault) for f in findings] == [
-        ("gpu-node-0 /results", ok, fault),
-        ("gpu-node-1 /results", True, ""),
+        ("gpu-node-0 -> gpu-node-1 /results", ok, fault),
+        ("gpu-node-1 -> gpu-node-0 /results", True, ""),
     ]
+
+
+def test_what_one_node_does_not_see_of_another_accuses_neither(stored_trial, spec):
+    """One mount of the two is wrong: a proven partner of a new node must not be called bad by the new one's."""
+    for rank in (0, 1):
+        path = stored_trial.evidence[rank].stages["storage"]["paths"][1]
+        path.update(peer_file_ok=False, peer_rename_ok=None, peer_seconds=None)
+        path["flock"]["refused"] = False
+    asked = replace(ASKED, paths=(replace(RESULTS, locks=True),))
+    locks, _ = lock_findings(stored_trial, spec, asked)
+    bad = [(f.fault, f.subject) for f in [*shared_findings(stored_trial, spec, asked), *locks] if f.ok is False]
+    assert {fault for fault, _ in bad} == {"storage.not-shared", "storage.locks-local"}
+    assert [faults_naming(node, bad) for node in ("gpu-node-0", "gpu-node-1")] == [(), ()]
 
 
 def of_locks(trial, spec, **required):
@@ -304,7 +318,8 @@ def test_locks_that_do_not_exclude_are_a_fault_where_the_profile_requires_them(s
     """Where it says nothing, or that none are needed, what was seen is noted, and nothing of the path passes."""
     stored_trial.evidence[0].stages["storage"]["paths"][1]["posix"].update(changes)
     findings, notes = of_locks(stored_trial, spec)
-    assert findings[1] == ("gpu-node-0 /results", ok, fault)
+    subject = "gpu-node-0 /results" if changes.get("error") else "gpu-node-0 -> gpu-node-1 /results"
+    assert findings[1] == (subject, ok, fault)
     assert [each[1] for each in findings[::2]] == [True, True]  # flock
     assert notes == []
     for said in (None, False):
@@ -327,7 +342,7 @@ def test_a_lock_that_the_peer_never_held_proves_nothing(stored_trial, spec):
     for refused in (True, False):
         stored_trial.evidence[0].stages["storage"]["paths"][1]["flock"]["refused"] = refused
         findings, _ = of_locks(stored_trial, spec)
-        assert findings[0] == ("gpu-node-0 /results", None, "")
+        assert findings[0] == ("gpu-node-0 -> gpu-node-1 /results", None, "")
         assert findings[2] == ("gpu-node-1 /results", False, "storage.locks-failed")
 
 
@@ -537,5 +552,10 @@ def test_what_is_tried_between_nodes_is_said_beforehand(spec, changes, nodes, sa
     told = []
     progress = SimpleNamespace(expect=lambda *_: None, note=told.append)
     session = SimpleNamespace(progress=progress, profile=load_profile("h100-ib"))
-    _expect(session, replace(spec, nodes=nodes, collectives=(), dcgm=None, storage=(DATA, replace(RESULTS, **changes))))
+    _expect(
+        session,
+        replace(
+            spec, nodes=nodes, collectives=(), dcgm=None, perftest=None, storage=(DATA, replace(RESULTS, **changes))
+        ),
+    )
     assert [("/results" in text, "100 s" in text) for text in told] == [(True, True)] * said

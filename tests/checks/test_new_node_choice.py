@@ -10,6 +10,7 @@ import pytest
 from checks.profiles.loader import load_profile
 from checks.profiles.trial import spec_of
 from checks.rules.pool import pool_of
+from cli import mark
 from cli.canary import hosts_of, only_these
 from cli.schedule.cron import ScheduledRun, main
 from cli.schedule.new_nodes import Outlook, assumed, outlook, standing
@@ -106,11 +107,16 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
     ("nodes", "busy", "chosen", "said"),
     [
         ((P1, P2), (), (), "no unproven node"),
-        ((raw("n"), P1, P2), (), ("n", "p1"), "n unproven, beside nodes that have passed"),
-        ((raw("n"), P1, P2), ("p1",), ("n", "p2"), "beside nodes that have passed"),
-        ((raw("n"), raw("p1", "False", unschedulable=True), P2), (), ("n", "p2"), "beside"),  # the cordon is another's
+        ((raw("n"), P1, P2), (), ("n", "p1"), "n unproven, with nodes that have passed"),
+        ((raw("n"), P1, P2), ("p1",), ("n", "p2"), "with nodes that have passed"),
+        (
+            (raw("n"), raw("p1", "False", unschedulable=True), P2),
+            (),
+            ("n", "p2"),
+            "with nodes",
+        ),  # the cordon is another's
         ((raw("n"), raw("p1", "False", of="b0")), (), ("n", "p1"), "tried with each other"),  # no proof of this boot
-        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "beside"),  # a failed one is no partner
+        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "with nodes"),  # a failed one is no partner
         ((raw("n"), raw("m")), (), ("m", "n"), "tried with each other, and a failure may be any one's"),
         ((raw("n", labels={PRODUCT: "H100-NVL"}), P1, P2), (), (), "would need a proven partner of the same kind"),
         ((raw("n"), P1), ("p1",), (), "would need a proven partner"),
@@ -288,3 +294,29 @@ def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture
     arguments = ["--profile", "h100-ib", "--out", str(tmp_path), "--new-nodes", "--push", "http://127.0.0.1:9"]
     assert main(arguments) == 4
     assert "--push is not for --new-nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("kubernetes.io/hostname", "is of Kubernetes"),  # a label of all nodes: without it nothing is bound to them
+        ("node-role.kubernetes.io/control-plane", "is of Kubernetes"),
+        ("node.kubernetes.io/not-ready", "is of Kubernetes"),
+        ("topology.k8s.io/zone", "is of Kubernetes"),
+        ("seatrial/trial", "a mark of a result"),
+        ("seatrial/action", "a mark of a result"),
+        ("seatrial/new=true:NoSchedule", "no key"),
+        ("a,b", "no key"),
+        ("seatrial/", "no key"),
+    ],
+)
+def test_a_key_that_is_not_the_gates_own_is_refused(key: str, words: str, tmp_path: Any, capsys: Any) -> None:
+    """Before a trial: its pass would take it from the node."""
+    assert main(["--profile", "h100-ib", "--out", str(tmp_path), f"--new-nodes={key}"]) == 4
+    assert mark.main([str(tmp_path), "--untaint", key]) == 4
+    assert capsys.readouterr().err.count(words) == 2
+
+
+def test_keys_of_gates_are_taken() -> None:
+    keys = ("seatrial/new", "new", "node-restriction.kubernetes.io/new", "readiness.k8s.io/seatrial", "x.example/A_b.c")
+    assert [marking.forbidden(key) for key in keys] == [""] * len(keys)

@@ -277,6 +277,9 @@ def test_what_to_do_with_a_bad_node_is_remembered_until_it_passes() -> None:
     assert after(asking("RESET_GPU", failed)).actions == {}  # one strike: not bad yet
     assert after(asking("RESET_GPU", failed), failed).actions == {"a": "RESET_GPU"}
     assert after(failed, asking("REBOOT_NODE", failed)).actions == {"a": "REBOOT_NODE"}
+    other = record("no-go", subject="a mlx5_3")
+    other["checks"][0]["findings"][0]["fault"] = "rdma.port-down"
+    assert after(asking("RESET_GPU", failed), other).actions == {}  # a reset mends no port
     again = after(asking("RESET_GPU", failed), record("go"), failed, failed)
     assert (again.bad, again.actions) == (("a",), {})
     passed = asking("RESET_GPU", record("go"))

@@ -110,7 +110,7 @@ def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
     fleet.kube.patch(f"/api/v1/nodes/{PROVEN[0]}", {"spec": {"unschedulable": True}})
     assert fleet.run() == 0
     said = capfd.readouterr().out
-    assert f"trial on {NEW}, {PROVEN[1]}: {NEW} unproven, beside nodes that have passed" in said
+    assert f"trial on {NEW}, {PROVEN[1]}: {NEW} unproven, with nodes that have passed" in said
     assert f"{NEW}: passed" in said
     status, message, tainted = fleet.shown(NEW)
     assert (status, tainted) == ("False", False)
@@ -220,7 +220,7 @@ def test_a_sweep_opens_several_at_once(fleet: Fleet, capfd: pytest.CaptureFixtur
     marking.condition(fleet.kube, PROVEN[0], None)
     assert main([*fleet.arguments, "--sweep", "3"]) == 0
     said = capfd.readouterr().out
-    assert f"{PROVEN[0]}, {NEW} unproven, beside nodes that have passed" in said
+    assert f"{PROVEN[0]}, {NEW} unproven, with nodes that have passed" in said
     assert [fleet.shown(name)[::2] for name in (*PROVEN, NEW)] == [("False", False)] * 3
 
 

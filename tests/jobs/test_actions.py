@@ -86,7 +86,7 @@ def test_an_action_of_the_catalogue_is_a_nodes_and_has_a_source(fault: Any) -> N
 def test_faults_of_gpus_that_are_no_xid_have_an_action() -> None:
     asked = {fault.id: fault.action for fault in ACTED}
     assert asked["gpu.row-remap"] == asked["gpu.ecc"] == asked["gpu.nvlink-down"] == Action.RESET_GPU
-    assert asked["gpu.remap-failed"] == asked["gpu.throttled"] == Action.CONTACT_SUPPORT
+    assert asked["gpu.remap-failed"] == Action.CONTACT_SUPPORT
     assert asked["gpu.off-bus"] == Action.REBOOT_NODE
     assert asked["gpu.dcgm-failed"] == asked["gpu.missing"] == Action.UNKNOWN
 
@@ -109,6 +109,12 @@ def test_faults_of_gpus_that_are_no_xid_have_an_action() -> None:
             "RESET_GPU",
         ),
         ("nodes.unhealthy", "KernelDeadlock=True", "UNKNOWN"),
+        ("gpu.throttled", "hw_slowdown, hw_thermal_slowdown (...; too hot for the hardware)", "CONTACT_SUPPORT"),
+        (
+            "gpu.throttled",
+            "hw_power_brake_slowdown (the machine's power brake is pulled)",
+            "UNKNOWN",
+        ),  # of a rack, perhaps
         ("runtime.memlock", "64 KiB", ""),
         ("job.failed", "exit code 1", ""),
         ("nccl.program", "a program's error", ""),

@@ -18,6 +18,7 @@ from jobs.pod.stages.deadline import Watch
 from lab.hardware import sysfs
 from lab.hardware.files import script
 from tests.ports import free_port
+from tests.waiting import until
 
 ASKED = {"seconds": 1, "layer": "InfiniBand", "gpu": True, "limit_s": 120.0}
 GUID = "a088:c203:0000:1b40"
@@ -75,7 +76,7 @@ class Posts:
             with self.changed:
                 self.waits += 1
                 self.changed.wait_for(lambda: key in self.posts, limit_s)
-                return self.posts.get(key)
+                return self.posts.get(key) or None  # as of a rank that has gone
 
         return SimpleNamespace(post=post, posted=posted, through=lambda topic, limit_s: True)
 
@@ -182,12 +183,67 @@ def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic
     assert low["gpu_memory"] is True
 
 
+def test_gpu_memory_that_the_program_cannot_register_here_is_left_out(tmp_path: Path) -> None:
+    """Without nvidia_peermem only a dma-buf is registered, as NCCL does it: an older program proves nothing."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ib_write_bw"
+    asked, own = {**ASKED, "layer": "InfiniBand"}, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    (old, new) = "--use_cuda=<id>", "--use_cuda=<id> --use_cuda_dmabuf"
+    said = []
+    for usage, module in ((old, ""), (new, ""), (old, "nvidia_peermem"), (new, "nvidia_peermem")):
+        program.write_text(f"#!/bin/sh\necho '{usage}'\n")
+        program.chmod(stat.S_IRWXU)
+        (tmp_path / "sys/module" / module).mkdir(parents=True, exist_ok=True)
+        said.append(rdmaprogram.Program(asked, own, Watch(600, 10), str(tmp_path)).gpu_memory("nvidia"))
+    assert said == [[], ["--use_cuda", "--use_cuda_dmabuf"], ["--use_cuda"], ["--use_cuda"]]
+
+
 def test_four_ranks_write_along_a_chain(play: Any) -> None:
     """So that inner ranks have two partners, which tells whose NIC it is."""
     nics = {"mlx5_0": {}}
     every = play(nics, nics, nics, nics)
     assert [sorted(peer for peer, _, _ in written(data)) for data in every] == [[1], [0, 2], [1, 3], [2]]
     assert [perftest.edges(each, 4) for each in range(4)] == [[(0, 1)], [(0, 1), (1, 2)], [(2, 3), (1, 2)], [(2, 3)]]
+
+
+def test_a_rank_does_not_begin_while_its_neighbour_is_busy_with_another(tmp_path: Path) -> None:
+    """Of three ranks the last has one neighbour, whose first takes a minute: its program would have ended by then."""
+    nics: dict[str, dict[str, Any]] = {"mlx5_0": {}}
+    posts, data = Posts(), perftest.blank()
+    last = rank(tmp_path, 2, 3, posts, nics, ASKED, {}, "25.04", True)
+    busy = posts.of(1)
+    busy.post(2, perftest.TOPIC, {"found": True, "nics": ["mlx5_0"], "gpu": []})
+    runs = threading.Thread(target=last.run, args=(data,), daemon=True)
+    runs.start()
+    until(lambda: len(said_by(posts, 2)) > 1)
+    assert said_by(posts, 2)[1] == perftest.MEET
+    last.watch.stop("the test is over")
+    busy.post(2, perftest.MEET, {"here": True})
+    runs.join()
+
+
+def said_by(posts: Posts, number: int) -> list[str]:
+    """What a rank has told, in its order."""
+    with posts.changed:
+        return [topic for sender, _, topic in posts.posts if sender == number]
+
+
+def test_a_neighbour_that_is_busy_for_too_long_is_named(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted = Posts.of
+
+    def deaf(self: Posts, number: int) -> Any:
+        barrier = posted(self, number)
+        hears = barrier.posted
+        barrier.posted = lambda topic, sender, limit_s: (
+            None if topic == perftest.MEET else hears(topic, sender, limit_s)
+        )
+        return barrier
+
+    monkeypatch.setattr(Posts, "of", deaf)
+    low, high = play({"mlx5_0": {}}, {"mlx5_0": {}})
+    for data, peer in ((low, 1), (high, 0)):
+        assert data["left_out"] == [{"peer": peer, "why": "it was not through with its other neighbour in time"}]
+        assert (data["writes"], data["status"]) == ([], "failed")
 
 
 def test_without_the_program_nothing_is_started_and_nobody_waited_for(play: Any) -> None:
@@ -217,6 +273,44 @@ def test_what_fails_is_told_by_its_words_and_the_next_nic_is_tried(play: Any, sa
     first, second = low["writes"]
     assert shown in first["error"]
     assert (first["gbit_s"], second["gbit_s"], low["status"]) == (None, 392.0, "failed")
+
+
+def test_a_side_that_is_stopped_since_the_other_has_failed_is_not_called_late(play: Any) -> None:
+    """Over EFA a program that does not end is messages that do not arrive."""
+    serves = "import socket, time\ns = socket.create_server(('', int(a[a.index('-p') + 1])))\ntime.sleep(6000)\n"
+    fails = f"#!{sys.executable} -IS\nimport sys\na = sys.argv\nif '--help' in a or a[-1][:4] == '127.':\n    sys.exit('no provider')\n"
+    low, _ = play(
+        {"mlx5_0": {}}, {"mlx5_0": {}}, programs=fails + serves, asked={**ASKED, "seconds": 60, "limit_s": 900.0}
+    )
+    (write,) = low["writes"]
+    assert "no provider" in write["error"]
+    assert "did not end" not in write["error"]
+
+
+@pytest.mark.parametrize("gone", ["sender", "receiver", "nobody"])
+def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
+    play: Any, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """NICs whose peer is killed say what they say over a bad cable."""
+    send, receive = perftest.Perftest._send, perftest.Perftest._receive
+
+    def sends(self: perftest.Perftest, *rest: Any) -> None:
+        send(self, *rest)
+        if gone == "sender":
+            self.watch.stop("SIGTERM")
+            monkeypatch.setattr(perftest, "READY_S", 0.1)  # for which the other waits for it
+
+    def receives(self: perftest.Perftest, *rest: Any) -> None:
+        if gone == "receiver":
+            self.watch.stop("SIGTERM")
+        receive(self, *rest)
+
+    monkeypatch.setattr(perftest.Perftest, "_send", sends)
+    monkeypatch.setattr(perftest.Perftest, "_receive", receives)
+    low, _ = play({"mlx5_0": {"writes": {"says": "Completion with error at client\nFailed status 12"}}}, {"mlx5_0": {}})
+    errors = [each["error"] for each in low["writes"]]
+    assert errors
+    assert all("a pod was to end" in error for error in errors) if gone != "nobody" else "status 12" in errors[0]
 
 
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:

@@ -38,6 +38,12 @@ def test_a_command_that_does_not_end_is_killed() -> None:
     assert "did not end within 1 s" in answer.error
 
 
+def test_a_command_that_nobody_needs_any_more_is_stopped_and_not_called_late() -> None:
+    """That it did not end in time is a finding of some programs."""
+    answer = command.run([sys.executable, "-c", "import time; time.sleep(6000)"], HANG_S, 1000, over=lambda: True)
+    assert (answer.exit, answer.error) == (None, f"{sys.executable} was stopped")
+
+
 def test_a_command_that_prints_without_end_is_bounded() -> None:
     """Only the beginning is kept."""
     answer = command.run([sys.executable, "-c", "print('x' * 5_000_000)"], 10, 1000)

@@ -66,6 +66,19 @@ def test_the_heaviest_action_counts_for_a_node_and_each_gpu_has_its_own() -> Non
 
 
 @pytest.mark.parametrize(
+    ("action", "shown"), [("RESTART_APP", "UNKNOWN"), ("NONE", "UNKNOWN"), ("RESET_GPU", "RESET_GPU")]
+)
+def test_a_node_that_failed_for_more_is_not_said_to_need_nothing(action: str, shown: str) -> None:
+    """Its port is down, too, for which the catalogue has no action; a pair's fault and a pass change nothing."""
+    xid = finding("gpu-1 GPU 1", action, ok=None)
+    both = run_of(xid, finding("gpu-1 mlx5_3"), finding("gpu-2")).actions
+    assert {node: each["action"] for node, each in both.items()} == {"gpu-1": shown}
+    assert both["gpu-1"]["parts"] == {"gpu-1 GPU 1": action}
+    alone = run_of(xid, finding("gpu-1 - gpu-2 rail mlx5_3"), finding("gpu-1 mlx5_3", ok=True)).actions
+    assert alone["gpu-1"]["action"] == action
+
+
+@pytest.mark.parametrize(
     "innocent",
     [
         finding("gpu-1 - gpu-2", "RESET_GPU"),  # a pair

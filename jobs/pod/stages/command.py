@@ -55,10 +55,12 @@ def run(
         reader = threading.Thread(target=_drain, args=(stream, buffer, limit), daemon=True)
         reader.start()
         readers.append(reader)
+    ends = time.monotonic() + timeout_s
     try:
-        answer.exit = process.wait(timeout_s) if over is None else _wait(process, timeout_s, over)
+        answer.exit = process.wait(timeout_s) if over is None else _wait(process, ends, over)
     except subprocess.TimeoutExpired:
-        answer.error = "%s did not end within %.0f s" % (argv[0], timeout_s)
+        early = over is not None and time.monotonic() < ends  # by us: it says nothing about the program
+        answer.error = "%s %s" % (argv[0], "was stopped" if early else "did not end within %.0f s" % timeout_s)
         _kill(process)
     for reader in readers:
         reader.join(timeout=2)
@@ -68,14 +70,13 @@ def run(
     return answer
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float, over: Callable[[], bool]) -> int:
-    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as nobody needs the command."""
-    limit = time.monotonic() + timeout_s
+def _wait(process: subprocess.Popen[bytes], ends: float, over: Callable[[], bool]) -> int:
+    """Return the exit code; raises TimeoutExpired at the deadline, and as soon as the command is not needed."""
     while True:
         try:
             return process.wait(timeout=STEP_S)
         except subprocess.TimeoutExpired:
-            if over() or time.monotonic() >= limit:
+            if over() or time.monotonic() >= ends:
                 raise
 
 

@@ -1,7 +1,7 @@
 """RDMA writes between neighbouring ranks, before NCCL: perftest's ib_write_bw from each NIC to the peer's, both ways.
 
 One write at a time crosses a pair of ranks, so that a NIC has its link to itself. The ranks agree through the
-rendezvous's connections: who receives starts the program on a port that the kernel picked and tells it, who sends
+rendezvous's connections: who receives starts the program on a port that the kernel picked and posts it, who sends
 measures. With EFA, whose NICs have no such writes, fi_pingpong of libfabric shows whether messages pass; it measures
 no bandwidth.
 """
@@ -20,7 +20,7 @@ from .files import content
 from .rdmaprogram import MOST_NICS, PINGPONG, SPARE_S, TEXT, WRITE, Program, pinged, plain, read, said
 from .rendezvous import Rendezvous
 
-TOPIC = "perftest"
+TOPIC, MEET = "perftest", "perftest.meet"
 HOST = "host"
 OFFER_S = 15.0  # for the other rank to come from the stage before
 LISTEN_S, READY_S = 8.0, 20.0  # for the program to listen; for the other rank to come from the last write, and say so
@@ -78,7 +78,7 @@ class Perftest:
         self.ends = 0.0
 
     def run(self, data: Dict[str, Any]) -> str:
-        """Fill the `perftest` stage's data; a program that is not there is an answer, not an error."""
+        """Fill the `perftest` stage's data; a missing program is an answer, not an error."""
         self.ends = time.monotonic() + min(self.asked["limit_s"], self.watch.left())
         program = self.program
         data.update(tool=program.name, found=bool(program.path), nics=program.labels)
@@ -117,6 +117,11 @@ class Perftest:
         if left:
             data["left_out"].append({"peer": other, "why": "no NIC of this name on both: %s" % ", ".join(left)[:TEXT]})
         if not rails:
+            return
+        # Only now does it listen: this rank, or the other, may have been busy with another neighbour for a minute.
+        self.barrier.post(other, MEET, {"here": True})
+        if self.barrier.posted(MEET, other, max(0.0, self._left())) is None:
+            data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
             return
         close = [own["gpu"], [label for label in theirs.get("gpu") or [] if isinstance(label, str)]]
         beside = close if self.me < other else close[::-1]
@@ -161,9 +166,11 @@ class Perftest:
             self._send(record, other, words, port)
         self.barrier.post(other, write.topic, {"over": True})
         if record["error"] or not isinstance(port, int):
-            end = self.barrier.posted(write.topic + ".end", other, min(READY_S, self._left())) or {}
-            parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end)]
+            end = self.barrier.posted(write.topic + ".end", other, min(READY_S, self._left()))
+            parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end or {})]
             record["error"] = plain("; ".join(filter(None, dict.fromkeys(parts))) or "the other rank did not listen")
+            if end is None or end.get("stopped") is True or self.watch.stopped():
+                record["error"] = "a pod was to end, or gone"  # which takes the other's program with it
         return True
 
     def _receive(self, write: Write, words: Sequence[str]) -> None:
@@ -188,7 +195,8 @@ class Perftest:
         over.set()
         server.join(END_S)
         error = said(answers[0]) if answers and answers[0].exit != 0 else ""
-        self.barrier.post(write.sender, write.topic + ".end", {"error": plain(error)})
+        stopped = self.watch.stopped()
+        self.barrier.post(write.sender, write.topic + ".end", {"error": plain(error), "stopped": stopped})
 
     def _send(self, record: Dict[str, Any], other: int, words: Sequence[str], port: int) -> None:
         address = str(self.rendezvous.records[other]["address"])
@@ -214,7 +222,7 @@ class Perftest:
 
 
 def nearest(paths: Sequence[Mapping[str, Any]], nic: str) -> Optional[int]:
-    """Return the GPU that a NIC shares a PCIe switch with, the nearest and first; None where there is none.
+    """Return the GPU that a NIC shares a PCIe switch with, the nearest and first; None without one.
 
     Elsewhere the CPU's root complex is between them, whose rate is not the port's.
     """

@@ -53,7 +53,7 @@ class Nic(NamedTuple):
 
 
 def nics(layer: Optional[str], env: Mapping[str, str], root: str = "/") -> List[Nic]:
-    """Return the active ports of this link layer that the pod may use and NCCL is not told to leave alone."""
+    """Return the active ports of this link layer that the pod may use and that NCCL_IB_HCA does not leave out."""
     data = rdma.blank()
     rdma.read(data, root=root, env={})
     wanted = env.get("NCCL_IB_HCA") or ""
@@ -68,7 +68,7 @@ def nics(layer: Optional[str], env: Mapping[str, str], root: str = "/") -> List[
 
 
 def gid_index(root: str, port: Mapping[str, Any], env: Mapping[str, str]) -> Optional[int]:
-    """Return the GID that NCCL takes: the one it is told, else RoCE v2, of an IPv4 address where there is one."""
+    """Return the GID that NCCL takes: that of its setting, else RoCE v2, of an IPv4 address where there is one."""
     told = env.get("NCCL_IB_GID_INDEX", "")
     if told.isdigit():
         return int(told)
@@ -79,13 +79,13 @@ def gid_index(root: str, port: Mapping[str, Any], env: Mapping[str, str]) -> Opt
 
 
 class Program:
-    """The image's program for this fabric: its command line, and a run of it beside its NIC."""
+    """The image's program for this fabric: its command line, and a run of it near its NIC."""
 
     def __init__(self, asked: Mapping[str, Any], env: Mapping[str, str], watch: Watch, root: str = "/") -> None:
         self.layer: Optional[str] = asked["layer"] or None
         self.name = WRITE if self.layer else PINGPONG
         self.seconds, self.watch, self.root = int(asked["seconds"]), watch, root
-        # CUDA numbers the GPUs as nvidia-smi does only where it is told to (CUDA C++ programming guide).
+        # CUDA numbers the GPUs as nvidia-smi does only with this setting (CUDA C++ programming guide).
         self.env = dict(env, CUDA_DEVICE_ORDER="PCI_BUS_ID")
         self.path = shutil.which(self.name, path=env.get("PATH")) or ""
         self.nics = nics(self.layer, env, root) if self.path else []
@@ -97,7 +97,10 @@ class Program:
         return [nic.label for nic in self.nics]
 
     def gpu_memory(self, kind: str) -> List[str]:
-        """Return how the program is told to use a GPU's memory; nothing where it is not built so."""
+        """Return the options for a GPU's memory; nothing where it is not built so.
+
+        Nor where it can only ask a module that the node does not have: NCCL registers such memory as a dma-buf.
+        """
         flag = GPU_FLAGS.get(kind, "")
         if not self.path or self.name != WRITE:
             return []
@@ -105,8 +108,9 @@ class Program:
         self.help = (answer.out + answer.err).decode("utf-8", "replace")
         if not flag or flag not in self.help:
             return []
-        loaded = any(os.path.isdir(os.path.join(self.root, each)) for each in PEERMEM)
-        return [flag, *([DMABUF] if kind == "nvidia" and DMABUF in self.help and not loaded else [])]
+        if kind != "nvidia" or any(os.path.isdir(os.path.join(self.root, each)) for each in PEERMEM):
+            return [flag]
+        return [flag, DMABUF] if DMABUF in self.help else []
 
     def words(self, label: str) -> List[str]:
         """Return the command of one side, without port, peer and GPU."""
@@ -132,7 +136,7 @@ class Program:
             os.sched_setaffinity(0, before)
 
     def far(self, label: str) -> bool:
-        """Say whether this pod may use no CPU beside the NIC: its buffer is then in the other socket's memory."""
+        """Say whether this pod may use no CPU near the NIC: its buffer is then in the other socket's memory."""
         near = self._near(label)
         return bool(near) and not near & os.sched_getaffinity(0)
 
@@ -150,7 +154,7 @@ def local_cpus(device: str, root: str = "/") -> Set[int]:
 
 
 def read(text: str) -> Optional[float]:
-    """Return the average of ib_write_bw's last row in Gb/s; lines that warn may stand in its table."""
+    """Return the average of ib_write_bw's last row in Gb/s; its table may contain warnings."""
     unit = UNIT.search(text)
     rows = [match for match in map(ROW.search, lines_of(text[unit.end() :])) if match] if unit else []
     if unit is None or not rows or unit.group(1) not in GBIT_S:

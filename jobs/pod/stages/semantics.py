@@ -266,7 +266,7 @@ class Semantics:
         odd = {"swap_missing": 0, "swap_torn": 0}
         sure = dict(
             odd
-        )  # what is not there any more may have been removed with its folder: only what comes again counts
+        )  # what is missing at the end may have been removed with its folder: only what comes again counts
         while len(versions) < VERSIONS and time.monotonic() - began < visible_s and not self.watch.stopped():
             time.sleep(PACE_S / 4)
             try:

@@ -258,7 +258,7 @@ def _dcgm(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
 
 
 def _perftest(raw: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
-    """Return what the RDMA writes between neighbours are told; None where the trial makes none."""
+    """Return the settings of the RDMA writes between neighbours; None where the trial makes none."""
     if raw is None:
         return None
     return {

@@ -152,7 +152,7 @@ class Storage:
         ready = "" if result["read_back_ok"] and not result["error"] else "%s cannot be written" % asked["path"]
         try:
             go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
-            if go:  # else somebody could not write: that is told there, and nobody looks for what is not
+            if go:  # else a rank could not write: its own result says so, and no rank looks for what is not
                 self._in_use.add(self._folder(asked))
                 self._beside(result, pair, topic)
         finally:

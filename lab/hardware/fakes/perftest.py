@@ -2,7 +2,7 @@
 
 What they print is that of real runs in public: the table and the settings before it (linux-rdma/perftest#234, #240 and
 #132), the warning of clocks in between (#372), an error of a queue pair (#132) and of a completion (#295, #342), of a
-NIC that is not there (perftest 6.06); fi_pingpong's table (ofiwg/libfabric#5689, and 1.17 over TCP). The world's
+missing NIC (perftest 6.06); fi_pingpong's table (ofiwg/libfabric#5689, and 1.17 over TCP). The world's
 `registry: perftest` is the release; a NIC's `writes` is what it can do: gbit_s and gpu_gbit_s, or says.
 """
 
@@ -31,6 +31,7 @@ def main() -> int:
         print("Usage:\n  ib_write_bw            start a server and wait for connection\n  -x, --gid-index=<index>")
         if "cuda" in str(world.get("perftest")):
             print("      --use_cuda=<cuda device id>  Use CUDA specific device for GPUDirect RDMA testing")
+            print("      --use_cuda_dmabuf  Use CUDA DMA-BUF for GPUDirect RDMA testing")
         return 1
     given = dict(itertools.pairwise(words))
     host = words[-1] if len(words) > 1 and not words[-1].startswith("-") and words[-2] not in FLAGS else ""

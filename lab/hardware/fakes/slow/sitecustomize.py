@@ -3,8 +3,8 @@
 `SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
 and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
 `corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long, and with
-`quota_bytes` the folder's files may be so large together, which no free space tells. With `rename_gap_s` a file that is
-replaced is not there for that long, and `locks` is `local` where each node knows its own only, or the name of the error
+`quota_bytes` the folder's files may be so large together, which no free space shows. With `rename_gap_s` a file that is
+replaced is missing for that long, and `locks` is `local` where each node knows its own only, or the name of the error
 that a lock gets. The files themselves are real.
 """
 
