@@ -55,18 +55,26 @@ def ask(request, monkeypatch, capsys):
     def run(kube, name, condition):
         monkeypatch.setattr("cli.job.connect", lambda _: kube)
         monkeypatch.setattr("cli.explain.connect", lambda _: kube)
-        answers = []
+        answers, texts = [], []
+
+        def status():
+            code = job.main(["status", name, "--json"])
+            return code, json.loads(capsys.readouterr().out)
 
         def look():
-            code = job.main(["status", name, "--json"])
-            answers.append((code, json.loads(capsys.readouterr().out)))
-            return condition(answers[-1][1])
+            """The same before and after it is said in words and explained: a job goes on meanwhile."""
+            answers.append(status())
+            if not condition(answers[-1][1]):
+                return False
+            code, text = job.main(["status", name]), capsys.readouterr().out
+            explained = explain.main([f"job/{name}", "--no-exec", "--format", "json"])
+            (document,) = json.loads(capsys.readouterr().out)["jobs"]
+            texts.append((text, explained, document))
+            after, answer = status()
+            return (code, after, answer["state"]) == (*(answers[-1][:1] * 2), answers[-1][1]["state"])
 
         until(look, f"{name} as expected", lambda: f"instead of {answers[-1:]}")
-        assert job.main(["status", name]) == answers[-1][0]
-        text = capsys.readouterr().out
-        explained = explain.main([f"job/{name}", "--no-exec", "--format", "json"])
-        (document,) = json.loads(capsys.readouterr().out)["jobs"]
+        text, explained, document = texts[-1]
         for word in ("NAMESPACE", "the trial", "of a trial", "report's", " POD", "IMAGE", "deleted by others"):
             assert word not in text + json.dumps(document), word
         return *answers[-1], text, explained, document

@@ -10,7 +10,8 @@ from seatrial.logs.reader.lines.clean import printable
 from tests.logs.test_nccl_causes import judged
 from tests.table import table
 
-ALL = [(fault, each) for fault, entry in fault_catalogue().items() for each in entry.variants]
+ALL = [(fault, each) for fault, entry in fault_catalogue().items() for each in entry.variants if not each.who]
+"""Those of lines; what a component says is in tests/jobs/test_fault_variants.py."""
 LINED = {line.fault for line in read_lines()}
 variants = table("fault, variant", ALL, ids=lambda row: f"{row[0]}-{(row[1].pattern or row[1].words)[0]}")
 

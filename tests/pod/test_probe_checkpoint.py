@@ -156,7 +156,7 @@ def test_no_room_is_said_before_anything_is_written(pods, places) -> None:
         stage.read_text().replace('self.asked["bytes"] * ranks * 3', 'self.asked["bytes"] * ranks * 3 << 20')
     )
     for stages in pods.run().values():
-        assert "of what is free" in stages["checkpoint"]["skipped"]
+        assert "of the free space" in stages["checkpoint"]["skipped"]
     assert left(*places) == []
 
 

@@ -101,7 +101,7 @@ def test_a_rank_without_room_ends_while_another_still_looks(pods, tmp_path: Path
     gate.touch()
     stages_of[late] = pods.stages(late)
     for stages in stages_of.values():
-        assert "of what is free" in stages["checkpoint"]["skipped"]
+        assert "of the free space" in stages["checkpoint"]["skipped"]
         assert stages["checkpoint"]["error"] is None
     assert left(place) == []
 

@@ -123,7 +123,7 @@ def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
     stages_of = pods.run(FAKE_MODE="late")
     assert stages_of[0]["collective.default"]["exit"] == 1
     assert (
-        "blocked by collective.ring and collective.default, which failed alike: RuntimeError: CUDA error"
+        "blocked by collective.ring and collective.default, with the same failure: RuntimeError: CUDA error"
         in stages_of[0]["collective.third"]["skipped"]
     )
 
