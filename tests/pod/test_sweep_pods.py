@@ -301,8 +301,9 @@ def test_a_pod_that_is_told_to_end_takes_its_test_with_it(fleet, tmp_path):
         fleet.start(rank, FAKE_MODE=f"drain gpu-node-3 {tmp_path}")
     tests = rounds(fleet.stages(0))
     cut = [test for test in tests if "gpu-node-3" in test["nodes"]]
-    assert len(cut) == 1 and cut[0]["outcome"] in ("nothing", "failed"), cut
-    assert "gpu-node-3" not in cut[0].get("reported", ["gpu-node-3"])  # half of a result is none (judgement.py)
+    assert cut and {test["outcome"] for test in cut} <= {"nothing", "failed"}, cut
+    for test in cut:  # another one may follow before its connection is closed; half of a result is none (judgement.py)
+        assert "gpu-node-3" not in test.get("reported", ["gpu-node-3"])
     assert {test["outcome"] for test in tests if test not in cut} == {"measured"}
 
 
