@@ -276,7 +276,8 @@ class Launcher:
         began = time.monotonic()
         creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.lease_s)
         what = "job" if kind.name == "indexed" else kind.kind
-        shape = f"{spec.nodes} x {spec.gpus_per_node} GPUs"
+        gpus = f"{spec.gpus_per_node} GPU{'' if spec.gpus_per_node == 1 else 's'}" if spec.gpus_per_node else "no GPU"
+        shape = f"{spec.nodes} pod{'' if spec.nodes == 1 else 's'} with {gpus}"
         self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")
         try:
             creation.create(objects)
