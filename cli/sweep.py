@@ -54,7 +54,8 @@ def parser() -> Parser:
         help="no job over all nodes at the end: nodes are released as they are proven",
     )
     made.add_argument("--training", action="store_true", help="each node trains alone, too, in the first round")
-    made.add_argument("--dcgm", type=int, choices=range(5), default=0, metavar="LEVEL", help="DCGM diagnoses each node")
+    levels = "and DCGM's diagnostics of this level run on each: 1 to 4"
+    made.add_argument("--dcgm", type=int, choices=range(5), default=0, metavar="LEVEL", help=levels)
     return made
 
 

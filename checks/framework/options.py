@@ -120,7 +120,12 @@ def add_options(option: Callable[..., object]) -> None:
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
     option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
-    option("--dcgm", metavar="LEVEL", choices=list("01234"), help="of DCGM's diagnostics: 1 to 4, 0: none")
+    option(
+        "--dcgm",
+        metavar="LEVEL",
+        choices=list("01234"),
+        help="DCGM's diagnostics: 1 to 4, 0 for none, not the profile's",
+    )
     option("--detach", action="store_true", help="leave the trial to the cluster; seatrial job attach judges it")
     option("--attach", metavar="JOB", default="", help=argparse.SUPPRESS)  # of `seatrial job attach`
     option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below

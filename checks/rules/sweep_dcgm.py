@@ -45,7 +45,7 @@ def notes(swept: Swept) -> Iterator[str]:
 
 
 def left(node: str, data: DcgmStage, gpus: int) -> bool:
-    """Return whether the diagnostics accuse a node, or leave it open."""
+    """Return whether the diagnostics find a fault of a node, or leave it open."""
     return ran(data) and any(finding.ok is not True for finding in dcgm.of_node(node, data, gpus))
 
 

@@ -39,7 +39,7 @@ class Earlier:
     cluster: Mapping[str, Any]
     profile_digest: str
     training: bool = False  # whether its nodes trained alone, too
-    undiagnosed: tuple[str, ...] = ()  # nodes that DCGM's diagnostics accused, or left open
+    undiagnosed: tuple[str, ...] = ()  # nodes with a fault by DCGM's diagnostics, or left open
     chained: bool = False  # it went on with another sweep itself
     anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
