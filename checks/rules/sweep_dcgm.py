@@ -41,7 +41,7 @@ def notes(swept: Swept) -> Iterator[str]:
             reason = "no dcgmi and nv-hostengine in their pods, or no test alone in this run"
             why.setdefault(safe((data or {}).get("error") or reason, MOST_TEXT), []).append(node)
     for reason, nodes in why.items():
-        yield f"not diagnosed by DCGM: {first_of(nodes, SHOWN)}: {reason}"
+        yield f"not diagnosed by DCGM, {reason}: {first_of(nodes, SHOWN)}"
 
 
 def left(node: str, data: DcgmStage, gpus: int) -> bool:

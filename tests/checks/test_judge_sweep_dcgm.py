@@ -84,7 +84,7 @@ def test_a_node_on_which_they_could_not_run_is_as_before_and_named(told, why):
     sweep = fleet(node_2=told)
     assert bad(sweep) == []
     (note,) = notes(sweep)
-    assert note.startswith("not diagnosed by DCGM: node-2: ") and why in note
+    assert note.startswith("not diagnosed by DCGM, ") and why in note and note.endswith(": node-2")
     assert len(with_diagnostics(sweep, GPUS).proven) == 4
 
 
