@@ -149,12 +149,9 @@ def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: 
     """
     skip_amd(profile, "DCGM is NVIDIA's", evidence)
     if spec.dcgm is None:
-        evidence.skip("the profile disables it (runtime.dcgm: 0)")
+        evidence.skip(dcgm.OFF)
     if gone := dcgm.missing(trial):
-        evidence.skip(
-            f"no pod has {' and '.join(gone)}: nothing was diagnosed; install datacenter-gpu-manager-4-core (DCGM 3: "
-            "datacenter-gpu-manager) in the trial's image"
-        )
+        evidence.skip(f"no pod has {' and '.join(gone)}: nothing was diagnosed; {dcgm.INSTALL}")
     evidence.judge(dcgm.findings(trial, spec))
 
 

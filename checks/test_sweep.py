@@ -7,7 +7,7 @@ import pytest
 from checks.framework.evidence import Evidence
 from checks.framework.session import Session
 from checks.profiles.loader import Profile
-from checks.rules import sweep_training
+from checks.rules import dcgm, sweep_dcgm, sweep_training
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.levels import level_findings, level_notes
 from checks.rules.pool import product
@@ -116,6 +116,31 @@ def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, 
     """
     require_seen(evidence, cluster, "nodes")
     evidence.judge(swept.kept)
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.dcgm",
+    "DCGM's diagnostics pass on every node",
+    unless_failed=["sweep.ran"],
+    faults=[dcgm.GPU_FAULT, dcgm.SETUP_FAULT],
+)
+def test_dcgm_finds_nothing_wrong_on_any_node(
+    swept: Swept, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Where the image has them, DCGM's diagnostics (`runtime.dcgm`) pass on each node before its other tests alone.
+
+    A node with a failed test is not proven. One on which they could not run is named, and judged by the other tests.
+    """
+    if profile.gpu.kind != "nvidia":
+        evidence.skip(f"the profile's GPUs are {profile.gpu.kind}: DCGM is NVIDIA's")
+    if spec.dcgm is None:
+        evidence.skip(dcgm.OFF)
+    said = list(sweep_dcgm.notes(swept))
+    if not any(map(sweep_dcgm.ran, swept.dcgm.values())):
+        evidence.skip("; ".join([*said, *([] if swept.dcgm else [dcgm.INSTALL])]))
+    evidence.judge(sweep_dcgm.findings(swept, spec.gpus_per_node), said)
 
 
 @pytest.mark.acceptance

@@ -11,6 +11,7 @@ from jobs.pod.sweep.decode import spare
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
 from jobs.pod.sweep.plan import next_round
+from jobs.trial.parts import DCGM_S, DcgmSpec
 
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
@@ -53,6 +54,8 @@ def parser() -> Parser:
         help="no job over all nodes at the end: nodes are released as they are proven",
     )
     made.add_argument("--training", action="store_true", help="each node trains alone, too, in the first round")
+    levels = "and DCGM's diagnostics of this level run on each: 1 to 4"
+    made.add_argument("--dcgm", type=int, choices=range(5), default=0, metavar="LEVEL", help=levels)
     return made
 
 
@@ -73,8 +76,13 @@ def main(arguments: Sequence[str]) -> int:
     fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, bus=options.gpus_per_node > 1)
     if options.nodes == 1:
         print("1 node: no pair to test, so the sweep is never a go")
-    train_s = TRAIN_S if options.training else 0
-    _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale, train_s=train_s)
+    dcgm = DcgmSpec(level=options.dcgm, limit_s=DCGM_S[options.dcgm]) if options.dcgm else None
+    alone_s = TRAIN_S * options.training + (int(dcgm.usual_s) if dcgm else 0)
+    said = [f"trains alone, too: {TRAIN_S} s more, 240 s at most"] * options.training
+    if dcgm:
+        limit = f"{dcgm.limit_s:.0f} s at most"
+        said.append(f"is diagnosed, too (dcgmi diag -r {dcgm.level}, if its image has it): {dcgm.usual} more, {limit}")
+    _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale, alone_s=alone_s, said=said)
     return 0
 
 
@@ -102,7 +110,9 @@ def _plan(fleet: Fleet, rules: Rules, bad: str | None, *, scale: bool) -> Plan:
     return Plan(history, held, scale and len(fleet.nodes) > PAIR)
 
 
-def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scale: bool, train_s: int) -> None:
+def _show(
+    fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scale: bool, alone_s: int, said: Sequence[str]
+) -> None:
     plan = _plan(fleet, rules, None, scale=scale)
     names = {0: "every node alone", matchings_of(fleet, rules) + 1: "what is open"}
     print(f"{'round':>5}  {'tests':>5}  {'nodes':>5}  what")
@@ -113,14 +123,14 @@ def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scal
         print(f"{done.round.number:>5}  {len(tests):>5}  {_slots([done]):>5}  {names.get(done.round.stage, pairs)}")
     if plan.scale:
         print(f"{'end':>5}  {1:>5}  {len(fleet.nodes):>5}  one job over all nodes that passed")
-    if train_s:
-        print(f"in round 1 every node trains alone, too: {train_s} s more, 240 s at most")
-    print(f"nothing fails: {_cost(fleet, plan, gpus, train_s)}")
+    for each in said:
+        print(f"in round 1 every node {each}")
+    print(f"nothing fails: {_cost(fleet, plan, gpus, alone_s)}")
     if len(fleet.nodes) > 1:
-        print(f"one bad node:  {_cost(fleet, _plan(fleet, rules, fleet.nodes[0], scale=scale), gpus, train_s)}")
+        print(f"one bad node:  {_cost(fleet, _plan(fleet, rules, fleet.nodes[0], scale=scale), gpus, alone_s)}")
     if budget_s is None:
         return
-    fit = max(0, int((budget_s - START_S - train_s) // ROUND_S))
+    fit = max(0, int((budget_s - START_S - alone_s) // ROUND_S))
     paired = [node for done in plan.rounds[:fit] for test in done.round.tests if len(test) > 1 for node in test]
     missing = len(set(fleet.nodes) - set(paired))
     if fit >= len(plan.rounds):
@@ -133,12 +143,12 @@ def _slots(rounds: Sequence[Done]) -> int:
     return sum(len(test) for done in rounds for test in done.round.tests)
 
 
-def _cost(fleet: Fleet, plan: Plan, gpus: int, train_s: int) -> str:
+def _cost(fleet: Fleet, plan: Plan, gpus: int, alone_s: int) -> str:
     """Describe the cost of a plan. All GPUs of a node are held until it is released."""
     size, ends = len(fleet.nodes), ROUND_S * plan.scale
-    spent_s = START_S + train_s + ROUND_S * len(plan.rounds) + ends
+    spent_s = START_S + alone_s + ROUND_S * len(plan.rounds) + ends
     pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size
-    hours = gpus * (size * (START_S + train_s + ends) + ROUND_S * sum(plan.held)) / 3600
+    hours = gpus * (size * (START_S + alone_s + ends) + ROUND_S * sum(plan.held)) / 3600
     rounds = f"{len(plan.rounds)} round{'s' * (len(plan.rounds) > 1)}{' and the end' * plan.scale}"
     released = size - plan.held[-1] if plan.held else 0
     gone = f" ({released} nodes released before the last round)" if released else ""

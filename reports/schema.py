@@ -262,6 +262,7 @@ class RecordedSweep(TypedDict, total=False):
     gpus_per_node: int
     image: str
     training: bool
+    undiagnosed: list[str]
     boots: dict[str, str]
     resumed: ResumedSweep
 

@@ -50,6 +50,7 @@ class GivenOptions(TypedDict, total=False):
     trial_on: list[str]
     all_nodes: bool
     soak_s: Count
+    dcgm: Count | None
 
 
 class LeftDocument(TypedDict, total=False):
@@ -118,6 +119,8 @@ def _arguments(options: GivenOptions, profile: str | None) -> Iterator[str]:
             yield "--nodes=all" if name == "all_nodes" else option
     if soak_s := options.get("soak_s"):
         yield f"--soak={soak_s}s"
+    if (level := options.get("dcgm")) is not None:
+        yield f"--dcgm={level}"
 
 
 def take_up(session: Session, items: Sequence[pytest.Item]) -> list[pytest.Item]:

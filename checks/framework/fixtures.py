@@ -289,11 +289,8 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
         known = profile.floor(COLLECTIVE, DEFAULT, 1) if alone else floors_of(profile, each.name, spec.nodes)
         floors[each.name] = {int(floor.size): floor.busbw_gbps for floor in known}
     seatrial.progress.expect([each.name for each in spec.collectives], floors)
-    if spec.dcgm and spec.dcgm.extra_s:
-        seatrial.progress.note(
-            f"DCGM's diagnostics of level {spec.dcgm.level} come before the collectives where the image has dcgmi: "
-            f"{spec.dcgm.usual}, at most {spec.dcgm.limit_s / 60:.0f} minutes, on all nodes at once"
-        )
+    if spec.dcgm and spec.dcgm.cost:
+        seatrial.progress.note(spec.dcgm.cost)
     shared = [path.path for path in spec.storage if path.shared and path.write]
     if shared and spec.nodes > 1:
         seatrial.progress.note(
@@ -370,6 +367,8 @@ def swept(
                 seatrial.progress(f"--resume cannot go on from {out}, which cannot be written: {error.strerror}")
 
     ran: list[TrialResult] = []
+    if spec.dcgm and spec.dcgm.cost:
+        seatrial.progress.note(spec.dcgm.cost)
 
     def run(made: TrialSpec) -> TrialResult:
         ran.append(_launcher(seatrial).run(made))

@@ -19,7 +19,7 @@ LONGEST_SOAK_S = 24 * 3600
 OF_SWEEP = ("--budget", "--at-once", "--resume", "--no-scale", "--take-in")
 OF_ACCEPT = ("--command", "--checkpoint", "--gang")
 """Options of one of the two that the other would leave untried, and yet end with a go."""
-OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--detach")
+OF_TRIAL = ("--command", "--checkpoint", "--model-size", "--gang", "--soak", "--dcgm", "--detach")
 """Options of the trial that preflight ignores."""
 ALL = "all"
 """The value of --nodes for every node of the pool. A label of that name is still selected by `all,all`."""
@@ -60,6 +60,7 @@ class Options:
     resume: Path | None = None
     training: bool = False
     soak_s: int = 0
+    dcgm: int | None = None  # None: the profile's
     detach: bool = False
     attach: str = ""  # the job of a run to continue with: `seatrial job attach`
 
@@ -119,6 +120,12 @@ def add_options(option: Callable[..., object]) -> None:
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
     option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
+    option(
+        "--dcgm",
+        metavar="LEVEL",
+        choices=list("01234"),
+        help="DCGM's diagnostics: 1 to 4, 0 for none, not the profile's",
+    )
     option("--detach", action="store_true", help="leave the trial to the cluster; seatrial job attach judges it")
     option("--attach", metavar="JOB", default="", help=argparse.SUPPRESS)  # of `seatrial job attach`
     option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
@@ -162,6 +169,7 @@ def _derived(get: Callable[[str], Any], cwd: Path) -> dict[str, Any]:
         "out": (cwd / get("--out")).absolute() if get("--out") else None,
         "budget_s": _seconds("--budget", get("--budget")),
         "soak_s": int(_seconds("--soak", get("--soak")) or 0),
+        "dcgm": int(get("--dcgm")) if get("--dcgm") else None,
         "scale": not get("--no-scale"),
         "resume": (cwd / get("--resume")).absolute() if get("--resume") else None,
     }

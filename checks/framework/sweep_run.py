@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from checks.framework.sweep_spec import (
 from checks.profiles.loader import Profile
 from checks.rules.capacity import confined, rooms
 from checks.rules.pool import Pool
+from checks.rules.sweep_dcgm import with_diagnostics
 from checks.rules.sweep_reading import read_sweep
 from checks.rules.sweep_training import with_training
 from checks.rules.swept import Earlier, Swept, without
@@ -66,6 +67,10 @@ def run_sweep(
         earlier = _of_today(earlier, spec, boots)
     if earlier and options.training:  # how nodes trained alone is in no record: they are tested alone anew
         earlier = replace(earlier, history=[_in_pairs(done) for done in earlier.history])
+    if earlier and earlier.undiagnosed:  # nor is it how DCGM judged them
+        if spec.dcgm is None:
+            raise Blocked(f"run {earlier.run_id} has nodes that DCGM's diagnostics do not prove: resume it with them")
+        earlier = replace(earlier, history=[_in_pairs(done, earlier.undiagnosed) for done in earlier.history])
     history = earlier.history if earlier else ()
     spec = confined(pool.without(unfit), spec)
     chosen = _chosen(spec, cluster, pool, profile, options, unfit)
@@ -84,6 +89,7 @@ def run_sweep(
     begin({**shape, "rounds": rows_of(history), "resumed": resumed_of})
     swept = read_sweep(run(made), made.sweep, rules_of(made.sweep), chosen.left, earlier)
     swept = replace(swept, unlabelled=chosen.unlabelled)
+    swept = with_diagnostics(swept, spec.gpus_per_node)
     if options.training:
         swept = with_training(swept, spec, profile.training)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
@@ -170,8 +176,10 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
     return replace(earlier, anew=tuple(sorted(anew)), history=[without(done, anew) for done in earlier.history])
 
 
-def _in_pairs(done: Done) -> Done:
-    return without(done, {test[0] for test in done.round.tests if len(test) == 1})
+def _in_pairs(done: Done, nodes: Collection[str] | None = None) -> Done:
+    """Return a round without the tests of single nodes, of all or of these."""
+    tests = tuple(test for test in done.round.tests if len(test) > 1 or (nodes is not None and test[0] not in nodes))
+    return replace(done, round=replace(done.round, tests=tests), results={test: done.results[test] for test in tests})
 
 
 def resumed(folder: Path, *, training: bool = False) -> Earlier:
@@ -192,17 +200,19 @@ def resumed(folder: Path, *, training: bool = False) -> Earlier:
 def _earlier_in(folder: Path) -> Earlier:
     there = (folder / "report.json").exists()
     if not (there and read_json(folder)["sweep"]) and (killed := begun(folder)):
-        run, history = killed  # no runner was left to write a record, or it knows of no round
+        run, history, undiagnosed = killed  # no runner was left to write a record, or it knows of no round
         before = run["sweep"].get("resumed")
         # Its end is unknown: its age counts from its start.
-        return _earlier(run, run["sweep"], history, _time(run["started"]), before)
+        earlier = _earlier(run, run["sweep"], history, _time(run["started"]), before)
+        return replace(earlier, undiagnosed=undiagnosed)
     record = read_json(folder)
     sweep = record["sweep"]
     if not sweep:
         raise ValueError("that run was not a sweep")
     before = sweep["resumed"].get("ended", "") if "resumed" in sweep else None
     ended = _ended(_time(record["started"]), record["seconds"])
-    return _earlier(record, sweep, saved(sweep)[2], ended, before)
+    earlier = _earlier(record, sweep, saved(sweep)[2], ended, before)
+    return replace(earlier, undiagnosed=tuple(sweep.get("undiagnosed", ())))
 
 
 def _earlier(

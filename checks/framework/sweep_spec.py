@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from checks.framework.outfolder import BEGUN, LOGS
+from checks.rules import sweep_dcgm
 from checks.rules.sweep_reading import done_of, numbered
 from jobs.cluster.facts.inventory import Node
 from jobs.cluster.json_types import checker
@@ -86,8 +87,10 @@ def end(folder: Path) -> None:
     (folder / BEGUN).unlink(missing_ok=True)
 
 
-def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
-    """Return the start parameters, and the rounds; None if no sweep was started in the folder.
+def begun(folder: Path) -> tuple[BegunRun, list[Done], tuple[str, ...]] | None:
+    """Return the start parameters, the rounds, and the nodes that DCGM's diagnostics did not prove.
+
+    None if no sweep was started in the folder.
 
     Raises ValueError for a file that no sweep wrote.
     """
@@ -104,7 +107,14 @@ def begun(folder: Path) -> tuple[BegunRun, list[Done]] | None:
         raise ValueError(f"{BEGUN} is damaged: {problem.strip()}")
     run: BegunRun = content
     history = [done_of(row) for row in run["sweep"]["rounds"]]
-    return run, _contiguous([*history, *_logged(folder, run["run_id"])])
+    stages, whole = _logged(folder, run["run_id"])
+    rows = sorted(map(done_of, numbered(stages, "round")), key=lambda done: done.round.number)
+    diagnosed = {str(told.get("node")): told for told in numbered(stages, "dcgm")}
+    gpus = run["sweep"]["gpus_per_node"]
+    bad = {node for node, told in diagnosed.items() if sweep_dcgm.left(node, told, gpus)}
+    if diagnosed and not whole:  # what is missing may be of any node
+        bad = {node for done in rows for test in done.round.tests if len(test) == 1 for node in test}
+    return run, _contiguous([*history, *rows]), tuple(sorted(bad))
 
 
 def how_on(folder: Path) -> str:
@@ -120,16 +130,17 @@ def how_on(folder: Path) -> str:
     return f"; {rounds_kept}: seatrial sweep --resume {shlex.quote(str(folder))} continues from there"
 
 
-def _logged(folder: Path, run_id: str) -> list[Done]:
-    """Return the rounds of the coordinator's log: the first pod of rank 0 that has logged any."""
+def _logged(folder: Path, run_id: str) -> tuple[Mapping[str, Any], bool]:
+    """Return the stages of the coordinator's log, of the first pod with rounds, and whether no line is missing."""
     for place in sorted((folder / LOGS).glob("*.log")):
         reader = EvidenceReader(run_id)
         with place.open("rb") as file:
             for line in file:
                 reader.feed(line)
-        if rows := numbered(reader.result().stages, "round"):
-            return sorted(map(done_of, rows), key=lambda done: done.round.number)
-    return []
+        evidence = reader.result()
+        if numbered(evidence.stages, "round"):
+            return evidence.stages, not evidence.missing
+    return {}, True
 
 
 def _contiguous(history: Sequence[Done]) -> list[Done]:
@@ -210,10 +221,10 @@ def sweep_spec(
     pace = {"test_s": min(120.0, spec.deadlines.collective_s)}
     if options.simulated:
         pace = {name: value + crowd_s for name, value in SIMULATED.items()}
-    train_s = spec.training.extra_s if spec.training else 0.0
+    alone_s = (spec.training.extra_s if spec.training else 0.0) + (spec.dcgm.extra_s if spec.dcgm else 0.0)
     rounds = rules["matchings"] + 2 + SPARE_ROUNDS
-    budget_s = options.budget_s or rounds * pace["test_s"] + 2 * train_s
-    probe_s = budget_s + 4 * pace["test_s"] + train_s + 60
+    budget_s = options.budget_s or rounds * pace["test_s"] + 2 * alone_s
+    probe_s = budget_s + 4 * pace["test_s"] + alone_s + 60
     start_s = spec.deadlines.start_s + crowd_s
     return replace(
         spec,

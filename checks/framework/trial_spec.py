@@ -45,6 +45,8 @@ def build_spec(
         if count < PAIR:
             raise SpecError(f"--on {named[0]}: a sweep tests nodes in pairs, name two or more; one alone is never a go")
         profile = replace(profile, nodes=min(profile.nodes, count))  # what a trial spans does not describe a sweep
+    if options.dcgm is not None:
+        profile = replace(profile, runtime=replace(profile.runtime, dcgm=options.dcgm))
     made = spec_of(
         profile,
         run_id=run_id,
@@ -57,6 +59,8 @@ def build_spec(
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
+    if options.dcgm and made.dcgm is None:
+        raise SpecError("--dcgm: DCGM diagnoses GPUs of NVIDIA, and the profile is of none")
     made = replace(made, **defaults)
     if options.command:
         own = Collective(name=COMMAND, command=("/bin/bash", "-c", options.command))

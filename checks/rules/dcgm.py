@@ -32,6 +32,8 @@ NOT_RUN = re.compile(r"abort|skipp|permission", re.IGNORECASE)
 ON_GPU = re.compile(r"remap|retire|inforom", re.IGNORECASE)
 """Tests of DCGM 3's deployment category that read the GPU's own state."""
 MOST_NAMED = 4
+OFF = "the profile, or --dcgm, disables it (runtime.dcgm: 0)"
+INSTALL = "install datacenter-gpu-manager-4-core (DCGM 3: datacenter-gpu-manager) in the trial's image"
 
 
 def missing(trial: TrialResult) -> list[str]:
@@ -49,10 +51,11 @@ def findings(rank: Rank[DcgmStage]) -> Iterator[Finding]:
         yield unknown(rank.node, "no dcgmi and nv-hostengine in this pod, though another has them")
     else:
         runtime = stages(rank.trial, rank.number).get("runtime") or {}
-        yield from _of_node(rank.node, rank.data, runtime.get("gpus") or [])
+        yield from of_node(rank.node, rank.data, len(runtime.get("gpus") or []))
 
 
-def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Finding]:
+def of_node(node: str, data: DcgmStage, gpus: int) -> Iterator[Finding]:
+    """Judge a node's GPUs, so many of them, by DCGM's tests, and the node by those that are of no single GPU."""
     asked = f"dcgmi diag -r {data.get('level')}"
     expected = f"{asked} passes"
     if data.get("error"):
@@ -71,7 +74,7 @@ def _of_node(node: str, data: DcgmStage, gpus: Sequence[object]) -> Iterator[Fin
             yield failed(subject, observed, expected, fault, action=heaviest(map(dcgm_action, codes)) or "")
         else:
             yield unknown(subject, observed, expected)
-    for index in range(len(gpus)):
+    for index in range(gpus):
         name = f"GPU {index}"
         own = [result for result in results if name in (result.get("who") or [])]
         if name in at_fault:

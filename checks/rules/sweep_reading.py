@@ -17,7 +17,7 @@ from jobs.pod.sweep.judgement import judge
 from jobs.pod.sweep.model import OUTCOMES, Done, Fleet, Nodes, Result, Round, Rules
 from jobs.pod.sweep.section import section
 from jobs.run.result import TrialResult
-from jobs.run.stages.sweep import SweepAgent, SweepFleet, SweepRound, SweepTest, SweepTraining, SweptHardware
+from jobs.run.stages.sweep import SweepAgent, SweepFleet, SweepRound, SweepTest, SweptHardware
 from jobs.trial.parts import Sweep
 
 from .sweep_texts import card_of, devices_of, rest_of
@@ -65,7 +65,8 @@ def read_sweep(
         said=_said(rows),
         writes={tuple(test["nodes"]): writes for test in _tests(rows) if (writes := test.get("writes"))},
         hardware=hardware,
-        training=_trained(stages, elsewhere),
+        training=_alone(stages, "training", elsewhere),
+        dcgm=_alone(stages, "dcgm", elsewhere),
         errors=_errors(rows),
         paths=_grades(fleet, rules, history),
         misplaced=elsewhere,
@@ -176,10 +177,9 @@ def _section(
     return {**made, "hardware": hardware, "resumed": resumed}
 
 
-def _trained(stages: Mapping[str, Any], elsewhere: Mapping[str, str]) -> dict[str, SweepTraining]:
-    """Return each node's training steps alone: the last report."""
-    trainings: list[SweepTraining] = numbered(stages, "training")
-    return {node: steps for steps in trainings if (node := str(steps.get("node"))) not in elsewhere}
+def _alone(stages: Mapping[str, Any], kind: str, elsewhere: Mapping[str, str]) -> dict[str, Any]:
+    """Return what each node reported of itself, in stages of its own: the last report."""
+    return {node: told for told in numbered(stages, kind) if (node := str(told.get("node"))) not in elsewhere}
 
 
 def _reported(history: Sequence[Done]) -> set[str]:

@@ -12,7 +12,7 @@ from jobs.diagnosis.state import ERR_INFRA, FailureAnalysis
 from jobs.pod.sweep.decode import GO, INCONCLUSIVE, NO_GO
 from jobs.pod.sweep.model import Blame, Done, Nodes
 from jobs.pod.sweep.section import AT_FAULT, NOT_TESTED
-from jobs.run.stages.sweep import SweepTest, SweepTraining, SweptHardware
+from jobs.run.stages.sweep import SweepDcgm, SweepTest, SweepTraining, SweptHardware
 from reports.record import Finding
 
 MOST_TEXT = 400
@@ -39,6 +39,7 @@ class Earlier:
     cluster: Mapping[str, Any]
     profile_digest: str
     training: bool = False  # whether its nodes trained alone, too
+    undiagnosed: tuple[str, ...] = ()  # nodes with a fault by DCGM's diagnostics, or left open
     chained: bool = False  # it went on with another sweep itself
     anew: tuple[str, ...] = ()  # rebooted nodes: their earlier results do not count
 
@@ -68,6 +69,7 @@ class Swept:
     writes: Mapping[Nodes, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # by pair and NIC: RDMA, Gb/s
     hardware: Mapping[str, SweptHardware] = field(default_factory=dict)  # by node: its GPUs and NICs
     training: Mapping[str, SweepTraining] = field(default_factory=dict)  # by node: its training steps alone
+    dcgm: Mapping[str, SweepDcgm] = field(default_factory=dict)  # by node: DCGM's diagnostics of it
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
     misplaced: Mapping[str, str] = field(

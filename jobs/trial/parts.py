@@ -404,9 +404,24 @@ class DcgmSpec:
         whole("DCGM level", self.level, 1, max(DCGM_S))
 
     @property
+    def usual_s(self) -> float:
+        """The seconds that NVIDIA says it takes; ten of level 1, an hour of level 4."""
+        return {1: 10.0, 2: 120.0, 3: 900.0}.get(self.level, 3600.0)
+
+    @property
     def usual(self) -> str:
         """How long NVIDIA says that it takes."""
         return {1: "seconds", 2: "about 2 minutes", 3: "about 15 minutes"}.get(self.level, "an hour and more")
+
+    @property
+    def cost(self) -> str:
+        """How long they take, said beforehand; '' for level 1."""
+        if not self.extra_s:
+            return ""
+        return (
+            f"DCGM's diagnostics of level {self.level} come before the collectives where the image has dcgmi: "
+            f"{self.usual}, at most {self.limit_s / 60:.0f} minutes, on all nodes at once"
+        )
 
     @property
     def extra_s(self) -> float:

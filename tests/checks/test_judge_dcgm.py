@@ -2,10 +2,14 @@
 
 import pytest
 
-from checks.profiles.loader import Profile
+from checks.framework.options import Options
+from checks.framework.sweep_spec import sweep_spec
+from checks.framework.trial_spec import build_spec
+from checks.profiles.loader import Profile, load_profile
 from checks.profiles.schema import RuntimeSection
 from checks.profiles.trial import spec_of
 from checks.rules import dcgm
+from jobs.trial.names import SpecError
 from jobs.trial.parts import DCGM_S, Deadlines
 
 ALL = [f"GPU {index}" for index in range(8)]
@@ -135,6 +139,34 @@ def test_only_a_trial_where_no_pod_has_it_is_skipped(trial):
     assert dcgm.missing(trial) == ["nv-hostengine"]
     trial.evidence[0].stages["dcgm"] = {"found": True}
     assert dcgm.missing(trial) == []
+
+
+def test_the_command_line_sets_the_level():
+    """Instead of the profile's, with the time that it takes; GPUs of another vendor have none."""
+
+    def made(profile, level, **more):
+        return build_spec(profile, Options(dcgm=level, **more), run_id="2a3b4c5d6e", namespace="n")
+
+    third = Profile(runtime=RuntimeSection(dcgm=3))
+    assert [getattr(made(third, level).dcgm, "level", None) for level in (None, 0, 2)] == [3, None, 2]
+    assert made(third, 2) == made(Profile(runtime=RuntimeSection(dcgm=2)), None)
+    amd = load_profile("mi300x")
+    assert made(amd, 0).dcgm is None
+    with pytest.raises(SpecError, match="--dcgm: DCGM diagnoses GPUs of NVIDIA"):
+        made(amd, 1)
+
+
+def test_a_sweep_has_the_time_that_its_level_takes():
+    """Level 1 costs it none: its budget is that of a sweep without diagnostics."""
+
+    def budget(level):
+        spec = spec_of(Profile(runtime=RuntimeSection(dcgm=level)), run_id="2a3b4c5d6e", namespace="n")
+        made = sweep_spec(spec, ("a", "b"), {}, Profile(), Options())
+        assert made.deadlines.probe_s > made.sweep.budget_s
+        return made.sweep.budget_s
+
+    assert budget(0) == budget(1)
+    assert budget(3) > budget(1) + DCGM_S[3]
 
 
 def test_deeper_levels_have_the_time_that_they_take():

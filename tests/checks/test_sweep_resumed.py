@@ -18,6 +18,7 @@ from checks.rules.sweep_texts import notes
 from jobs.diagnosis.state import JobState
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
+from jobs.trial.parts import DcgmSpec
 from jobs.trial.spec import TrialSpec
 from reports.record import Run
 from tests.checks.sweeps import PROFILE, printed, swept
@@ -173,6 +174,51 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
     assert sweep.blame.not_tested["node-3"] == "not tested"
     assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(sweep))
     assert sweep.section["boots"] == boots and sweep.section["image"] == "i"
+
+
+def test_nodes_that_dcgm_did_not_prove_are_tested_alone_again(tmp_path, inventory, node):
+    """Its results are no part of a round: without its tests alone such a node is not proven by the rounds."""
+    boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
+    earlier = resumed(record(tmp_path, sweep={"boots": boots, "undiagnosed": ["node-3"]}))
+    nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
+    asked = []
+
+    def runs(made):
+        asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
+        stages = {"sweep.fleet.1": {"nodes": [each.name for each in nodes]}, "sweep.end": {"why": ""}}
+        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
+
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, dcgm=DcgmSpec())
+    sweep = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
+    tests = [test["nodes"] for row in asked for test in row["tests"]]
+    assert ["node-2"] in tests and ["node-3"] not in tests
+    assert any("node-3" in test for test in tests), "its pairs count"
+    assert "node-3" not in sweep.proven
+    with pytest.raises(Blocked, match="DCGM's diagnostics do not prove: resume it with them"):
+        run_sweep(pytest.fail, replace(spec, dcgm=None), None, None, PROFILE, Options(), {}, earlier)
+
+
+@pytest.mark.parametrize(
+    ("lost", "again"), [(False, ("node-3",)), (True, tuple(f"node-{n}" for n in range(6)))], ids=["whole", "lost"]
+)
+def test_a_killed_sweeps_log_says_whom_dcgm_did_not_prove(tmp_path, lost, again):
+    """Where lines of it are missing, they may be of any node."""
+    _, stages = printed(6, lambda _: 380.0)
+    result = {"test": "memory", "category": "Hardware", "who": [f"GPU {n}" for n in range(8)], "said": []}
+    for number in (2, 3):
+        status = "fail" if number == 3 else "pass"
+        stages[f"sweep.dcgm.{number}"] = {"node": f"node-{number}", "results": [{**result, "status": status}]}
+    began = run().to_dict() | {"started": "2026-11-22T10:00:00+00:00", "run_id": "r"}
+    begun = {key: began[key] for key in ("run_id", "started", "simulated", "cluster", "profile_digest")}
+    shape = {"gpus_per_node": 8, "image": "i", "training": False, "boots": {}, "rounds": [], "resumed": None}
+    (tmp_path / "sweep.json").write_text(json.dumps({**begun, "sweep": shape}))
+    (tmp_path / "logs").mkdir()
+    head = {"seatrial": 1, "run": "r", "rank": 0, "seconds": 0}
+    lines = [{**head, "n": n, "stage": stage, "data": data} for n, (stage, data) in enumerate(stages.items(), 1)]
+    kept = [line for line in lines if not (lost and line["stage"] == "sweep.fleet.1")]
+    (tmp_path / "logs" / "0.log").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    earlier = resumed(tmp_path)
+    assert (earlier.undiagnosed, bool(earlier.history)) == (again, True)
 
 
 def test_the_result_says_what_is_of_the_earlier_run(tmp_path):

@@ -66,7 +66,7 @@ CASES = {
             ["preflight", "--cluster", "sim:healthy", "--training", *options],
             "starts no trial",
         )
-        for options in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--detach"])
+        for options in (["--checkpoint"], ["--gang"], ["--soak", "20m"], ["--dcgm", "0"], ["--detach"])
     },
     "a model of no size": (["accept", "--cluster", "sim:healthy", "--checkpoint", "--model-size", ""], "such as 70B"),
     "a job by no name": (["job", "status", "../../x", "--kubeconfig", "no-such-file"], "is not the name of a job"),

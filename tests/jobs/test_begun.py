@@ -150,6 +150,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         queue="kueue:a b",
         training=True,
         soak_s=60,
+        dcgm=0,
         kubeconfig="/etc/x",
         on=["a", "b"],
         plugins="evil",
@@ -162,6 +163,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         "--training",
         "--on=a,b",
         "--soak=60s",
+        "--dcgm=0",
     ]
     assert arguments(left(profile="/etc/passwd"), "mine.yaml") == ["--profile=mine.yaml"]
     with pytest.raises(JobError, match="a custom profile, /etc/passwd: pass it"):

@@ -119,6 +119,19 @@ def test_a_flood_of_results_is_bounded_and_loses_no_failure() -> None:
     assert [len(each["text"]) for each in results[0]["said"]] == [dcgm.TEXT] * dcgm.MOST_SAID
 
 
+def test_a_nodes_results_in_a_sweep_fit_into_a_message_and_what_is_left_out_is_said() -> None:
+    """Failures come first; sixteen GPUs that fail with all that can be said of them are not too many."""
+    said = [{"id": 1, "severity": 2, "category": 10, "text": "w" * dcgm.TEXT}] * dcgm.MOST_SAID
+    head = {"category": "Hardware", "test": "memory", "said": said}
+    fails = [{**head, "who": [f"GPU {n}"], "status": "fail"} for n in range(16)]
+    few = dcgm.brief({**dcgm.blank(2), "results": fails})
+    assert (len(few["results"]), few["error"]) == (16, None)
+    many = dcgm.brief({**dcgm.blank(2), "error": "cut", "results": [*fails, *[{**fails[0], "status": "skip"}] * 240]})
+    assert len(json.dumps(many)) < dcgm.BYTES_ALONE + 500
+    kept = len(many["results"])
+    assert many["results"][:16] == few["results"] and many["error"] == f"cut; {256 - kept} of its results are left out"
+
+
 def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, dict[str, object]]:
     """Run the stage with programs of this test's."""
     programs = folder / "bin"

@@ -138,6 +138,15 @@ def test_the_plan_prices_nodes_that_are_released_as_they_are_proven():
     assert re.search(r"\((2\d\d) nodes released before the last round\)", released[-1])
 
 
+def test_the_plan_prices_diagnostics():
+    """Two minutes of level 2 on every node; no level, and 0, cost nothing."""
+    said = [sweep("--plan", "--nodes", "64", *more).stdout for more in ([], ["--dcgm", "0"], ["--dcgm", "2"])]
+    hours = [float(re.search(r"([\d.]+) GPU-hours", each)[1]) for each in said]
+    assert said[0] == said[1] and "dcgmi" not in said[0]
+    assert hours[2] - hours[0] == pytest.approx(64 * 8 * 120 / 3600, abs=0.1)
+    assert "dcgmi diag -r 2, if its image has it): about 2 minutes more, 600 s at most" in said[2]
+
+
 def test_the_plan_prices_training():
     """A minute more of every node, in hours and against the budget: five rounds fit into 6m40s, four with training."""
     options = ("--plan", "--nodes", "64", "--budget", "400s")

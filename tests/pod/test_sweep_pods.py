@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.pod.stages import agent, fleettest
+from jobs.pod.stages import agent, dcgm, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
+from jobs.pod.stages.deadline import Watch
 from jobs.pod.stages.planner import Planner, printed
 from jobs.pod.sweep.model import Result
 from jobs.run.evidence import misfit
@@ -220,6 +221,76 @@ def test_nodes_do_not_train_where_nobody_asks(fleet, trial):
     trial["sweep"]["rules"].update(alone=True, bus=False)
     stages = fleet.run()[0]
     assert not [name for name in stages if name.startswith("sweep.training.")]
+
+
+ENGINE = """
+import os, signal, socket, sys
+if os.environ["FAKE_MODE"] == "no engine " + os.environ["SEATRIAL_NODE_NAME"]:
+    sys.exit("Unable to start: the driver is not loaded")
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("dcgm.sock")
+signal.pause()
+"""
+DCGMI = """
+import json, os
+bad = os.environ["FAKE_MODE"] == "bad " + os.environ["SEATRIAL_NODE_NAME"]
+result = {"entity_group": "GPU", "entity_id": 0, "status": "Fail" if bad else "Pass"}
+tests = [{"name": "software", "results": [result]}]
+print(json.dumps({"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": tests}]}}))
+"""
+
+
+@pytest.mark.parametrize("mode", ["no programs", "bad gpu-node-2", "no engine gpu-node-2"])
+def test_nodes_are_diagnosed_alone_where_their_image_has_dcgm(fleet, trial, mode):
+    """On a line of its own for each node; what DCGM says, or why it does not run, costs no other test."""
+    trial["sweep"]["rules"].update(alone=True, bus=False)
+    trial["dcgm"] = {"level": 1, "limit_s": HANG_S}
+    if mode != "no programs":
+        fleet.tool("nv-hostengine", ENGINE)
+        fleet.tool("dcgmi", DCGMI)
+    stages = fleet.run(FAKE_MODE=mode)[0]
+    lines = {data["node"]: data for name, data in stages.items() if name.startswith("sweep.dcgm.")}
+    assert {test["outcome"] for test in rounds(stages)} == {"measured"}
+    if mode == "no programs":
+        assert lines == {}
+        return
+    assert set(lines) == set(trial["sweep"]["nodes"])
+    assert {misfit("sweep.dcgm.1", data) for data in lines.values()} == {""}
+    statuses = {node: "".join(each["status"] for each in data["results"]) for node, data in lines.items()}
+    other = {"bad gpu-node-2": "fail", "no engine gpu-node-2": ""}[mode]
+    assert statuses == {**dict.fromkeys(lines, "pass"), "gpu-node-2": other}
+    assert ("the driver is not loaded" in (lines["gpu-node-2"]["error"] or "")) == (not other)
+
+
+def test_a_node_that_is_drained_while_it_is_diagnosed_has_measured_nothing(monkeypatch):
+    """Half of the diagnostics is no result: they and its tests alone run when its pod is back."""
+    watch = Watch(HANG_S, 0)
+    monkeypatch.setattr(dcgm, "run", lambda *_: watch.stop("SIGTERM"))
+    monkeypatch.setattr(fleettest, "_alone", pytest.fail)
+    trial = SimpleNamespace(sweep={}, training=None, dcgm={"level": 1, "limit_s": 1.0}, gpus_per_node=8)
+    me = SimpleNamespace(pod_ip="127.0.0.1", node="a", pod="p")
+    order = {"address": "127.0.0.1", "count": 1, "port": 1, "limit_s": 1, "what": "alone", "diagnose": True}
+    report = fleettest.run(trial, me, watch, "", "", order, fleettest.Link())
+    assert (report["state"], report["why"], "dcgm" in report) == ("stopped", "its diagnostics: SIGTERM", False)
+    result = Planner().result(("a",), {"a": {**report, "interrupted": True}})
+    assert (result.outcome, result.reported) == ("nothing", ())
+
+
+def test_a_node_is_diagnosed_once_and_its_time_is_waited_for():
+    """Only where its image has the programs; a sweep without them waits for none."""
+    lead = object.__new__(Coordinator)
+    lead.trial = SimpleNamespace(perftest=None, training=None, dcgm={"limit_s": 600.0}, master_port=1, sweep=None)
+    lead.planner, lead.changed, lead.results, lead._number = Planner(), threading.Condition(), {}, 0
+    lead._trained, lead._diagnosed, orders, limits = set(), {"c"}, {}, []
+    lead.members = {}
+    for rank, name in enumerate("abc"):
+        line = SimpleNamespace(open=True, send=lambda message, name=name: orders.update({name: message}))
+        lead.members[name] = Member(line, rank, name, "", [], diagnoses=name != "a")
+    lead._await = lambda ids, limit: limits.append(limit)
+    lead._tests([("a",), ("c",)], "alone", 1.0)
+    lead._tests([("b",)], "alone", 1.0)
+    assert {name: "diagnose" in order for name, order in orders.items()} == {"a": False, "b": True, "c": False}
+    assert 600 < limits[1] - limits[0] < 700
 
 
 @pytest.mark.slow

@@ -148,6 +148,7 @@ class Agent:
             "writes": rdmaprogram.Program(asked, os.environ, self.watch).labels
             if (asked := self.trial.perftest)
             else [],
+            "diagnoses": self._diagnoses(),
             "nonce": mine,
             "proof": code(token, "agent", str(challenge.get("nonce")), about),
         }
@@ -155,6 +156,14 @@ class Agent:
         answer = peer.next(HELLO_S)
         if answer.get("kind") != "welcome" or not same(answer.get("proof"), code(token, "coordinator", mine, about)):
             raise NoAnswerError("the peer does not know the token of this run")
+
+    def _diagnoses(self) -> bool:
+        """Return whether this pod can run DCGM's diagnostics, where the trial asks for them."""
+        if not self.trial.dcgm:
+            return False
+        from . import dcgm  # noqa: PLC0415
+
+        return None not in dcgm.tools_of(os.environ)
 
     def _listen(self, peer: Peer) -> bool:
         threading.Thread(target=self._hang_up, args=(peer,), daemon=True).start()

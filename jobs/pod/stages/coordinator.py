@@ -25,7 +25,9 @@ PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for
 SLACK_S = 25.0 + fleettest.ENDING_S  # time that an agent may need after its test's limit
 MOST_OF = 3  # nodes that are enough to show a majority; both if there are only two
 MOST_TEXT = 200
-LONGEST_RESULT = 48 * 1024  # bytes: 16 GPUs and 16 NICs with all that can be said of them are 10 KiB, their steps 28
+LONGEST_RESULT = 64 * 1024
+"""Bytes: 16 GPUs and 16 NICs with all that can be said of them are 10 KiB, their steps 28, DCGM's results 12."""
+DIAGNOSED_S = 30.0  # over the limit of DCGM's diagnostics: to end its host engine
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
@@ -36,10 +38,19 @@ class Member:
     """One agent that has proven who it is."""
 
     def __init__(
-        self, channel: Peer, rank: int, node: str, pod_ip: str, rails: List[str], writes: Sequence[str] = ()
+        self,
+        channel: Peer,
+        rank: int,
+        node: str,
+        pod_ip: str,
+        rails: List[str],
+        writes: Sequence[str] = (),
+        *,
+        diagnoses: bool = False,
     ) -> None:
         self.channel, self.rank, self.node, self.pod_ip, self.rails = channel, rank, node, pod_ip, rails
         self.writes = writes  # the NICs from which it can write over RDMA: its image has the program
+        self.diagnoses = diagnoses  # its image has DCGM's programs
 
     @property
     def here(self) -> bool:
@@ -66,7 +77,8 @@ class Coordinator:
         self._fleets = 0
         self._released: Set[str] = set()
         self._trained: Set[str] = set()  # nodes with completed training steps alone
-        self._trainings = 0
+        self._diagnosed: Set[str] = set()  # nodes on which DCGM's diagnostics came to an end
+        self._printed: Dict[str, int] = {}  # lines about nodes alone, by kind
         self._reached_nics: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own NICs
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -142,7 +154,8 @@ class Coordinator:
         peer.known(HELLO_TIMEOUT_S)
         names = ("rails", "writes")
         rails, writes = ([str(n)[:40] for n in hello.get(k) or [] if isinstance(n, str)][:64] for k in names)
-        return Member(peer, int(rank or 0), node, pod_ip, rails, writes)
+        diagnoses = hello.get("diagnoses") is True
+        return Member(peer, int(rank or 0), node, pod_ip, rails, writes, diagnoses=diagnoses)
 
     def _hear(self, member: Member, message: Dict[str, Any]) -> None:
         number = message.get("id")
@@ -264,7 +277,7 @@ class Coordinator:
             return
         if each.stage == 0:
             self._without_nics(by_test)
-            self._print_training(by_test)
+            self._print_alone(by_test)
         results = {nodes: self.planner.result(nodes, by_test[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
@@ -275,17 +288,18 @@ class Coordinator:
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
         self.writer.say("sweep: " + self.planner.progress(fleet, rules, history, self._round_s))
 
-    def _print_training(self, by_test: Dict[Nodes, Answers]) -> None:
-        """Print the training steps of each node alone, on a line of its own."""
+    def _print_alone(self, by_test: Dict[Nodes, Answers]) -> None:
+        """Print DCGM's results and the training steps of each node alone, each on a line of its own."""
         for (node,), answers in by_test.items():
-            steps = answers.get(node, {}).get("training")
-            if isinstance(steps, dict):
-                if not (
-                    steps.get("skipped") or steps.get("stopped")
-                ):  # they are asked for again where its other tests alone are repeated
-                    self._trained.add(node)
-                self._trainings += 1
-                self.writer.stage("sweep.training.%d" % self._trainings, 0, dict(steps, node=node), "ok")
+            for kind, ended in (("dcgm", self._diagnosed), ("training", self._trained)):
+                told = answers.get(node, {}).get(kind)
+                if isinstance(told, dict):
+                    if not (
+                        told.get("skipped") or told.get("stopped")
+                    ):  # they are asked for again where its other tests alone are repeated
+                        ended.add(node)
+                    number = self._printed[kind] = self._printed.get(kind, 0) + 1
+                    self.writer.stage("sweep.%s.%d" % (kind, number), 0, dict(told, node=node), "ok")
 
     def _without_nics(self, by_test: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own NICs.
@@ -312,7 +326,7 @@ class Coordinator:
         ids: Dict[Nodes, int] = {}
         by_test: Dict[Nodes, Answers] = {}
         self._sent = {}
-        longest = limit_s + SLACK_S
+        longest, diagnosing_s = limit_s + SLACK_S, 0.0
         if what == "alone":
             longest += limit_s + (self.trial.training["limit_s"] if self.trial.training else 0)
         for nodes in tests:
@@ -326,6 +340,8 @@ class Coordinator:
             ids[nodes] = self._number
             order = {"seatrial": 1, "kind": "test", "id": ids[nodes], "what": what, "count": len(nodes)}
             order["train"] = what == "alone" and nodes[0] not in self._trained
+            if what == "alone" and self.trial.dcgm and members[0].diagnoses and nodes[0] not in self._diagnosed:
+                order["diagnose"], diagnosing_s = True, self.trial.dcgm["limit_s"] + DIAGNOSED_S
             order.update(address=members[0].pod_ip, port=self._port(ids[nodes]), limit_s=limit_s)
             shared = [name for name in members[0].writes if name in members[-1].writes]
             if shared and self.trial.perftest and not set(nodes).isdisjoint(doubted):
@@ -334,7 +350,7 @@ class Coordinator:
             for rank, member in enumerate(members):
                 self._sent[member.node] = member
                 member.channel.send(dict(order, rank=rank))
-        self._await(ids, time.monotonic() + longest)
+        self._await(ids, time.monotonic() + longest + diagnosing_s)
         with self.changed:
             for nodes, number in ids.items():
                 by_test[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}

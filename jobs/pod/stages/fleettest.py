@@ -2,7 +2,8 @@
 
 A node alone runs all_reduce over NVLink, copies and products of matrices on each GPU, then all_reduce through its own
 NICs (P2P and SHM off); with a single GPU, copies and products only. A pair, and the job at the end, run the
-nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links).
+nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links). Where its image has them,
+DCGM's diagnostics precede a node's tests alone, on idle GPUs.
 """
 
 from __future__ import annotations
@@ -75,6 +76,12 @@ def run(
         if order.get("writes") and own.perftest and result["state"] == MEASURED:  # else the other side may not come
             result["writes"] = _writes(own, mine, watch, order, link)
         return result
+    diagnosed: Dict[str, Any] = {}
+    if order.get("diagnose") and own.dcgm:
+        diagnosed["dcgm"] = _diagnosed(own.dcgm, watch, place, link)
+        if link.stopped or watch.stopped():  # half of them shows nothing: all is run again when it comes back
+            why = "its diagnostics: %s" % (link.stopped or watch.reason)
+            return {"state": STOPPED, "why": why[:MOST_TEXT], "seconds": 0.0, "wrong": 0}
     clocks = hardware.Clocks(os.environ, watch)
     clocks.start()
     try:
@@ -86,7 +93,13 @@ def run(
                 result.update(state=STOPPED, why=("its steps alone: %s" % steps["stopped"])[:MOST_TEXT])
     finally:
         gpus = clocks.end()
-    return dict(result, hardware={"gpus": gpus, "cards": hardware.nics()})
+    return dict(result, hardware={"gpus": gpus, "cards": hardware.nics()}, **diagnosed)
+
+
+def _diagnosed(asked: Mapping[str, Any], watch: Watch, place: str, link: Link) -> Dict[str, Any]:
+    from . import dcgm  # noqa: PLC0415
+
+    return dcgm.alone(asked, place, os.environ, watch, lambda: bool(link.stopped) or watch.stopped())
 
 
 def _writes(own: Trial, me: Identity, watch: Watch, order: Mapping[str, Any], link: Link) -> Dict[str, List[float]]:

@@ -10,7 +10,7 @@ from typing import TypedDict, get_type_hints
 from .hardware import DcgmStage, EndStage, PerftestStage, RdmaStage, RuntimeStage, StartStage, TopologyStage
 from .network import DnsStage, EndpointsStage, NetworkStage, PortStage, StorageStage
 from .programs import CheckpointRun, CollectiveRun, TrainingRun
-from .sweep import SweepAgent, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
+from .sweep import SweepAgent, SweepDcgm, SweepEnd, SweepFleet, SweepRound, SweepTest, SweepTraining
 
 COLLECTIVE = "collective."
 
@@ -42,6 +42,7 @@ NUMBERED = {
     "sweep.fleet.": SweepFleet,
     "sweep.round.": SweepRound,
     "sweep.training.": SweepTraining,
+    "sweep.dcgm.": SweepDcgm,
 }
 SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
 """Stages of a sweep by name; those that are numbered begin with the same word."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from .hardware import DcgmStage
 from .kinds import Count, Record
 from .programs import TrainingSteps
 
@@ -86,6 +87,12 @@ class SweepRound(TypedDict, total=False):
 
 class SweepTraining(TrainingSteps, total=False):
     """The training steps of a node alone, with some of the steps' times."""
+
+    node: str
+
+
+class SweepDcgm(DcgmStage, total=False):
+    """DCGM's diagnostics of a node alone."""
 
     node: str
 
