@@ -15,6 +15,7 @@ from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.facts.stack import Listing
 from jobs.run.result import TrialResult
 from jobs.trial.spec import TrialSpec
+from seatrial.faults.dcgm import GPU_FAULT, SETUP_FAULT
 
 of_driver = pytest.mark.usefixtures("skip_managed_nodes")
 of_gpus = pytest.mark.usefixtures("skip_unseen_gpus")
@@ -139,7 +140,7 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: E
     "DCGM's diagnostics pass on every GPU",
     by_node=True,
     requires=["runtime.gpus"],
-    faults=[dcgm.GPU_FAULT, dcgm.SETUP_FAULT],
+    faults=[GPU_FAULT, SETUP_FAULT],
 )
 def test_dcgm_finds_nothing_wrong(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Where the image has them, DCGM's diagnostics of the profile's level (runtime.dcgm) pass on every GPU.

@@ -18,6 +18,7 @@ from checks.rules.training import on_cpus
 from checks.rules.visibility import require_seen
 from jobs.cluster.facts.inventory import Inventory
 from jobs.trial.spec import TrialSpec
+from seatrial.faults.dcgm import GPU_FAULT, SETUP_FAULT
 
 
 @pytest.mark.acceptance
@@ -121,10 +122,7 @@ def test_the_nodes_of_the_sweep_are_as_before(swept: Swept, cluster: Inventory, 
 @pytest.mark.acceptance
 @pytest.mark.sweep
 @pytest.mark.check(
-    "sweep.dcgm",
-    "DCGM's diagnostics pass on every node",
-    unless_failed=["sweep.ran"],
-    faults=[dcgm.GPU_FAULT, dcgm.SETUP_FAULT],
+    "sweep.dcgm", "DCGM's diagnostics pass on every node", unless_failed=["sweep.ran"], faults=[GPU_FAULT, SETUP_FAULT]
 )
 def test_dcgm_finds_nothing_wrong_on_any_node(
     swept: Swept, spec: TrialSpec, profile: Profile, evidence: Evidence

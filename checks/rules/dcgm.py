@@ -1,36 +1,21 @@
 """DCGM's diagnostics: the results of its tests for each GPU, and whether the GPU is at fault or the node's settings.
 
 A test that was skipped, or could not run, shows nothing: a GPU passes where some test passed and none failed. The
-part at fault follows from DCGM's own category and severity (dcgm_errors.h), and where a release prints none from
-what the test looks at: tests of the deployment look at libraries, permissions and settings, the others at the GPU.
+part at fault is `seatrial.faults.dcgm`'s to say.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from jobs.run.result import TrialResult
-from jobs.run.stages.hardware import DcgmResult, DcgmSaid, DcgmStage
+from jobs.run.stages.hardware import DcgmResult, DcgmStage
 from reports.record import Finding
-from seatrial.faults.actions import heaviest
-from seatrial.faults.codes import dcgm_action
+from seatrial.faults.dcgm import action_of, fault_of, is_persistence, text_of
 
 from .findings import failed, proven, unknown
 from .ranks import Rank, each_rank, stages
 
-GPU_FAULT, SETUP_FAULT = "gpu.dcgm-failed", "runtime.dcgm-setup"
-# github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h: dcgmErrorCategory_enum, dcgmErrorSeverity_enum and dcgmError_enum.
-OF_GPU = frozenset({1, 2, 5, *range(9, 16)})  # performance, Xid, and all that begin with HARDWARE
-OF_SETUP = frozenset({3, 4})  # SOFTWARE_CONFIG, SOFTWARE_LIBRARY
-ASKS = {1: "monitor it", 2: "isolate it", 4: "triage", 5: "change a setting", 6: "drain it and reset it"}
-SEVERITY_OF = {2: GPU_FAULT, 5: SETUP_FAULT, 6: GPU_FAULT}
-PERSISTENCE_ID = 29
-PERSISTENCE = re.compile(r"persistence mode", re.IGNORECASE)
-NOT_RUN = re.compile(r"abort|skipp|permission", re.IGNORECASE)
-"""A test that was ended early, left out, or not allowed to this pod has measured nothing, whatever its status says."""
-ON_GPU = re.compile(r"remap|retire|inforom", re.IGNORECASE)
-"""Tests of DCGM 3's deployment category that read the GPU's own state."""
 MOST_NAMED = 4
 OFF = "the profile, or --dcgm, disables it (runtime.dcgm: 0)"
 INSTALL = "install datacenter-gpu-manager-4-core (DCGM 3: datacenter-gpu-manager) in the trial's image"
@@ -63,15 +48,14 @@ def of_node(node: str, data: DcgmStage, gpus: int) -> Iterator[Finding]:
     results = data.get("results") or []
     at_fault = set()
     for result in results:
-        if result.get("status") == "pass" or _is_skipped(result) or _is_persistence(result):
+        if result.get("status") == "pass" or _is_skipped(result) or is_persistence(result):
             continue
         who = result.get("who") or []
         at_fault |= set(who)
-        observed, fault = _text_of(result), _fault(result)
+        observed, fault = text_of(result), fault_of(result)
         subject = f"{node} {who[0]}" if len(who) == 1 else node
         if fault:
-            codes = [said.get("id") for said in result.get("said") or [] if fault == GPU_FAULT]
-            yield failed(subject, observed, expected, fault, action=heaviest(map(dcgm_action, codes)) or "")
+            yield failed(subject, observed, expected, fault, action=action_of(result, fault))
         else:
             yield unknown(subject, observed, expected)
     for index in range(gpus):
@@ -80,7 +64,7 @@ def of_node(node: str, data: DcgmStage, gpus: int) -> Iterator[Finding]:
         if name in at_fault:
             continue
         passed = [each for each in own if each.get("status") == "pass"]
-        rest = [_text_of(each) for each in own if each.get("status") != "pass"]
+        rest = [text_of(each) for each in own if each.get("status") != "pass"]
         summary = f"passed: {', '.join(_named(passed))}" if passed else "no test passed"
         shown = "; ".join([f"DCGM {data.get('version') or '(no version)'}, {summary}", *rest])
         yield proven(f"{node} {name}", bool(passed), shown, expected)
@@ -99,53 +83,3 @@ def _named(passed: Sequence[DcgmResult]) -> Iterator[str]:
 
 def _is_skipped(result: DcgmResult) -> bool:
     return result.get("status") == "skip"
-
-
-def _is_persistence(result: DcgmResult) -> bool:
-    said = result.get("said") or []
-    named = bool(said) and all(_says_persistence(each) for each in said)
-    return named or (not said and bool(PERSISTENCE.search(result.get("test") or "")))
-
-
-def _says_persistence(said: DcgmSaid) -> bool:
-    return said.get("id") == PERSISTENCE_ID or bool(PERSISTENCE.search(said.get("text") or ""))
-
-
-def _text_of(result: DcgmResult) -> str:
-    words = {"fail": "failed", "skip": "skipped", "warn": "warns"}
-    status = result.get("status") or "no status"
-    parts = [f"{result.get('test') or 'a test'} {words.get(status, status)}"]
-    for said in result.get("said") or []:
-        asks = ASKS.get(said.get("severity") or 0)
-        parts.append(f"{said.get('text')}{f' (DCGM: {asks})' if asks and status == 'fail' else ''}")
-    return ": ".join([parts[0], "; ".join(parts[1:])]) if parts[1:] else parts[0]
-
-
-def _fault(result: DcgmResult) -> str:
-    """Return the part at fault by a result, '' without a fault: it only warns, or nothing was measured."""
-    if result.get("status") != "fail":
-        return ""
-    said = [each for each in result.get("said") or [] if not _says_persistence(each)]
-    faults = {_fault_of(each, result) for each in said} if said else {_by_test(result)}
-    return next((fault for fault in (GPU_FAULT, SETUP_FAULT) if fault in faults), "")
-
-
-def _fault_of(said: DcgmSaid, result: DcgmResult) -> str:
-    category, severity = said.get("category"), said.get("severity") or 0
-    if category in OF_GPU:
-        return GPU_FAULT
-    if NOT_RUN.search(said.get("text") or ""):
-        return ""
-    if category in OF_SETUP:
-        return SETUP_FAULT
-    return SEVERITY_OF.get(severity) or _by_test(result)
-
-
-def _by_test(result: DcgmResult) -> str:
-    test = result.get("test") or ""
-    if ON_GPU.search(test):
-        return GPU_FAULT
-    if NOT_RUN.search(test):
-        return ""
-    deployment = (result.get("category") or "").lower() == "deployment" or test.lower() == "software"
-    return SETUP_FAULT if deployment else GPU_FAULT

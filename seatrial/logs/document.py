@@ -11,6 +11,7 @@ from .bandwidth.hardware import of_other_kind
 from .diagnosis.causes import refine
 from .diagnosis.conclusion import diagnosis_of, further_signs, sentence_of, signs_shown
 from .diagnosis.defects import slow_causes, slow_versions, with_defects
+from .diagnosis.diagnosed import judge_dcgm
 from .diagnosis.judge import Judgement, Rules
 from .diagnosis.network import judge_forms, judge_network, judge_versions
 from .diagnosis.numbers import busbw, counted
@@ -47,6 +48,7 @@ _RULES: Rules = (  # each behind the kind of evidence that it needs
     ("runs", judge_runs),
     ("tables", judge_tables),
     ("cut channels", judge_cut_channels),
+    ("DCGM", judge_dcgm),
 )
 _MOST_GPU_NAMES = 16
 ADVICE = (

@@ -42,8 +42,8 @@ _DOCUMENT = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]\s*[\"{]")
 _OF_NCCL = re.compile(rb"NCCL (?:INFO|WARN)|busbw")
 _QUOTED = re.compile(rb'[:>=\[,]\s*"(?:[^"\\\n]|\\.)*NCCL (?:INFO|WARN)')
 """A line of NCCL inside a string: of JSON, of a Ruby hash (Fluentd's stdout), of logfmt, of a list of lines."""
-REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial)"')
-"""Marks of a benchmark's report and a trial's own evidence; these are read elsewhere."""
+REPORT = re.compile(rb'"(?:numCycle|busBw|bus_bw|start_time|seatrial|DCGM (?:GPU )?Diagnostic)"')
+"""Marks of a benchmark's report, of one of `dcgmi diag`, and of a trial's own evidence; these are read elsewhere."""
 NOT_READ = (
     "its lines are inside of JSON or quotes, as a log store or shipper wrote them: print the messages alone, oldest "
     "first, e.g. jq -r '.. | strings' FILE | seatrial explain -"

@@ -1,8 +1,9 @@
-"""Reports of benchmarks in JSON and CSV, spelled out as the table that the same benchmark prints.
+"""Reports in JSON and CSV, spelled out: benchmarks' as the table that the same one prints, DCGM's as a line a result.
 
-nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``: in a file of their own or behind
-a log, with a launcher's tag in front of every line or without, whole or cut short. Of a report only figures and names
-are taken: its environment block holds the whole environment of the process, secrets included.
+nccl-tests ``-J``, rccl-tests ``-Z json`` (a list, or a record a line) and ``-Z csv``, ``dcgmi diag -j`` and its table:
+in a file of their own or behind a log, with a launcher's tag in front of every line or without, whole or cut short. Of
+a report only figures and names are taken: its environment block holds the whole environment of the process, secrets
+included.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from ..faults.catalogue import catalogue
+from ..faults.dcgm import action_of, fault_of, is_persistence, text_of
+from .reader import dcgm
+from .reader.events import signals
 from .reader.events.signals import matters
 from .reader.lines.patterns import DIGITS
 from .reader.tables.headings import PERF
@@ -24,7 +29,7 @@ MAX_REPORT = 16 * 1024 * 1024
 MAX_ROWS = 4096
 _TRIED = 16 * MAX_REPORT
 """Bytes that are decoded at most to find where a report ends: each line that may end it is tried."""
-_WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,"), 12
+_WORDS, _LONGEST_WORD = (b'"start_time"', b'"numCycle"', b'"inPlace"', b"busBw,", b"busbw,", *dcgm.MARKS), 22
 _HEADS = (b"numCycle,", b"collective,")  # how a CSV file begins; one behind a log has lines with a # in front
 _BEGINNINGS = (
     re.compile(rb'(\{)[^{}"]*"version"\s*:\s*\d+\s*,[^{}"]*"start_time"\Z'),  # nccl-tests
@@ -34,6 +39,8 @@ _BEGINNINGS = (
         rb'(\{)"name"\s*:\s*"\w+"[^{}\n]*"inPlace"\Z'
     ),  # records without a list around them (common.cu, Reporter)
     re.compile(rb"(?:\A|[\n :>|\]])((?:numCycle|collective),[^\n]*algbw, ?busbw,)\Z", re.IGNORECASE),
+    re.compile(rb'(\{)\s*"DCGM (?:GPU )?Diagnostic"\Z'),
+    re.compile(rb"(?:\A|[\n :>|\]])(\| Diagnostic  )\Z"),
 )
 _APART = 64  # lines in a row behind which a report of lines is over: other processes write between them
 _COLUMNS = {"collective": "name", "numcycle": "numCycle", "inplace": "inPlace", "algbw": "algBw", "busbw": "busBw"}
@@ -58,7 +65,9 @@ def spelled_out(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the chunks of a log; in place of a report the lines of its table, as many as there were where they fit."""
     data, seen = next(chunks, b""), 0
     while data:
-        mark = _marked(data, seen) if b"{" in data or b"#" in data or data.startswith(_HEADS) else -1  # found sooner
+        mark = (
+            _marked(data, seen) if b"{" in data or b"#" in data or dcgm.TABLE in data or data.startswith(_HEADS) else -1
+        )
         begin = _begin(data[max(0, mark - _NEAR) : mark], max(0, mark - _NEAR)) if mark >= 0 else None
         if begin is not None:
             line = data.rfind(b"\n", 0, begin) + 1
@@ -117,6 +126,9 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
     tag, opening = first[:column], first[column:]
     if matters(tag):  # no launcher's: another process wrote on the same line
         yield tag + b"\r"
+    if opening.startswith(dcgm.TABLE):
+        yield from _of_dcgm_table(lines, tag, opening)
+        return
     if opening[:1] not in b"{[" or _RECORD.match(opening):
         yield from _of_lines(lines, tag, opening)
         return
@@ -137,9 +149,12 @@ def _spelled(lines: _Lines, column: int) -> Iterator[bytes]:
             text.append(piece)
             size += len(piece)
         else:
-            yield line
+            yield line if line.endswith(b"\n") else line + b"\r"
     joined = b"".join(text).decode("utf-8", "replace")
     whole = content is not None
+    if any(word in opening or word in b"".join(text[:2]) for word in dcgm.MARKS):
+        yield from _placed(_of_dcgm(*dcgm.read(joined.encode()), _host(tag)), len(text))
+        return
     content = _salvaged(joined, closing == b"]", twice) if content is None else content
     table = _of_rccl(content, whole) if isinstance(content, list) else _of_nccl(content)
     yield from _placed(_doubted(table, twice), len(text))
@@ -294,6 +309,89 @@ def _busbw(side: dict[str, Any] | None) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
+
+
+# -- DCGM's diagnostics ------------------------------------------------------------------------------------------------
+_HOST = re.compile(rb"\s*[\[(]?([A-Za-z][\w.-]{0,62})[\])]?[:>|]?\s*")  # pdsh's, clush's, srun's by host
+MOST_FAILURES = 24  # each is an event, and a stream keeps state.process.MAX_NOTES
+
+
+def _of_dcgm_table(lines: _Lines, tag: bytes, opening: bytes) -> Iterator[bytes]:
+    """Yield the results of a table of dcgmi's, and the lines between, of other processes."""
+    table, line, between, mixed = [opening.decode("utf-8", "replace").rstrip()], lines.next(), 0, False
+    host = _host(tag)
+    while line and between < _APART and len(table) < MAX_ROWS:
+        piece = _untagged(line, tag).decode("utf-8", "replace").rstrip()
+        mixed = mixed or dcgm.TABLE in line
+        if host.encode() in line[: len(tag)] and dcgm.of_table(piece):
+            table.append(piece)
+            between = 0
+            if len(table) > 2 and dcgm.RULE.match(piece):
+                break
+        else:
+            yield line if line.endswith(b"\n") else line + b"\r"
+            between += 1
+        line = lines.next()
+    else:
+        lines.rest = line + lines.rest
+    after = lines.next()
+    lines.rest = after + lines.rest
+    if dcgm.TABLE in after:  # the rule is the first line of another table
+        table.pop()
+    version, results, gpus, problem = dcgm.read_table(table)
+    problem = problem or ("another report is between its lines" if mixed else "")
+    yield from _placed(_of_dcgm(version, results, problem, host, gpus), len(table))
+
+
+def _host(tag: bytes) -> str:
+    """Return the host that a launcher's tag names; '' without one."""
+    match = _HOST.fullmatch(tag)
+    return match.group(1).decode() if match else ""
+
+
+def _of_dcgm(
+    version: str | None, results: list[dict[str, Any]], problem: str, host: str = "", gpus: int = 0
+) -> list[str]:
+    """Return a line for each failed result and for what is left open, and one that counts the others."""
+    failures, doubts = [], ["this report of dcgmi diag is not read to its end: %s" % problem] if problem else []
+    for result in results:
+        fault, status = fault_of(result), result["status"]
+        said = _word(text_of(result), 400, " ")
+        if is_persistence(result) or status in ("pass", "skip"):
+            continue
+        if not fault:
+            doubts.append(said)
+            continue
+        who = (host + " " + ", ".join(result["who"][:8])).strip() or "no single GPU"
+        action = action_of(result, fault) or catalogue()[fault].action_for(said) or "-"
+        failures.append(" | ".join(["fail", fault, action, _word(who, 80, " "), said]))
+    if len(failures) > MOST_FAILURES:
+        doubts.append("%d more tests failed" % (len(failures) - MOST_FAILURES))
+    of = {status: [each for each in results if each["status"] == status] for status in ("pass", "skip")}
+    judged = [each for each in results if each["status"] not in of and not is_persistence(each)]
+    failed = {each["test"] for each in judged if each["status"] == "fail"}
+    bad = {each["test"] for each in judged}
+    passed = {each["test"] for each in of["pass"]} - bad
+    named = {who for each in of["pass"] for who in each["who"] if who.startswith("GPU ")}
+    on = max(len(named), gpus if any(not each["who"] for each in of["pass"]) else 0)
+    named_version = "DCGM %s" % version if version else "DCGM"
+    text = "%s: %s passed%s" % (
+        named_version,
+        _tests(len(passed)),
+        " on %d GPU%s" % (on, "" if on == 1 else "s") if on and passed else "",
+    )
+    skipped = {each["test"] for each in of["skip"]} - passed - bad
+    text += "".join(
+        ", %d %s" % (len(names), how)
+        for names, how in ((failed, "failed"), (bad - failed, "open"), (skipped, "skipped"))
+        if names
+    )
+    lines = [*failures[:MOST_FAILURES], *("open | " + each for each in doubts[:4]), "counted | " + text]
+    return [signals.DCGM.decode() + _word(line, 600, " ") for line in lines]
+
+
+def _tests(count: int) -> str:
+    return "no test" if not count else "%d test%s" % (count, "" if count == 1 else "s")
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

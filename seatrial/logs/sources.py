@@ -22,6 +22,7 @@ from itertools import chain, islice
 from typing import Any, BinaryIO
 
 from .exports import opened
+from .reader import dcgm
 from .reader.errors import NcclLogError
 from .reader.events.signals import shows_trouble
 from .reader.lines.clean import printable
@@ -175,10 +176,11 @@ def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str
                 head = _head(path)
             except NcclLogError:
                 continue  # an unreadable file is skipped in a directory, not when it is named
-            if not head or is_binary(head) or _other_json(head):
+            if not head or is_binary(head) or (_other_json(head) and not _diagnosed(head)):
                 continue
             of_nccl = any(anchor in head for anchor in ANCHORS)
-            if of_nccl or (not item.endswith(_NO_LOG) and _shows_trouble(path, head)):
+            report = _diagnosed(head) and (item.endswith(".json") or not item.endswith(_NO_LOG))
+            if of_nccl or report or (not item.endswith(_NO_LOG) and _shows_trouble(path, head)):
                 logs[path] = of_nccl
             if len(logs) >= MAX_FILES:
                 break
@@ -193,6 +195,11 @@ def _shows_trouble(path: str, head: bytes) -> bool:
             file.seek(-SNIFF, os.SEEK_END)
             lines += file.read(SNIFF).splitlines()
     return any(map(shows_trouble, lines))
+
+
+def _diagnosed(head: bytes) -> bool:
+    """Return whether this holds a report of `dcgmi diag`."""
+    return any(mark in head for mark in dcgm.MARKS)
 
 
 def _other_json(head: bytes) -> bool:

@@ -24,6 +24,7 @@ from jobs.diagnosis.state import JobState, Replica
 from jobs.pod.stages import dcgm, perftest
 from jobs.run.evidence import EvidenceReader
 from lab.hardware.fakes.dcgm import document
+from seatrial.logs.reader import dcgm as diag
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
@@ -66,7 +67,7 @@ def written(rank):
 
 def diagnosed():
     """What a probe prints of DCGM's diagnostics of eight healthy GPUs."""
-    version, results, _ = dcgm.read(
+    version, results, _ = diag.read(
         json.dumps(document({"gpu": {"driver": "580.95.05"}, "gpus": [{}] * 8}, 1)).encode()
     )
     return {**dcgm.blank(1), "found": True, "exit": 0, "version": version, "results": results}

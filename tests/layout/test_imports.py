@@ -38,7 +38,7 @@ ALLOWED = {
 # Inside a package: its rooms from the ground up. A module knows the rooms below its own, for types too.
 ROOMS = {
     "jobs": ("cluster", "trial", "diagnosis", "run"),
-    "seatrial/logs/reader": ("redact", "own_symptoms", "lines", "state", "tables", "events", "digest", "scan"),
+    "seatrial/logs/reader": ("redact", "dcgm", "own_symptoms", "lines", "state", "tables", "events", "digest", "scan"),
     "seatrial/logs": (
         *("kinds", "listing", "reader", "job_document", "sources", "parallel", "job", "diagnosis", "bandwidth"),
         *("document", "hang", "explanation"),

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.pod.stages import dcgm
 from lab.hardware.fakes.dcgm import document
+from seatrial.logs.reader import dcgm as diag
 
 MISMATCH = {"status": "Fail", "warning": "A mismatch.", "category": 10, "id": 58, "severity": 2}
 ENGINE = """#!{python} -IS
@@ -51,7 +52,7 @@ def world(release: str, **first: object) -> dict[str, object]:
 
 def told(release: str, level: int = 2, **first: object) -> tuple[str | None, dict[tuple[str, str], list[str]], str]:
     text = json.dumps(document(world(release, **first), level)).encode()
-    version, results, error = dcgm.read(b"Warning: not root\n" + text + b"\n")
+    version, results, error = diag.read(b"Warning: not root\n" + text + b"\n")
     return version, {(each["test"], each["status"]): each["who"] for each in results}, error
 
 
@@ -74,9 +75,9 @@ def test_both_shapes_are_read_by_gpu_and_test() -> None:
 
 def test_warnings_keep_their_numbers_and_lose_credentials() -> None:
     said = {**MISMATCH, "warning": "A mismatch.\n TOKEN=abcdef123456"}
-    result = dcgm.read(json.dumps(document(world("4.4.1", dcgm={"memory": said}), 2)).encode())[1][0]
+    result = diag.read(json.dumps(document(world("4.4.1", dcgm={"memory": said}), 2)).encode())[1][0]
     assert result["said"] == [{"text": "A mismatch. TOKEN=[REDACTED]", "id": 58, "severity": 2, "category": 10}]
-    old = dcgm.read(json.dumps(document(world("3.3.9", dcgm={"memory": said}), 2)).encode())[1][0]
+    old = diag.read(json.dumps(document(world("3.3.9", dcgm={"memory": said}), 2)).encode())[1][0]
     assert old["said"] == [{"text": "A mismatch. TOKEN=[REDACTED]", "id": None, "severity": None, "category": None}]
 
 
@@ -85,11 +86,11 @@ def test_a_summary_that_no_result_tells_is_a_result() -> None:
     summary = {"status": "Fail", "warnings": [{"warning": "The plugin crashed.", "error_id": 1}]}
     test = {"name": "pcie", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Pass"}]}
     body = {"test_categories": [{"category": "Integration", "tests": [{**test, "test_summary": summary}, None]}]}
-    results = dcgm.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
+    results = diag.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
     assert [(each["status"], each["who"]) for each in results] == [("fail", []), ("pass", ["GPU 0"])]
     test["results"][0]["status"] = "Fail"  # type: ignore[index]
     body["test_categories"][0]["tests"][0] = {**test, "test_summary": summary}  # type: ignore[index]
-    (result,) = dcgm.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
+    (result,) = diag.read(json.dumps({"DCGM Diagnostic": body}).encode())[1]
     assert (result["who"], result["said"][0]["text"]) == (["GPU 0"], "The plugin crashed.")
 
 
@@ -106,17 +107,17 @@ def test_a_summary_that_no_result_tells_is_a_result() -> None:
     ],
 )
 def test_what_is_no_result_is_said(text: bytes, problem: str) -> None:
-    _, results, error = dcgm.read(text)
+    _, results, error = diag.read(text)
     assert (results, problem in error) == ([], True), error
 
 
 def test_a_flood_of_results_is_bounded_and_loses_no_failure() -> None:
     entries = [{"gpu_ids": str(n % 8), "status": "PASS", "warnings": f"w{n}"} for n in range(5000)]
     tests = [{"name": "x", "results": [*entries, {"gpu_ids": "7", "status": "FAIL", "warnings": ["a" * 9000] * 9}]}]
-    results = dcgm.read(json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": tests}]}}).encode())[1]
-    assert len(results) <= dcgm.MOST_RESULTS
+    results = diag.read(json.dumps({"DCGM Diagnostic": {"test_categories": [{"tests": tests}]}}).encode())[1]
+    assert len(results) <= diag.MOST_RESULTS
     assert (results[0]["status"], results[0]["who"]) == ("fail", ["GPU 7"])
-    assert [len(each["text"]) for each in results[0]["said"]] == [dcgm.TEXT] * dcgm.MOST_SAID
+    assert [len(each["text"]) for each in results[0]["said"]] == [diag.TEXT] * diag.MOST_SAID
 
 
 def test_a_nodes_results_in_a_sweep_fit_into_a_message_and_what_is_left_out_is_said() -> None:

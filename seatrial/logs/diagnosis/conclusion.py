@@ -9,6 +9,7 @@ from ...faults.catalogue import fault_catalogue, having
 from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from ..reader.events.transports import RDMA, TCP
 from .defects import slow_causes
+from .diagnosed import diagnosis_said
 from .fallbacks import without_gpudirect
 from .faults import found_fault, lowered
 from .interfaces import link_local_interfaces, virtual_sockets
@@ -143,6 +144,8 @@ def _size_text(document: JobDocument, judgement: Judgement | None = None) -> str
 def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
+    if not document["nccl_lines"] and not judgement.tables and (diagnosed := diagnosis_said(judgement)):
+        size = diagnosed
     bad = [fault for fault in judgement.faults if fault["severity"] != "info"]
     if bad:
         named = [fault for fault in bad if (fault["fault"], document["diagnosis"]) in _DIAGNOSIS_OF]
@@ -278,6 +281,8 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
         return said % (size, document["avg_busbw"])
     if judgement.tables or judgement.job.rank_lines:
         return "%s: a benchmark began, but the log shows neither numbers nor the transport." % size
+    if not document["nccl_lines"] and diagnosis_said(judgement):
+        return "%s; there is no NCCL log here, so nothing of a job is judged." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
         unheaded = [note for _, note in judgement.unheaded()]
         mention = next(iter(unheaded), None) or judgement.event("mention")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...faults.catalogue import fault_catalogue
+from ...faults.catalogue import catalogue
 from ..rows import bandwidths
 from .faults import found_fault
 
@@ -93,7 +93,7 @@ def with_defects(
     defects: list[Cause] = [
         {"fault": name, "cause": f"NCCL {version.partition('+')[0]} {each.cause}", "confirm": each.confirm}
         for version in versions
-        for each in fault_catalogue()[name].defects
+        for each in catalogue()[name].defects
         if _has(version, _numbers(each.since), _numbers(each.before)) and re.search(each.says, text)
         if not (each.gpus and gpus) or any(re.search(each.gpus, gpu) for gpu in gpus)
     ]

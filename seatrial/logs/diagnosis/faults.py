@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import failure_class, fault_catalogue
+from ...faults.catalogue import catalogue, failure_class
 
 if TYPE_CHECKING:
     from ...faults.variants import Variant
@@ -24,8 +24,8 @@ def found_fault(
 
     A variant of the fault has its own, which come first.
     """
-    entry = fault_catalogue()[fault]
-    reason = fault_catalogue()[why] if why else entry
+    entry = catalogue()[fault]
+    reason = catalogue()[why] if why else entry
     return {
         "fault": fault,
         "severity": entry.severity,

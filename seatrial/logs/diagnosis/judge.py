@@ -73,6 +73,7 @@ class Judgement:
             "ranks of hosts": any(host["ranks"] for host in self.hosts),
             "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs") or self.tables,
             "tables": self.tables,
+            "DCGM": any(name.startswith("dcgm ") for name in self.job.events),
             "cut channels": "line channel-cut" in self.job.noted,
         }
 

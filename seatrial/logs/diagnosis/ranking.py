@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.catalogue import fault_catalogue, having
+from ...faults.catalogue import catalogue, fault_catalogue, having
 from ..job_document import MOST_CAUSES
 from ..reader.events.transports import TCP
 from ..reader.state.process import channels_in
@@ -139,7 +139,7 @@ def rank(
     for name, said in further:
         if name not in named and len(causes) < MOST_CAUSES:
             named.add(name)
-            entry = fault_catalogue()[name]
+            entry = catalogue()[name]
             confirm = (said.variant and said.variant.confirm) or entry.confirm
             causes.append({"fault": name, "cause": f"{entry.title}: {said.cause or entry.meaning}", "confirm": confirm})
     return causes[:MOST_CAUSES]
@@ -158,9 +158,7 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
     """Return the finding, if it is more than the fault's meaning, and its possible causes."""
     name = fault["why"] or fault["fault"]
     alternatives = _alternatives(name, signs)
-    specific = not (fault["cause"] or "").startswith(fault_catalogue()[name].meaning) and name not in having(
-        "described"
-    )
+    specific = not (fault["cause"] or "").startswith(catalogue()[name].meaning) and name not in having("described")
     if not specific and alternatives:
         return alternatives
     return [_own(fault), *(each for each in alternatives if each["cause"] != fault["cause"])]
@@ -168,7 +166,7 @@ def _of(fault: FoundFault, signs: Signs | Mapping[str, bool | None]) -> list[Cau
 
 def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[Cause]:
     """Return a fault's causes from the catalogue, those supported by the circumstances first."""
-    listed = (each for each in fault_catalogue()[name].alternatives if not each.said)
+    listed = (each for each in catalogue()[name].alternatives if not each.said)
     left = [each for each in listed if not each.when or signs.get(each.when) is not False]
     left.sort(key=lambda each: not (each.when and signs.get(each.when)))
     return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left]
@@ -177,5 +175,5 @@ def _alternatives(name: str, signs: Signs | Mapping[str, bool | None]) -> list[C
 def _own(fault: FoundFault) -> Cause:
     name = fault["why"] or fault["fault"]
     # what a log does not show is not a cause: the sign that it does show is
-    text = fault_catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
+    text = catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
     return {"fault": name, "cause": text, "confirm": fault["confirm"]}

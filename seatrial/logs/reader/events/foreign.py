@@ -26,9 +26,20 @@ _ENDS = frozenset(b"0123456789A \t\r")  # of a row of numbers, or of its torn ha
 
 def says(raw: bytes) -> bool:
     """Say whether anything is taken from a line that holds one of the words that matter, whatever was read before."""
-    if b"CCL" in raw or may_head(raw) or signals.says(raw) or next(_old_heads(raw), None) is not None:
+    if (
+        b"CCL" in raw
+        or (b"iag" in raw and _diagnoses(raw))
+        or may_head(raw)
+        or signals.says(raw)
+        or next(_old_heads(raw), None) is not None
+    ):
         return True
     return b"_perf" in raw and PERF.search(raw) is not None
+
+
+def _diagnoses(raw: bytes) -> bool:
+    """Say whether a line has a result of DCGM's diagnostics, or begins their report."""
+    return raw.startswith(signals.DCGM) or signals.DIAGNOSIS.search(raw) is not None
 
 
 def _old_heads(raw: bytes) -> Iterator[Tuple[Head, bytes, int]]:
@@ -77,6 +88,9 @@ class ForeignLines:
 
     def plain(self, raw: bytes, number: int) -> None:
         """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
+        if b"iag" in raw and _diagnoses(raw):
+            self.signals.diagnosed(raw, number)
+            return
         if number <= self.TAGGED:
             self.signals.tag(raw)
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.

@@ -172,8 +172,16 @@ _WORDS = (
 ).split(b"|")
 # Of a stack's frames: the number in front of an address, and that of a line without the comma of Python's tracebacks.
 _FRAMES = tuple(b"%d%s" % (digit, behind) for behind in (b" 0x0000", b" in ") for digit in range(10))
+DCGM = b"dcgmi diag> "
+"""What begins a line about a result of DCGM's diagnostics (seatrial/logs/json_reports.py)."""
+DIAGNOSIS = re.compile(rb'"DCGM (?:GPU )?Diagnostic"\s*:|\| Diagnostic {2,}\| Result')
+"""The beginning of a report of DCGM's that nothing spelled out: it is wrapped in a form that hides it."""
 # Of all these words a line holds one.
-MATTERS = tuple(dict.fromkeys((*_WORDS, *left_out.WORDS, *_FRAMES, *WORDS, *FOREIGN_WORDS, *unheaded.WORDS)))
+MATTERS = tuple(
+    dict.fromkeys(
+        (*_WORDS, DCGM, b'"DCGM ', b"| Diagnostic ", *left_out.WORDS, *_FRAMES, *WORDS, *FOREIGN_WORDS, *unheaded.WORDS)
+    )
+)
 # Every operation begins with the program's request to NCCL, which is not needed here.
 UNLESS = {**trouble.UNLESS, b"NCCL": b" CALL "}
 MATTER = AnyOf(MATTERS, UNLESS)
@@ -325,6 +333,11 @@ class SignalReader:
     def left_out(self, raw: bytes, line: int) -> None:
         """Note a line by which a hand marks what it left out."""
         self.source.note("left-out", self.index, line, raw)
+
+    def diagnosed(self, raw: bytes, line: int) -> None:
+        """Take a result of DCGM's, whose words show no symptom of the job, or the beginning of an unread report."""
+        said = raw[len(DCGM) :] if raw.startswith(DCGM) else b"open | a report of dcgmi diag is not read in this form"
+        self.source.note("dcgm " + printable(said, 640), self.index, line, raw)
 
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
