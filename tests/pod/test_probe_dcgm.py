@@ -122,7 +122,7 @@ def test_a_flood_of_results_is_bounded_and_loses_no_failure() -> None:
 
 def test_a_nodes_results_in_a_sweep_fit_into_a_message_and_what_is_left_out_is_said() -> None:
     """Failures come first; sixteen GPUs that fail with all that can be said of them are not too many."""
-    said = [{"id": 1, "severity": 2, "category": 10, "text": "w" * dcgm.TEXT}] * dcgm.MOST_SAID
+    said = [{"id": 1, "severity": 2, "category": 10, "text": "w" * diag.TEXT}] * diag.MOST_SAID
     head = {"category": "Hardware", "test": "memory", "said": said}
     fails = [{**head, "who": [f"GPU {n}"], "status": "fail"} for n in range(16)]
     few = dcgm.brief({**dcgm.blank(2), "results": fails})
