@@ -461,10 +461,10 @@ class PerftestSpec:
     @property
     def cost(self) -> str:
         """What the writes cost, said before they run."""
-        how = f", both ways, {self.seconds} s each; with GPU memory twice that" if self.layer else ""
+        twice = "; twice that with GPU memory" if self.layer else ""
         return (
-            f"RDMA between neighbouring nodes comes before the collectives where the image has {self.tool}: about "
-            f"{self.usual_s:.0f} s ({self.nics} NICs{how}), at most {self.limit_s:.0f} s; fabric.perftest_s: 0 omits it"
+            f"Where the image has {self.tool}, it runs first: about {self.usual_s:.0f} s for {self.nics} NICs{twice} "
+            "(fabric.perftest_s: 0 omits it)"
         )
 
     @property

@@ -311,7 +311,7 @@ def test_the_cost_is_said_and_has_its_time(h100):
     """Of 8 NICs about a minute; without RDMA devices, or where the profile asks for none, nothing runs."""
     made = spec_of(h100, run_id="a", namespace="n")
     assert (made.perftest.usual_s, made.perftest.limit_s) == (64.0, 188.0)
-    assert "about 64 s (8 NICs, both ways, 2 s each" in made.perftest.cost
+    assert "about 64 s for 8 NICs; twice that with GPU memory" in made.perftest.cost
     assert made.deadlines.probe_s >= Deadlines().probe_s + made.perftest.limit_s
     four = spec_of(replace(h100, nodes=4), run_id="a", namespace="n")
     assert four.perftest.usual_s == 128.0
