@@ -84,6 +84,6 @@ def _by_test(result: Result) -> str:
 
 
 def action_of(result: Result, fault: str) -> str:
-    """Return what DCGM's errors of a failed GPU ask to do with its node; '' where its catalogue's entry tells."""
+    """Return what DCGM's errors of a failed GPU ask to do with its node; '' where its catalogue's entry says."""
     codes = [said.get("id") for said in result.get("said") or [] if fault == GPU_FAULT]
     return heaviest(map(dcgm_action, codes)) or ""
