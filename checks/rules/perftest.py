@@ -238,8 +238,8 @@ def _accusations(trial: TrialResult, links: list[Link], bad: list[Link], memory:
         rails = list(dict.fromkeys(link.rail for link in group))
         of_place = [link for link in links if link.memory == memory and _is_of(trial, link, who)]
         whole = len(rails) > 1 and all(link in group for link in of_place)
-        beside = memory == GPU and all(link.ends in hosts and hosts[link.ends].outdoes(link) for link in group)
-        fault = FAILS if fails else SLOW_GPU if beside else ALL_SLOW if whole else SLOW
+        faster_host = memory == GPU and all(link.ends in hosts and hosts[link.ends].outdoes(link) for link in group)
+        fault = FAILS if fails else SLOW_GPU if faster_host else ALL_SLOW if whole else SLOW
         texts = list(dict.fromkeys(link.told if fails else _measured(trial, link, len(rails) > 1) for link in group))
         observed = "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])])
         expected = "RDMA writes succeed" if fails else _expected(group)

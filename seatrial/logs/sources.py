@@ -162,7 +162,7 @@ def _why(error: Exception) -> str:
 def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order.
 
-    Beside such a log, and next to dumps (``without``), files that report a failure belong to the job, too: stderr in a
+    With such a log, and next to dumps (``without``), files that report a failure belong to the job, too: stderr in a
     file of its own, a launcher's words.
     """
     logs: dict[str, bool] = {}

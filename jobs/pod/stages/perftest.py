@@ -84,9 +84,9 @@ class Perftest:
         data.update(tool=program.name, found=bool(program.path), nics=program.labels)
         flags = program.gpu_memory(self.rendezvous.trial.gpu_kind)
         self.gpu = flags if self.asked["gpu"] else []
-        beside = [nic.label for nic in program.nics if self.gpu and nearest(self.paths, nic.name) is not None]
-        data["gpu_memory"] = bool(beside)
-        offer = {"found": data["found"], "nics": data["nics"], "gpu": beside}
+        near = [nic.label for nic in program.nics if self.gpu and nearest(self.paths, nic.name) is not None]
+        data["gpu_memory"] = bool(near)
+        offer = {"found": data["found"], "nics": data["nics"], "gpu": near}
         around = edges(self.me, self.rendezvous.trial.nodes)
         for edge in around:
             self.barrier.post(sum(edge) - self.me, TOPIC, offer)
@@ -124,9 +124,9 @@ class Perftest:
             data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
             return
         close = [own["gpu"], [label for label in theirs.get("gpu") or [] if isinstance(label, str)]]
-        beside = close if self.me < other else close[::-1]
+        ordered = close if self.me < other else close[::-1]
         ways = [edge] if self.program.name == PINGPONG else [edge, (edge[1], edge[0])]  # a ping-pong goes both ways
-        both = [rail for rail in rails if rail[0] in beside[0] and rail[1] in beside[1]]
+        both = [rail for rail in rails if rail[0] in ordered[0] and rail[1] in ordered[1]]
         for memory, chosen in ((HOST, rails), ("gpu", both)):
             for first, second in chosen:
                 for sender, receiver in ways:
