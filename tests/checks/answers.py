@@ -1,4 +1,4 @@
-"""A server with configured answers, and the objects of its requests, for the tests of the API, admission and quota."""
+"""A server with configured answers, and its request objects, for tests of the API, admission and quota."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from jobs.cluster.client.kube import Allowed
 
 
 class FakeKube:
-    """Answers from a table of (method, path end) to a value or an error."""
+    """Answers from a table that maps (method, path end) to a value or an error."""
 
     namespace = "team"
     server = "https://k"

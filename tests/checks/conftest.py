@@ -1,4 +1,4 @@
-"""Synthetic worlds for the judgements: a trial, an inventory, a job document, each healthy until a test breaks it."""
+"""Synthetic inputs of the judgements: a trial, an inventory and a job document, all healthy."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def whole_spec(h100):
 
 @pytest.fixture
 def spec(whole_spec):
-    """The same with the two runs of all_reduce over both nodes."""
+    """The same with only the two all_reduce runs over both nodes."""
     return replace(whole_spec, collectives=tuple(c for c in whole_spec.collectives if c.name in ("ring", "default")))
 
 
 @pytest.fixture
 def evidence():
-    """A check's evidence, empty."""
+    """Return empty check evidence."""
     return Evidence()
 
 
@@ -169,7 +169,7 @@ def stages(rank, nodes=2):
 
 @pytest.fixture
 def trial():
-    """Two ranks on gpu-node-0 and gpu-node-1 that saw nothing wrong."""
+    """Two healthy ranks on gpu-node-0 and gpu-node-1."""
     replicas = tuple(
         Replica(index=i, pod=f"seatrial-abc-{i}-x", node=f"gpu-node-{i}", phase="Succeeded", exit_code=0)
         for i in range(2)
@@ -271,7 +271,7 @@ def all_jobs(jobs):
 
 @pytest.fixture
 def node_jobs():
-    """What each node measured on its own, by rank."""
+    """The single-node measurements of each node, by rank."""
     transports = {"p2p": 128, "shm": 0, "mnnvl": 0, "net": 0, "nvls": True}
     job = dict(document(ring=False), ranks=8, nodes=1, pairs=[], intra_node=transports, env={})
     job["tables"] = [table(ring=False, top=479.0)]
@@ -280,13 +280,13 @@ def node_jobs():
 
 @pytest.fixture
 def bad():
-    """Reduce findings to what is wrong: [(subject, fault)], of those that are not ok."""
+    """Reduce findings to those that are not ok: [(subject, fault)]."""
     return lambda findings: [(f.subject, f.fault) for f in findings if f.ok is not True]
 
 
 @pytest.fixture
 def world(trial):
-    """The healthy trial, with what the probe's fabric stages found."""
+    """The healthy trial with the results of the probe's fabric stages."""
     for rank, rank_evidence in trial.evidence.items():
         address = f"10.0.{rank}.5"
         rank_evidence.stages["network"] = {

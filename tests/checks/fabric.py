@@ -1,4 +1,4 @@
-"""A healthy fabric as the probe of two pods reports it, and findings in short."""
+"""A healthy fabric as the probe of two pods reports it, and findings in short form."""
 
 from __future__ import annotations
 

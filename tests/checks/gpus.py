@@ -1,10 +1,10 @@
-"""What the tests of GPUs share: all findings about single ones, and one pod's report of its own."""
+"""Shared parts of the GPU tests: all findings about single GPUs, and the GPU report of one pod."""
 
 from checks.rules import gpu_health
 
 
 def every_ailment(trial, spec):
-    """All that is said of single GPUs."""
+    """Return all findings about single GPUs."""
     health = gpu_health
     for ailments in (health.memory_ailments, health.fabric_ailments, health.link_ailments(18), health.clock_ailments):
         findings = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")

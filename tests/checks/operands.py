@@ -1,4 +1,4 @@
-"""Pods of the GPU stack and nodes with labels, as the inventory has them."""
+"""Pods of the GPU stack and labelled nodes, as the inventory holds them."""
 
 from jobs.cluster.client.errors import api_error
 from jobs.cluster.facts.inventory import PodUse

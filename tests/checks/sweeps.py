@@ -1,4 +1,4 @@
-"""Sweeps over made-up fleets, as their coordinator reports them, for the tests of their judgement."""
+"""Sweeps over synthetic fleets, as their coordinator reports them."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,9 +23,10 @@ PROFILE = load_profile("h100-ib")
 
 
 def printed(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0, release=False, pinned=()):
-    """The stages that a coordinator prints over a fleet in which `speed(pair)` is a pair's busbw, or an outcome.
+    """Return the stages that a coordinator prints for a fleet in which `speed(pair)` is a pair's busbw or an outcome.
 
-    `pinned`: what each rail reaches in every pair. With `release` it says good-bye to nodes that it needs no more, as it does with --no-scale.
+    `pinned`: the rate of each rail in every pair. With `release` it releases nodes that it no longer needs, as with
+    --no-scale.
     """
     names = tuple(f"node-{n}" for n in range(nodes))
     fleet = PlannedFleet(names, dict(leaves))
@@ -74,7 +75,7 @@ def swept(
 
 
 def on(nodes):
-    """Where the API server says that pods are: the one with index n on the n-th node."""
+    """Return the placement that the API server reports: pod n on the n-th node."""
     return {node: frozenset({rank}) for rank, node in enumerate(nodes)}
 
 

@@ -1,4 +1,4 @@
-"""A finding about one node blocks that node; the others are judged. What is withheld never passes."""
+"""A finding about one node blocks only that node; a withheld subject never passes."""
 
 from dataclasses import replace
 
@@ -42,12 +42,12 @@ def result(check_id="nodes.gpu", outcome=Outcome.FAILED, *, bad=("n-1",), good=(
     ],
 )
 def test_a_subject_names_whole_nodes_only(subject, nodes):
-    """n-1 is not n-10, and what is no node names none."""
+    """n-1 does not match n-10, and a subject that is not a node names no node."""
     assert named(subject, NODES) == nodes
 
 
 def test_a_bad_node_is_withheld_and_the_others_are_judged():
-    """The prerequisite that failed there is named."""
+    """The failed prerequisite on that node is named."""
     blocked = blocks(declared(), result(), BY_NODE, NODES)
     assert (blocked.whole, blocked.nodes) == ((), {"n-1": ("nodes.gpu",)})
     assert list(withheld_in_words(blocked.nodes)) == ["n-1 (nodes.gpu)"]
@@ -75,23 +75,23 @@ def test_a_bad_node_is_withheld_and_the_others_are_judged():
     ],
 )
 def test_what_is_not_about_single_nodes_blocks_the_check(check, results, by_node):
-    """A near miss of each: then nothing can be judged."""
+    """Near misses: such findings block the whole check."""
     blocked = blocks(check, results, by_node, NODES)
     assert (blocked.whole, blocked.nodes) == (("nodes.gpu",), {})
 
 
 def test_a_check_of_the_trial_is_not_blocked_by_nodes_outside_of_it():
-    """Every node of the trial is sound: what is wrong on another was told."""
+    """All nodes of the trial are healthy; the fault of another node was already reported."""
     whole = declared(by_node=False, stage="acceptance", requires=(), unless_failed=("nodes.gpu",))
     assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-2"}).checks == ()
     assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-1"}).whole == ("nodes.gpu",)
-    assert blocks(whole, result(), BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}  # it starts the trial, without it
+    assert blocks(whole, result(), BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}  # the trial starts without it
 
 
 @pytest.mark.parametrize("fault", ["nodes.other-kind", "nodes.too-few", "gpu.oversubscribed", "nccl.program"])
 def test_what_leaves_nothing_to_judge_blocks_though_it_leaves_the_verdict_open(fault):
-    """A profile that does not fit, or a program that failed by itself, finds no fault; what comes after it is not
-    judged."""
+    """A profile that does not fit, or a program that failed by itself, is not a cluster fault, but later checks are
+    blocked."""
     check = declared(requires=(), unless_failed=("nodes.gpu",))
     (first,) = result(bad=(), outcome=Outcome.ERROR).values()
     assert blocks(check, {"nodes.gpu": replace(first, fault=fault)}, BY_NODE, NODES).whole == ("nodes.gpu",)
@@ -100,7 +100,7 @@ def test_what_leaves_nothing_to_judge_blocks_though_it_leaves_the_verdict_open(f
 
 
 def test_what_was_withheld_is_withheld_downstream():
-    """A check that was blocked on a node blocks that node again, by whatever failed first."""
+    """A check that was blocked on a node blocks its dependents there; they name the first failure."""
     first = result() | result("gpu.allocatable", Outcome.BLOCKED, blocked_by=("nodes.gpu",))
     check = declared(requires=(), unless_failed=("gpu.allocatable",))
     assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("gpu.allocatable",)}
@@ -109,7 +109,7 @@ def test_what_was_withheld_is_withheld_downstream():
 
 
 def test_a_check_that_failed_elsewhere_is_no_root_on_a_node_that_was_withheld_from_it():
-    """It found a fault on n-2 and did not look at n-1: only what failed on n-1 is named there."""
+    """It found a fault on n-2 and did not check n-1, so only failures on n-1 are named there."""
     first = result() | result("gpu.allocatable", bad=("n-2",), good=("n-0",))
     withheld = Finding(subject="n-1", ok=None, observed=f"{NOT_JUDGED}nodes.gpu")
     second = replace(first["gpu.allocatable"], findings=(*first["gpu.allocatable"].findings, withheld))
@@ -127,17 +127,17 @@ def evidence(*nodes):
 
 
 def test_a_check_with_a_node_withheld_is_blocked_and_never_passed():
-    """What held on the others is on record, and the withheld node is listed."""
+    """Results of the other nodes are recorded, and the withheld node is listed."""
     made = evidence("n-0")
     made.add("n-0", ok=True, observed="8")
-    made.add("n-1 GPU 0", ok=False, observed="7", fault="gpu.missing")  # a consequence, and not told
+    made.add("n-1 GPU 0", ok=False, observed="7", fault="gpu.missing")  # a consequence, so it is not reported
     with pytest.raises(Blocked, match=r"n-1 \(nodes.gpu\)"):
         made.verdict()
     assert [(f.subject, f.ok, f.fault) for f in made.findings] == [("n-0", True, ""), ("n-1", None, "")]
 
 
 def test_a_fault_on_another_node_is_told_beside_the_withheld_one():
-    """Independent faults are all told in one run."""
+    """One run reports all independent faults."""
     made = evidence("n-0")
     made.add("n-0", ok=False, observed="7", fault="gpu.missing")
     with pytest.raises(CheckFailed, match="n-0: 7"):
@@ -146,7 +146,7 @@ def test_a_fault_on_another_node_is_told_beside_the_withheld_one():
 
 
 def test_a_subject_that_nobody_looked_at_blocks_what_comes_after_it():
-    """Beside a bad node another one may not have been looked at: it did not pass either."""
+    """A node without a finding did not pass, even if another node is reported as bad."""
     made = Evidence()
     made.expect(["n-0", "n-1"])
     made.add("n-0", ok=False, observed="7", fault="gpu.missing")
@@ -163,7 +163,7 @@ RATES = declared(requires=("network.mtu",), by_node=False, stage="acceptance", b
 
 
 def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_judged():
-    """Both directions: they share the path. A fault between two nodes hides none between others."""
+    """Both directions are withheld because they share the path; other pairs are unaffected."""
     blocked = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
     assert (blocked.whole, blocked.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
     assert [s in Places(blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
@@ -183,7 +183,7 @@ def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_j
 
 
 def test_a_node_that_differs_withholds_all_its_pairs():
-    """A prerequisite by pair may also find something about a node."""
+    """A check by pair may also report a single node."""
     first = result("network.mtu", bad=("n-1",), good=("n-0 -> n-1", "n-1 -> n-2", "n-0 -> n-2"))
     blocked = blocks(RATES, first, BY_NODE, NODES)
     assert blocked.nodes == {"n-1": ("network.mtu",)}
@@ -201,13 +201,13 @@ def test_a_node_that_differs_withholds_all_its_pairs():
     ids=["judges the whole", "no pair is named", "no pair left", "did not run"],
 )
 def test_what_is_not_about_single_pairs_blocks_the_check(check, first):
-    """A near miss of each."""
+    """Near misses: such findings block the whole check."""
     blocked = blocks(check, first, BY_NODE, NODES)
     assert (blocked.whole, blocked.nodes) == (("network.mtu",), {})
 
 
 def test_a_pair_that_was_withheld_is_withheld_downstream():
-    """Ports that are shut between two nodes hide packet sizes there, and those the rate."""
+    """Blocked ports between two nodes withhold the packet size check of that pair, and then its rate check."""
     blocked = {**MTU}
     withheld = Finding(subject="n-0 - n-1", ok=None, observed=f"{NOT_JUDGED}network.ports")
     good = Finding(subject="n-1 -> n-2", ok=True, observed="9000 bytes")

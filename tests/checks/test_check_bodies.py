@@ -1,4 +1,4 @@
-"""The checks themselves: how they are declared, and what they say where only a profile or more rights could tell."""
+"""Declarations of the checks, and their results without a profile or without permissions."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from jobs.cluster.facts.stack import Listing
 
 MOST_LINES = 25
 
-ANY_NODE = SimpleNamespace(options=SimpleNamespace(nodes=""))  # of the session: the user chose none
+ANY_NODE = SimpleNamespace(options=SimpleNamespace(nodes=""))  # of the session: no --nodes
 
 
 def functions(root):
@@ -31,7 +31,7 @@ def functions(root):
 
 
 def test_checks_are_declarations(root):
-    """A check is short, explains itself to an operator, and neither catches, sleeps nor talks to kubernetes."""
+    """A check is short, has a docstring for operators, and neither catches, sleeps nor imports kubernetes."""
     checks = list(functions(root))
     assert len(checks) >= 20
     for path, node in checks:
@@ -62,7 +62,7 @@ def test_every_check_declares_its_stage_and_ends_with_a_verdict(root):
 
 
 def test_prerequisites_are_checks_that_exist(root):
-    """A misspelt prerequisite would block for ever, or never."""
+    """A misspelt prerequisite would block always or never."""
     markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
     ids = {m.args[0].value for m in markers}
     named = [e for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts]
@@ -72,7 +72,7 @@ def test_prerequisites_are_checks_that_exist(root):
 
 
 def test_a_tenant_without_nodes_gets_no_guess(spec, inventory, h100, evidence):
-    """What is not seen is said, and neither passes nor fails."""
+    """Hidden data is reported as not visible and neither passes nor fails."""
     hidden = inventory([], not_seen={"nodes": "nodes cannot be listed: forbidden"})
     with pytest.raises(CannotTell, match="not seen: nodes cannot be listed"):
         nodes.test_gpu_nodes_are_ready(hidden, Pool(), h100, spec, ANY_NODE, evidence)
@@ -84,7 +84,7 @@ def nothing_listed(resource):
 
 
 def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec, evidence, h100):
-    """Kubernetes 1.36: a DeviceClass stands for nvidia.com/gpu, pods ask as ever, no node counts any."""
+    """Kubernetes 1.36: a DeviceClass maps to nvidia.com/gpu. Pods request it as before, but no node counts it."""
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}},))
     slices = Listing(
         tuple(
@@ -114,7 +114,7 @@ def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec,
 
 
 def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, spec, evidence, h100):
-    """The GPUs are published to be claimed: nothing is wrong with the cluster, and nothing of it was judged."""
+    """The GPUs are published for claims, so the cluster is not at fault and is not judged."""
     cel = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": cel}},))
     slices = Listing(
@@ -138,19 +138,19 @@ def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, sp
     assert {(f.ok, f.fault) for f in evidence.findings} == {(None, "nodes.other-kind")}
     with pytest.raises(
         CheckFailed, match=r"no nvidia\.com/gpu at all"
-    ):  # published by nobody: the device plugin is dead
+    ):  # no slices published: the device plugin is down
         nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, nothing_listed, evidence, cluster)
 
 
 def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
-    """Allocatable is seen, requests are not: free would be a guess."""
+    """Allocatable is visible, requests are not, so the free number is unknown."""
     hidden = inventory([node("a"), node("b")], not_seen={"pods": "forbidden"})
     with pytest.raises(CannotTell, match="the holders of the GPUs cannot be read"):
         nodes.test_enough_gpus_are_free(hidden, Pool(hidden.nodes), Profile(), spec, nothing_listed, evidence)
 
 
 def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(inventory, node, spec, evidence):
-    """A node that agrees with itself is not judged; one that has lost a GPU since is at fault all the same."""
+    """A self-consistent node is not judged; a node that lost a GPU since then is at fault."""
     alike, lost = inventory([node("a"), node("b")]), inventory([node("a"), node("b", 8, 7)])
     with pytest.raises(CannotTell, match=r"no profile: the expected number of GPUs .* \(pass --profile NAME\)"):
         nodes.test_every_gpu_node_offers_all_its_gpus(Pool(alike.nodes), Profile(), spec, None, evidence, alike)
@@ -160,7 +160,7 @@ def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(inventory, nod
 
 
 def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):
-    """Two free nodes of four are enough; who holds the others is shown, not judged."""
+    """Two free nodes of four are enough; the owners of the other GPUs are shown but not judged."""
     pods = [("x", "p", name, 8, "Job/other") for name in ("c", "d")]
     cluster = inventory([node(n) for n in "abcd"], pods)
     nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
@@ -169,7 +169,7 @@ def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):
 
 
 def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
-    """Only the node that is in the way is named; it is in use, which is no fault of the cluster."""
+    """Only the node that prevents the trial is named; a node in use is not a cluster fault."""
     cluster = inventory([node("a"), node("b")], [("x", "p", "b", 1, "")])
     with pytest.raises(CannotTell, match="7 of 8 free; in use by other workloads: Pod/p in x"):
         nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
@@ -177,7 +177,7 @@ def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
 
 
 def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
-    """Only where the profile says so, and only what is not there yet."""
+    """Only if the profile says so, and only for nodes that do not exist yet."""
     awaited = Profile(launch=LaunchSection(nodes_on_demand=True))
     one = inventory([node("a")])
     with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes exist"):
@@ -188,13 +188,13 @@ def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
 
 
 def test_no_gpu_node_at_all_is_not_enough(inventory, spec, evidence):
-    """Nothing observed is never a pass."""
+    """An empty observation is never a pass."""
     with pytest.raises(CannotTell):
         nodes.test_enough_gpus_are_free(inventory([]), Pool(), Profile(), spec, nothing_listed, evidence)
 
 
 def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, spec, evidence):
-    """Any RDMA may be the wrong one, and how many rails there should be only the profile knows."""
+    """Without a profile, the right fabric and the number of rails are unknown."""
     for check in (nccl.test_data_goes_over_the_right_fabric, nccl.test_gpudirect_rdma_is_used):
         with pytest.raises(CannotTell, match="no profile"):
             check(trial, jobs, Profile(), evidence)
@@ -203,14 +203,14 @@ def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, spec
 
 
 def test_a_fabric_without_gpudirect_skips_it(trial, jobs, evidence, h100):
-    """A stated skip: it does not apply there."""
+    """The check is skipped with a reason, because it does not apply."""
     profile = replace(h100, fabric=FabricSection(kind="fastsocket", gdr=False))
     with pytest.raises(pytest.skip.Exception, match="has no GPUDirect"):
         nccl.test_gpudirect_rdma_is_used(trial, jobs, profile, evidence)
 
 
 def test_without_a_floor_bandwidth_is_an_error(trial, jobs, spec, h100, evidence):
-    """An unknown platform, or one measured on another number of nodes, is never silently passed."""
+    """An unknown platform or node count never passes silently."""
     for profile, said in ((Profile(), "no profile"), (replace(h100, floors=()), "profile h100-ib has no floor")):
         with pytest.raises(CannotTell, match=said):
             bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, profile, evidence)
@@ -219,7 +219,7 @@ def test_without_a_floor_bandwidth_is_an_error(trial, jobs, spec, h100, evidence
 
 
 def test_where_no_floor_is_published_bandwidth_is_measured_and_waived(trial, jobs, spec, h100, evidence):
-    """The profile says so; the number is told, and a floor for this run still judges it."""
+    """The profile says so; the number is reported, and a floor given on the command line still applies."""
     profile = replace(h100, floors=(), unjudged="no floor published")
     with pytest.raises(pytest.skip.Exception, match=r"no floor published; measured, not judged: 38\d\.\d GB/s"):
         bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, profile, evidence)
@@ -234,7 +234,7 @@ def test_where_no_floor_is_published_bandwidth_is_measured_and_waived(trial, job
 def test_unjudged_is_no_pass_for_what_half_of_the_wires_would_reach(
     trial, jobs, spec, h100, evidence, busbw, fabric, said
 ):
-    """A fallback is inconclusive, a missing number too; wires that nobody named show neither."""
+    """A fallback is inconclusive, and so is a missing number; an unknown link rate proves neither."""
     for row in jobs["ring"]["tables"][0]["rows"]:
         row["in_place"]["busbw_gbps"] = row["out_of_place"]["busbw_gbps"] = busbw
     profile = replace(h100, floors=(), unjudged="no floor published", fabric=replace(h100.fabric, **fabric))
@@ -243,7 +243,7 @@ def test_unjudged_is_no_pass_for_what_half_of_the_wires_would_reach(
 
 
 def test_unjudged_still_fails_what_cannot_be(trial, jobs, spec, h100, evidence):
-    """More than the wires carry is a fault whatever the profile publishes."""
+    """A rate above the link rate is a fault with any profile."""
     jobs["ring"]["tables"][0]["rows"][-1]["in_place"]["busbw_gbps"] = 480.0
     profile = replace(h100, floors=(), unjudged="no floor published")
     with pytest.raises(CheckFailed, match="480"):
@@ -251,7 +251,7 @@ def test_unjudged_still_fails_what_cannot_be(trial, jobs, spec, h100, evidence):
 
 
 def test_bandwidth_shows_its_floor_and_source(trial, jobs, spec, h100, evidence):
-    """A number nobody can explain is not judged by: every floor brings topology and source."""
+    """Every floor has a topology and a source."""
     bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, h100, evidence)
     assert any("coreweave/nccl-tests" in note and "350" in note for note in evidence.notes)
     evidence.findings.clear()
@@ -259,13 +259,13 @@ def test_bandwidth_shows_its_floor_and_source(trial, jobs, spec, h100, evidence)
 
 
 def test_no_table_is_an_error(trial, jobs, spec, h100, evidence):
-    """Nothing measured is never a pass."""
+    """No measurement is never a pass."""
     jobs["ring"]["tables"] = []
     with pytest.raises(CannotTell, match="no table"):
         bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, h100, evidence)
 
 
 def test_no_collective_at_all_is_an_error(trial, h100, evidence):
-    """No log to judge is said so."""
+    """A missing log is reported."""
     with pytest.raises(CannotTell, match="no collective left a log"):
         nccl.test_no_data_goes_through_sockets(trial, {"ring": None}, h100, evidence)

@@ -1,4 +1,4 @@
-"""Evidence of a trial whose fields were damaged: no check ends in an error of the program, and no fault is hidden."""
+"""Damaged evidence fields: no check ends in a program error, and no fault is hidden."""
 
 import functools
 import gzip
@@ -74,7 +74,7 @@ def diagnosed():
 
 
 def arrived(rank, stages):
-    """What is read of these stages when a pod prints them."""
+    """Return these stages as the launcher reads them from a pod."""
     reader, number = EvidenceReader("abc"), 0
     for name, data in stages.items():
         text = json.dumps(data)
@@ -106,21 +106,21 @@ def own_profile():
 
 
 def judged(profile, trial):
-    """What the log reader's own parts come to."""
+    """Return the results of the log reader's own parts."""
     return {"nccl_jobs": conclude_collectives(trial, profile), "node_jobs": conclude_nodes(trial, profile)}
 
 
 @functools.cache
 def healthy():
-    """What arrived of the undamaged evidence, and what it comes to: it takes most of the time."""
+    """Undamaged evidence and its results; computed once, since it takes most of the time."""
     evidence = {rank: arrived(rank, data) for rank, data in real().items()}
     return evidence, judged(own_profile(), SimpleNamespace(evidence=evidence))
 
 
 def outcomes(rank=0, **damaged):
-    """How each check ends on what arrives where one rank prints these stages otherwise: id -> outcome.
+    """Return the outcome of each check if one rank prints these stages differently: id -> outcome.
 
-    Every check judges, as if nothing had blocked it; the second value is what is told of that rank's evidence.
+    Every check is judged as if unblocked; the second value is the text about that rank's evidence.
     """
     profile, (evidence, jobs) = own_profile(), healthy()
     heard = arrived(rank, damaged)
@@ -131,7 +131,7 @@ def outcomes(rank=0, **damaged):
 
 
 def ended(evidence, profile, jobs):
-    """Yield (id, outcome) of each check on the evidence told (rank -> evidence); jobs: what ``judged`` returned."""
+    """Yield (id, outcome) of each check for the evidence (rank -> evidence); jobs: the result of ``judged``."""
     spec = build_spec(profile, Options(), run_id="abc", namespace="team")
     replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in evidence)
     pods = tuple(
@@ -173,7 +173,7 @@ def ended(evidence, profile, jobs):
 
 
 def places(value, path=()):
-    """Every place in a document, the leaves of the log reader's part rarely."""
+    """Yield every path in a document, few of them from the log reader's part."""
     yield path
     if isinstance(value, dict):
         for key, each in value.items():
@@ -184,7 +184,7 @@ def places(value, path=()):
 
 
 def damage(dice, data):
-    """A copy of a stage's data with something wrong in it, and where."""
+    """Return a copy of a stage's data with one damaged value, and its path."""
     data = json.loads(json.dumps(data))
     where = [path for path in places(data) if path]
     shallow = [path for path in where if path[0] != "nccl"]
@@ -208,7 +208,7 @@ def damage(dice, data):
 
 
 def chosen(dice):
-    """A rank and a stage; a collective rarely, since its analysis takes long."""
+    """Choose a rank and a stage; rarely a collective, since its analysis is slow."""
     rank = dice.choice((0, 1))
     names = list(real()[rank])
     few = [name for name in names if not name.startswith("collective.")]
@@ -216,7 +216,7 @@ def chosen(dice):
 
 
 def test_healthy_evidence_is_healthy():
-    """Each check passes on it, or is about something that this trial does not have."""
+    """Each check passes, or does not apply to this trial."""
     outcome_of, problem = outcomes()
     assert not problem
     assert {check for check, how in outcome_of.items() if how not in ("passed", "skipped")} == set()
@@ -224,7 +224,7 @@ def test_healthy_evidence_is_healthy():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_evidence_breaks_no_check(seed):
-    """What the probe does not print so is refused as a whole, and said; anything else is judged without an exception."""
+    """Data in a form that the probe never prints is refused and reported; other data is judged without an exception."""
     dice = random.Random(seed)
     rank, stage = chosen(dice)
     data, where = damage(dice, real()[rank][stage])
@@ -260,12 +260,12 @@ FAULTS = {
     "storage.locks": ("storage", ("paths", 1, "flock", "refused"), False),
     "nccl.completed": ("collective.ring", ("exit",), 1),
 }
-"""Check -> what is wrong in a rank's evidence: the stage, the field and its value."""
+"""Check -> a fault in a rank's evidence: stage, field and value."""
 
 
 @pytest.mark.parametrize("check", FAULTS)
 def test_damage_beside_a_fault_hides_it_from_nobody(check):
-    """Whatever else of the stage is changed, the check does not pass."""
+    """The check does not pass, whatever else in the stage is changed."""
     stage, way, value = FAULTS[check]
     faulty = change(real()[0][stage], way, value)
     assert outcomes(**{stage: faulty})[0][check] in ("failed", "unknown")

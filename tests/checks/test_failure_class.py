@@ -1,4 +1,4 @@
-"""Whose a failure is: of each fault, of the launcher's analysis, of a run, of an explained job."""
+"""The owner of a failure: by fault, by the launcher's analysis, by run, by explained job."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_only_what_decided_counts(checks, expected):
 
 @pytest.mark.parametrize(("err_class", "expected"), [(ERR_INFRA, "infrastructure"), (ERR_PROGRAM, "program")])
 def test_of_a_failed_job_its_analysis_says_whose_it_was(err_class, expected):
-    """Exit code 137 is the node's, 1 the program's: the fault's id is the same."""
+    """Exit code 137 belongs to the node, 1 to the program, though the fault id is the same."""
     trial = {"failure": {"fault": "job.failed", "failure": failure_of(analysis(err_class))}}
     assert failure_class_of(run_of((Outcome.ERROR, "job.failed"), trial=trial)) == expected
 
@@ -100,7 +100,7 @@ XID = "NVRM: Xid (PCI:0000:1b:00): {}, pid=9, name=python\n"
     [
         (KERNEL, "program"),
         ("RuntimeError: CUDA error: device-side assert triggered\n", "program"),
-        (KERNEL + XID.format(31), "program"),  # the driver's word for the same
+        (KERNEL + XID.format(31), "program"),  # the driver's message for the same fault
         (KERNEL + XID.format(48), "infrastructure"),
         (XID.format(79) + KERNEL, "infrastructure"),
         ("RuntimeError: CUDA error: unspecified launch failure\n", "infrastructure"),
@@ -117,13 +117,13 @@ def test_what_a_kernel_did_is_the_programs_unless_the_driver_accuses_the_gpu(tmp
     ("kind", "role", "expected"),
     [
         ("gpu", "likely", "infrastructure"),
-        ("gpu", "possible", "program"),  # an Xid that programs bring about
+        ("gpu", "possible", "program"),  # an Xid that programs can cause
         ("storage", "nearby", "program"),
         ("eviction", "likely", None),
     ],
 )
 def test_what_happened_to_a_job_comes_before_what_its_log_says(tmp_path, capsys, kind, role, expected):
-    """An illegal access after the GPU's Xid 79, or after SIGTERM, is not the program's."""
+    """An illegal access after Xid 79 or after SIGTERM is not the program's fault."""
     log = tmp_path / "job.log"
     log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n" + KERNEL)
     main([str(log), "--format", "json"])
@@ -133,7 +133,7 @@ def test_what_happened_to_a_job_comes_before_what_its_log_says(tmp_path, capsys,
 
 @pytest.mark.parametrize(("case", "expected"), [("sleep", None), ("branch", "program")])
 def test_sockets_are_not_why_a_rank_is_late(capsys, case, expected):
-    """Both jobs also fell back to sockets, which only slows."""
+    """Both jobs also fell back to sockets, which are slow but cause no timeout."""
     recorded = Path(__file__).parents[1] / "hang" / "data" / "nccl-2.28.9" / case
     main([str(recorded), "--format", "json"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]

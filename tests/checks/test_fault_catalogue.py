@@ -1,4 +1,4 @@
-"""The catalogue: every fault that can be raised has an entry that an operator can act on."""
+"""The catalogue has an actionable entry for every fault that can be raised."""
 
 import dataclasses
 import importlib
@@ -31,13 +31,13 @@ def declared(root):
 
 
 def test_every_fault_of_a_check_is_in_the_catalogue(root):
-    """A check can name no fault that the report could not explain."""
+    """A check cannot name a fault that the report could not explain."""
     assert declared(root)
     assert not declared(root) - set(FAULTS)
 
 
 def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
-    """Fault ids in the judgements are those of the markers, and those of the launcher have entries."""
+    """Fault ids in the rules match the markers, and those of the launcher have entries."""
     areas = "|".join(sorted({i.partition(".")[0] for i in FAULTS}))
     word = re.compile(rf"[\"']((?:{areas})\.[a-z0-9-]+)[\"']")
     checks = {p.name: set(word.findall(p.read_text())) for p in (root / "checks").rglob("*.py")}
@@ -61,25 +61,25 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
 
 
 def test_every_fault_that_a_part_of_the_cluster_tells_is_declared(root):
-    """A text that is added to an entry may end a trial: a check must be able to say so."""
+    """A text in the catalogue may end a trial, so a check must declare its fault."""
     told = {fault for fault, entry in FAULTS.items() for each in entry.variants if each.who}
     assert len(told) > 30
     assert not told - declared(root) - OF_OTHERS
 
 
 OF_OTHERS = {"job.disrupted", "namespace.terminating", "lab.machine"}
-"""An interruption, a namespace that goes, and this machine: of no check alone."""
+"""Faults of several checks: an interruption, a namespace being deleted, and this machine."""
 
 
 def test_every_declared_fault_has_a_failing_case(root):
-    """Each fault that a check declares is raised in a test of the judgements."""
+    """A test of the rules raises each fault that a check declares."""
     texts = "".join(path.read_text() for folder in TESTS for path in (root / "tests" / folder).glob("test_*.py"))
     assert not {f for f in declared(root) if f'"{f}"' not in texts}
 
 
 @table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_every_entry_can_be_acted_on(fault):
-    """An id that dashboards can key on, a command to confirm with, a remedy, and where it was learnt."""
+    """Each entry has a stable id, a confirming command, a remedy and a source."""
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+", fault.id)
     for text in (fault.title, fault.meaning, fault.confirm, fault.remedy, fault.source, fault.layer):
         assert isinstance(text, str)
@@ -91,30 +91,30 @@ def test_every_entry_can_be_acted_on(fault):
 
 
 SAID = ("repeat", "read", "compare", "the")
-"""With what a confirm begins that is no command: it says what to look at, or what to change in a second run."""
+"""First words of a confirmation that is not a command: it names an observation, or a change for a second run."""
 COMMANDS = re.compile(r"(?:\w+=\S+ )*[a-zA-Z][\w.-]*(?:\(\))?[,;]?$")
 
 
 def commands_of(fault):
-    """The fault's own confirm, of a trial and of a job of anybody's, and those of its alternatives."""
+    """Return the confirmations of a fault: for a trial, for any user's job, and of its alternatives."""
     own = dict.fromkeys(told_of(fault.confirm, trial=trial) for trial in (True, False))
     return [*own, *(each.confirm for each in fault.alternatives)]
 
 
 @table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_a_confirm_can_be_copied_and_each_cause_has_one_of_its_own(fault):
-    """It begins with a command, or says what to look at; a shell could read its quotes; no two causes share one."""
+    """It begins with a command or an instruction, a shell can parse its quotes, and it is unique to its cause."""
     for text in commands_of(fault):
         first = text.split()[0]
         assert "=" in first or first in SAID or COMMANDS.match(first), text
-        if first not in SAID and not re.search(r"s' |'s\b", text):  # the apostrophe of a word is no quote
+        if first not in SAID and not re.search(r"s' |'s\b", text):  # an apostrophe is not a quote
             shlex.split(text)
     causes = [each.confirm for each in fault.alternatives]
     assert len(set(causes)) == len(causes)
 
 
 def keys_of_profiles():
-    """Each key that a profile may have, by its path; what is free below one ends with a dot."""
+    """Return the path of each key that a profile may have; a path below which keys are free ends with a dot."""
     keys = set()
 
     def walk(section, prefix):
@@ -136,12 +136,12 @@ NO_KEY = re.compile(r"nvidia\.com/\S+|gpu\.nvidia\.com")  # labels, a DeviceClas
 
 
 def test_no_command_asks_for_pods_of_the_trial():
-    """They are deleted by the time it is read: events, logs/ and another run are left."""
+    """Pods are deleted before the report is read; events, logs/ and another run remain."""
     assert not [f.id for f in FAULTS.values() for text in (*commands_of(f), f.remedy) if "managed-by" in text]
 
 
 def test_a_remedy_names_only_keys_that_a_profile_has():
-    """Of the sections of a profile; ids of checks and faults look alike, and exist, too."""
+    """Keys of profile sections only; ids of checks and faults have the same form."""
     keys, checks = keys_of_profiles(), set(declared_checks(["--training"]))
     sections = "|".join({key.partition(".")[0] for key in keys})
     assert {"pod.capabilities", "launch.mpi.sshd"} <= keys
@@ -152,7 +152,7 @@ def test_a_remedy_names_only_keys_that_a_profile_has():
 
 
 def test_a_remedy_names_only_options_that_a_command_has():
-    """The text after `seatrial COMMAND`, and what is given in brackets alone, of seatrial accept."""
+    """Options after `seatrial COMMAND`, and options in brackets, which belong to seatrial accept."""
     parsers = {"accept": run_parser("accept"), "preflight": run_parser("preflight")}
     known = {name: {o for a in each.arguments() for o in a.option_strings} for name, each in parsers.items()}
     seen = set()
@@ -161,7 +161,7 @@ def test_a_remedy_names_only_options_that_a_command_has():
             continue
         for text in (fault.confirm, fault.remedy):
             asked = re.findall(r"seatrial (accept|preflight)\b((?: (?!with )[^;|) ]+)*)", text)
-            bare = re.findall(r"\((--(?!blocking-pod|enable-scheme)[a-z-]+)", text)  # kured's, an operator's
+            bare = re.findall(r"\((--(?!blocking-pod|enable-scheme)[a-z-]+)", text)  # of kured and of an operator
             wanted = {(c, o) for c, more in asked for o in re.findall(r"--[a-z-]+", more)} | {
                 ("accept", o) for o in bare
             }
@@ -171,14 +171,14 @@ def test_a_remedy_names_only_options_that_a_command_has():
 
 
 def test_no_fault_is_in_the_catalogue_twice(root):
-    """Of two entries of one id YAML and a dict keep the last: within a file the strict reader refuses it."""
+    """YAML and dict keep only the last of two entries with one id; within a file the strict reader refuses it."""
     files = (root / "seatrial" / "faults").rglob("*.yaml")
     entries = [fault for path in files for fault in read_yaml(path).get("faults", ())]
     assert sorted(entries) == sorted(FAULTS)
 
 
 def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
-    """A log's faults are read as they are found."""
+    """Log faults are read individually on demand."""
     catalogue = fault_catalogue()
     files = sorted(FOLDER.glob("logs/*.yaml"))
     whole = [each for path in files if path.name != "quiet.yaml" for each in read_faults(path).items()]
@@ -186,7 +186,7 @@ def test_entries_that_are_read_one_by_one_are_those_of_the_whole_file():
 
 
 def test_a_key_that_no_fault_has_is_refused(tmp_path):
-    """A remedy that is called something else would be a fault without one."""
+    """A misspelt `remedy` key would leave a fault without a remedy."""
     path = tmp_path / "faults.yaml"
     text = "layer: 1 API\nfaults:\n  a.b: {title: t, meaning: m, confirm: c, remedy: r, source: s, locok: layer 2}\n"
     path.write_text(text)
@@ -197,7 +197,7 @@ def test_a_key_that_no_fault_has_is_refused(tmp_path):
 
 
 def test_the_cluster_faults_end_their_sentences():
-    """The texts are prose for a person at night: whole sentences, and a command that can be pasted."""
+    """Texts are complete sentences, and commands can be pasted."""
     for fault in FAULTS.values():
         if fault.id not in fault_catalogue():
             for trial in (True, False):
@@ -210,7 +210,7 @@ def test_the_cluster_faults_end_their_sentences():
 
 
 def test_commands_are_filled_in():
-    """A finding's subject and the namespace make the command one that can be pasted."""
+    """The finding's subject and the namespace are substituted."""
     assert explain("nodes.cordoned", "gpu-node-1")["confirm"] == "kubectl get node gpu-node-1"
     assert explain("gpu.ecc", "gpu-node-1 GPU 3")["confirm"].startswith("kubectl debug node/gpu-node-1 ")
     assert explain("quota.exceeded", "q", "team")["confirm"] == "kubectl -n team describe resourcequota"
@@ -228,13 +228,13 @@ def test_a_namespace_that_goes_is_asked_for_by_its_name_whatever_was_refused_in_
 
 
 def test_jsonpath_braces_survive():
-    """Only the known placeholders are filled: a jsonpath's braces stay."""
+    """Only known placeholders are substituted."""
     assert fill("get {node} -o jsonpath='{.spec.taints}'", "n") == "get n -o jsonpath='{.spec.taints}'"
     assert right_arguments("gpu-node-1") == ""
 
 
 def test_an_unknown_fault_is_explained_as_unknown():
-    """A report never dies of a fault id."""
+    """An unknown fault id never breaks a report."""
     assert "no entry" in explain("no.such-fault")["meaning"]
 
 
@@ -249,12 +249,12 @@ def test_an_unknown_fault_is_explained_as_unknown():
     ],
 )
 def test_commands_that_need_further_nodes_name_them(fault, subject, further, command):
-    """Some of which nothing bad was found; without any the place stays."""
+    """They are nodes without a bad finding; if there are none, the placeholder remains."""
     assert explain(fault, subject, other_nodes=further)["confirm"] == command
 
 
 def test_further_nodes_are_none_of_which_anything_bad_was_found():
-    """An uplink is seen again by two nodes behind it and two that are not."""
+    """An uplink is confirmed with two nodes behind it and two nodes elsewhere."""
     rows = [{"name": f"n-{n}", "leaf": f"leaf-{n // 4}"} for n in range(12)]
     swept = {"proven": [f"n-{n}" for n in range(12) if n != 3], "elements": {"nodes": rows}}
     run = Run(sweep=swept)

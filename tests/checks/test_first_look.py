@@ -1,4 +1,4 @@
-"""Every failure says in which layer to look first; what shows in NCCL is usually made below it."""
+"""Every failure names the layer to examine first; most NCCL failures originate below NCCL."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ COMMANDS = {
 
 @table("fault", sorted(FAULTS))
 def test_every_fault_says_where_to_look_first(fault: str) -> None:
-    """A layer by number and name."""
+    """Each fault has a layer with number and name."""
     assert explain(fault)["look"].startswith("layer ")
 
 
-#: The user's map: what a person sees, the faults that a trial finds then, and the layers to look at, in order.
+# The user's map: a symptom, the faults that a trial reports for it, and the layers to examine, in order.
 SYMPTOMS = {
     "pods partially running": (("gang.partial", "job.unschedulable"), ("14",)),
     "rank cannot resolve the rendezvous": (("dns.unresolved",), ("7",)),
@@ -84,7 +84,7 @@ SYMPTOMS = {
 
 @pytest.mark.parametrize("symptom", SYMPTOMS)
 def test_the_symptoms_of_the_users_map_lead_where_it_says(symptom: str, root: Path) -> None:
-    """Its faults begin in the map's layers (waves: in any of them), and the page says the same."""
+    """Its faults start in the map's layers (waves: in any of them), and the page has the same table."""
     faults, layers = SYMPTOMS[symptom]
     looked = [explain(fault)["look"] for fault in faults]
     if symptom != "GPU utilisation in waves":
@@ -97,7 +97,7 @@ def test_the_symptoms_of_the_users_map_lead_where_it_says(symptom: str, root: Pa
 
 
 def test_what_another_layer_makes_is_looked_for_there() -> None:
-    """A limit of the container is not sought in NCCL, nor a firewall, nor another image on one node."""
+    """A container limit is not examined in NCCL, nor is a firewall or a different image on one node."""
     assert explain("nccl.files-limit")["look"].startswith("layer 6")
     assert explain("nccl.connect-refused")["look"].startswith("layer 8")
     assert explain("nccl.version-mismatch")["look"].startswith("layer 16")
@@ -106,18 +106,18 @@ def test_what_another_layer_makes_is_looked_for_there() -> None:
 
 @table("fault", sorted(fault_catalogue()))
 def test_every_confirmation_of_a_log_fault_begins_with_something_to_type(fault: str) -> None:
-    """'Compare the lines' is no command."""
+    """'Compare the lines' is not a command."""
     assert fault_catalogue()[fault].confirm.split()[0].strip(";:") in COMMANDS
 
 
 def waits_for(name: str, known: Mapping[str, Declaration]) -> set[str]:
-    """Return all checks that must not have failed for this one to be judged."""
-    own = {*known[name].requires, *known[name].unless_failed} & known.keys()  # those of CPUs are no part of such a run
+    """Return all checks that must not fail before this one is judged."""
+    own = {*known[name].requires, *known[name].unless_failed} & known.keys()  # CPU checks are not part of such a run
     return own.union(*(waits_for(each, known) for each in own))
 
 
 def test_the_steps_of_the_page_are_the_order_of_blocking(root: Path) -> None:
-    """Seven steps; each check of a step waits for what the page says, and for nothing of a later step."""
+    """Seven steps: each check depends on the steps that the page names, and on no later step."""
     known = declared_checks()
     rows = [
         row.split("|") for row in (root / "docs" / "checks.md").read_text().splitlines() if re.match(r"\| \d \|", row)

@@ -1,4 +1,4 @@
-"""A profile that does not describe the cluster is said to be that; what is missing stays the cluster's fault."""
+"""A profile that does not describe the cluster is reported as such; missing parts remain cluster faults."""
 
 import inspect
 from dataclasses import replace
@@ -25,7 +25,7 @@ def carded(node, *resources):
 
 
 def test_another_product_is_named_with_the_key(node, inventory):
-    """h200-roce on H100: gpu.product, and what the label says."""
+    """h200-roce on H100: the message has gpu.product and the label's value."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     profile = load_profile("h200-roce")
     difference = misfit(pool_of(inventory([node("a", labels=labels)]), profile), profile)
@@ -39,7 +39,7 @@ def test_another_product_is_named_with_the_key(node, inventory):
     ids=["as asked", "other cards everywhere", "none on one node", "no plugin at all", "right on one node"],
 )
 def test_only_other_cards_on_every_node_are_another_fabric(node, inventory, h100, offered, fits):
-    """A device plugin that is missing, or one node that is wrong, is no wrong profile."""
+    """Near misses: a missing device plugin or one wrong node does not make the profile wrong."""
     nodes = [carded(node(name), *nics) for name, nics in zip("ab", offered, strict=True)]
     difference = misfit(pool_of(inventory(nodes), h100), h100)
     assert (difference == "") is fits
@@ -55,7 +55,7 @@ NIC = "networking.gke.io.networks/"
     ids=["one of the networks is there", "all are missing", "others everywhere", "no node is Google's"],
 )
 def test_networks_of_google_are_missed_on_its_nodes_only(node, inventory, nics, google, fits):
-    """gke-tcpxo: what GKE counts of each network tells another cluster from one whose networks are missing."""
+    """gke-tcpxo: GKE's network counts distinguish a different cluster from missing networks."""
     labels = {"cloud.google.com/gke-nodepool": "a3"} if google else {}
     profile = load_profile("gke-tcpxo")
     difference = misfit(
@@ -76,7 +76,7 @@ def test_networks_of_google_are_missed_on_its_nodes_only(node, inventory, nics, 
     ids=["counted everywhere", "on one node only", "nowhere", "a claim beside counted GPUs"],
 )
 def test_gpus_that_every_node_counts_are_not_claimed(node, inventory, counts, name, fits):
-    """A DeviceClass that is missing is the cluster's fault unless a device plugin serves the GPUs of all nodes."""
+    """A missing DeviceClass is a cluster fault unless a device plugin serves the GPUs of all nodes."""
     labels = {"nvidia.com/gpu.present": "true"}
     profile = load_profile("dra-only" if name == "dra-only" else "gb200-mnnvl")
     nodes = [node(each, count, count, labels=labels) for each, count in zip("ab", counts, strict=True)]
@@ -89,7 +89,7 @@ def test_gpus_that_every_node_counts_are_not_claimed(node, inventory, counts, na
     ids=["a larger machine", "each offered twice", "nothing tells"],
 )
 def test_more_gpus_than_the_profile_names_may_be_the_profile(node, h100, label, ok, fault):
-    """per_node 4 on machines of 8: only what feature discovery counts tells it from sharing."""
+    """per_node 4 on machines of 8: only the count of feature discovery distinguishes this from sharing."""
     four = replace(h100, gpu=replace(h100.gpu, per_node=4))
     finding = offer(node("a", labels={"nvidia.com/gpu.count": label} if label else {}), four)
     assert (finding.ok, finding.fault) == (ok, fault)
@@ -97,14 +97,14 @@ def test_more_gpus_than_the_profile_names_may_be_the_profile(node, h100, label, 
 
 
 def test_fewer_gpus_than_the_profile_names_are_the_clusters_fault(node, h100):
-    """Four of eight are gone on every node, and the labels agree: still no-go."""
+    """Four of eight GPUs are missing on every node, and the labels agree: no-go."""
     finding = offer(node("a", 4, 4, labels={"nvidia.com/gpu.count": "4"}), h100)
     assert (finding.ok, finding.fault) == (False, "gpu.missing")
 
 
 @pytest.mark.parametrize("check", ["storage", "queue", "images"])
 def test_nothing_that_only_the_profile_wants_is_missed_where_it_does_not_fit(check, node, inventory, h100, spec):
-    """A claim, a queue or a registry of another cluster's profile finds no fault here."""
+    """A claim, queue or registry of another cluster's profile raises no fault here."""
     pool = pool_of(inventory([carded(node("a"), VF), carded(node("b"), VF)]), h100)
     path = StoragePath(claim="datasets", name="data", path="/data")
     storage = replace(h100.storage, classes=("fast",), paths=(path,))
@@ -131,7 +131,7 @@ MOUNT = '2 of 2 pods have not started; MountVolume.SetUp failed for volume "lib"
 
 
 def stuck(text, *nodes, **changes):
-    """Make a trial whose pods do not start; ``nodes`` are those that took a pod."""
+    """Make a trial whose pods do not start; ``nodes`` are those that received a pod."""
     said = {"fault": "job.unschedulable", "subject": "seatrial-abc", "expected": "", "suggestion": ""}
     failed = FailureAnalysis(observed=text, err_class="ERR_INFRA", **said, **changes)
     replicas = [Replica(index=i, pod=f"seatrial-abc-{i}", node=node) for i, node in enumerate([*nodes, ""][:2])]
@@ -140,13 +140,13 @@ def stuck(text, *nodes, **changes):
 
 @pytest.fixture
 def asking(spec):
-    """A trial that asks for everything that a profile can ask of nodes."""
+    """Make a trial that requests everything that a profile can request of nodes."""
     lib = {"name": "lib", "hostPath": {"path": "/opt/lib"}}
     return replace(spec, resources={HCA: 1}, node_selector={"pool": "gpu"}, volumes=(lib,))
 
 
 def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
-    """None of them is there: the profile or the cluster. One is there, or nodes are seen: the cluster."""
+    """All networks missing: profile or cluster. One network present, or nodes visible: cluster."""
     reason = undefined(NETS, TENANT, h100)
     assert "pod.annotations" in reason
     assert "default/rdma-0" in reason
@@ -173,7 +173,7 @@ def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, in
     ],
 )
 def test_what_no_node_has_may_be_the_profiles_error(h100, asking, inventory, node, text, key):
-    """A tenant is told both possibilities, with the key; who sees the nodes is not left in doubt."""
+    """A tenant gets both possibilities, with the key; with visible nodes the cause is certain."""
     reason = unstarted(stuck(text), asking, TENANT, h100)
     assert f"({key})" in reason
     assert "profile describes other machines, or" in reason
@@ -198,19 +198,19 @@ def test_what_no_node_has_may_be_the_profiles_error(h100, asking, inventory, nod
     ],
 )
 def test_what_any_job_asks_for_or_some_node_has_is_the_clusters(h100, asking, text):
-    """A node that lacks what others have, and GPUs, CPUs and taints, accuse nobody's profile."""
+    """A node that lacks a resource of its peers, and GPUs, CPUs and taints, are not profile errors."""
     assert unstarted(stuck(text), asking, TENANT, h100) == ""
 
 
 def test_a_pod_that_was_placed_has_found_what_the_profile_names(h100, asking):
-    """The first pod has a node's devices: the other node lacks them. A folder is looked for after that."""
+    """The first pod received a node's devices, so the other node lacks them. Paths are checked later."""
     assert unstarted(stuck(NO_RDMA, "gpu-node-0"), asking, TENANT, h100) == ""
     assert "pod.volumes" in unstarted(stuck(MOUNT, "gpu-node-0", "gpu-node-1"), asking, TENANT, h100)
     assert unstarted(SimpleNamespace(analysis=None, replicas=()), asking, TENANT, h100) == ""
 
 
 def test_what_a_tenant_sees_of_the_cluster_speaks_for_the_profile(h100, asking):
-    """A quota that grants it, a pod that holds it, a network that is defined: then it is missing, and no-go."""
+    """A quota, a pod or a definition shows that the resource exists, so a missing one is no-go."""
     used = [PodUse("team", "train-0", at, {HCA: 1}, "", "Running") for at in ("gpu-node-7", "")]
     holding, waiting = (replace(TENANT, pods=(pod,)) for pod in used)
     for cluster, granted, networks, fits in (

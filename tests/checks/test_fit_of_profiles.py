@@ -1,6 +1,7 @@
-"""Every shipped profile on every platform of the lab, before anything is started.
+"""Every shipped profile on every platform of the lab, before a trial starts.
 
-A profile of other machines never accuses the cluster, and says so; the platform's own profile finds nothing wrong.
+A profile of other machines never reports a cluster fault and says that it does not fit; the platform's own profile
+passes.
 """
 
 import functools
@@ -39,12 +40,12 @@ ORDER = {
     "rdma.allocatable": rdma.test_every_node_offers_the_rdma_devices,
     "rdma.networks": rdma.test_the_networks_are_defined,
 }
-"""Each but the last is asked only where those before it have passed (``requires``, ``unless_failed``)."""
+"""Each check except the last runs only if its prerequisites passed (``requires``, ``unless_failed``)."""
 
 
 @functools.cache
 def world(platform):
-    """Return the objects of a platform, as a store."""
+    """Return a platform's objects as a store."""
     store = Store()
     scenario = load(HEALTHY.get(platform, f"healthy-{platform}"))
     World(store, scenario.world, lambda node, pod: f"10.{node}.0.{pod}").furnish()
@@ -53,7 +54,7 @@ def world(platform):
 
 
 def given(platform, profile):
-    """Return what the checks are given of a platform: facts read from its objects."""
+    """Return the facts of a platform, read from its objects."""
     store = world(platform)
     spec = build_spec(profile, Options(), run_id="abc", namespace="default")
     cluster = Inventory(tuple(read_node(item) for item in store.list("nodes")), ())
@@ -80,7 +81,7 @@ def given(platform, profile):
 
 
 def judged(facts):
-    """Return how each check ends: passed, skipped, blocked, failed, or the fault of one that cannot tell."""
+    """Return each check's outcome: passed, skipped, blocked, failed, or the fault of an undetermined one."""
     ends = {}
     for name, check in ORDER.items():
         if name != "rdma.networks" and any(end not in ("passed", "skipped") for end in ends.values()):
@@ -100,7 +101,7 @@ def judged(facts):
 
 
 SAME = {"gb200-net": "gb200-mnnvl"}
-"""A profile that judges another fabric of the same machines."""
+"""A profile for another fabric of the same machines."""
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -112,12 +113,12 @@ def test_a_profile_of_other_machines_accuses_nobody(name, platform):
     else:
         assert not [end for end in ends.values() if end.startswith("failed")]
         uncounted = "nvidia.com/gpu.count" not in given(platform, load_profile(name))["cluster"].nodes[0].labels
-        unclear = {"nodes.other-kind", "gpu.oversubscribed"} if uncounted else {"nodes.other-kind"}  # or of parts
+        unclear = {"nodes.other-kind", "gpu.oversubscribed"} if uncounted else {"nodes.other-kind"}  # or GPU partitions
         assert unclear & {*ends.values()}
 
 
 def refusal(nodes, spec, classes):
-    """Return why the scheduler places no pod of the trial, in its words; '' where one can be placed."""
+    """Return the scheduler's message if no pod of the trial can be placed, else ''."""
     reasons = []
     requests = {**spec.resources, **({spec.gpu_resource: spec.gpus_per_node} if spec.gpu_resource else {})}
     tolerated = {each.get("key") for each in spec.tolerations}
@@ -140,14 +141,14 @@ def refusal(nodes, spec, classes):
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", profile_names())
 def test_a_tenants_profile_of_other_machines_accuses_nobody(name, platform):
-    """Who sees no nodes has the definitions of the networks by their names, and what the scheduler says.
+    """Without visible nodes, the evidence is network definitions and the scheduler's message.
 
-    Where that is about GPUs or taints alone, it is what any job would be told, whatever its profile.
+    A message about GPUs or taints alone would apply to any job, whatever its profile.
     """
     facts = given(platform, load_profile(name))
     spec, profile, (networks, _) = facts["spec"], facts["profile"], facts["networks"]
     hidden = Inventory((), (), {"nodes": "not a tenant's to ask"})
-    own = {key: item for key, item in networks.items() if key[0]}  # Google's have no namespace
+    own = {key: item for key, item in networks.items() if key[0]}  # Google's networks have no namespace
     text = refusal(facts["cluster"].nodes, spec, names(facts["listed"]("deviceclasses")))
     failed = SimpleNamespace(observed=text, events=(), disrupted=False)
     trial = SimpleNamespace(analysis=failed if text else None, replicas=())

@@ -1,4 +1,4 @@
-"""The lint of a profile's floors: what no cluster can meet and what would notice nothing."""
+"""The lint of floors: impossible floors and floors that detect nothing."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PROFILE = Profile(
 
 
 def objections_to(profile: Profile) -> list[tuple[str, bool]]:
-    """What is objected to, and whether it is fatal."""
+    """Return each objection and whether it is fatal."""
     return [(o.path, o.fatal) for o in objections(profile)]
 
 
 @pytest.mark.parametrize("name", profile_names())
 def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
-    """No shipped floor is impossible, blind or outside of its sweep."""
+    """No shipped floor is impossible, ineffective or outside its sweep."""
     assert [str(o) for o in objections(load_profile(name)) if o.fatal or "blind" in o.text] == []
 
 
@@ -42,25 +42,25 @@ def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
     ("changes", "objected"),
     [
         ({}, []),
-        ({"busbw_gbps": 400.0}, [("floors[0].busbw_gbps", True)]),  # eight rails of 50 GB/s carry no more
+        ({"busbw_gbps": 400.0}, [("floors[0].busbw_gbps", True)]),  # the maximum of eight rails of 50 GB/s
         ({"busbw_gbps": 399.0}, []),
-        ({"busbw_gbps": 199.0}, [("floors[0].busbw_gbps", False)]),  # four of eight rails would do
+        ({"busbw_gbps": 199.0}, [("floors[0].busbw_gbps", False)]),  # four of eight rails reach it
         ({"busbw_gbps": 200.0}, []),
-        ({"algorithm": "default", "busbw_gbps": 749.0}, []),  # Tree on two nodes: 15/8 of the wires at most
+        ({"algorithm": "default", "busbw_gbps": 749.0}, []),  # Tree on two nodes: at most 15/8 of the link rate
         ({"algorithm": "default", "busbw_gbps": 750.0}, [("floors[0].busbw_gbps", True)]),
         ({"algorithm": "default", "busbw_gbps": 190.0}, [("floors[0].busbw_gbps", False)]),
-        ({"size": Size(3 * GI)}, [("floors[0].size", True)]),  # between two rows of a sweep by two
+        ({"size": Size(3 * GI)}, [("floors[0].size", True)]),  # between two rows of a sweep with factor 2
         ({"size": Size(64 * GI)}, [("floors[0].size", True)]),
-        ({"size": Size(2**20), "busbw_gbps": 5.0}, [("floors[0].size", False)]),  # latency decides there
+        ({"size": Size(2**20), "busbw_gbps": 5.0}, [("floors[0].size", False)]),  # latency dominates there
         ({"collective": "all_to_all", "busbw_gbps": 93.0}, []),
         ({"collective": "all_to_all", "busbw_gbps": 94.0}, [("floors[0].busbw_gbps", True)]),
         ({"collective": "sendrecv", "busbw_gbps": 40.0}, []),
         ({"collective": "sendrecv", "busbw_gbps": 20.0}, [("floors[0].busbw_gbps", False)]),
-        ({"nodes": 1, "algorithm": "default", "busbw_gbps": 9.0}, []),  # NVLink: the network's wires say nothing
+        ({"nodes": 1, "algorithm": "default", "busbw_gbps": 9.0}, []),  # NVLink: not the network's link rate
     ],
 )
 def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
-    """Above the physics of the links is fatal, so low that half of them may be lost is blind."""
+    """A floor above the link rate is fatal; a floor that half of the links meet detects nothing."""
     floor = replace(FLOOR, **changes)  # type: ignore[arg-type]
     assert [o for o in objections_to(replace(PROFILE, floors=(floor,))) if o[0] != "floors"] == objected
 
@@ -68,18 +68,18 @@ def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected:
 @pytest.mark.parametrize(
     ("product", "busbw", "objected"),
     [
-        ("*H100*", 787.0, []),  # NVLink 4: 450 GB/s one way, of which NVLS' bus bandwidth counts 14/8
+        ("*H100*", 787.0, []),  # NVLink 4: 450 GB/s one way; NVLS counts 14/8 of it as bus bandwidth
         ("*H100*", 788.0, [True]),
         ("*H100*", 225.0, []),
         ("*H100*", 224.0, [False]),
         ("NVIDIA-B200*", 788.0, []),
         ("*A100*", 530.0, [True]),
-        ("*L40S*", 5000.0, []),  # not known: nothing is said
+        ("*L40S*", 5000.0, []),  # unknown: no objection
         ("*", 5000.0, []),
     ],
 )
 def test_a_floor_inside_a_node_is_held_against_its_links(product: str, busbw: float, objected: list[bool]) -> None:
-    """What one GPU sends to its neighbours bounds every collective inside a node."""
+    """The NVLink rate of one GPU bounds every collective inside a node."""
     floor = replace(FLOOR, nodes=1, algorithm="default", busbw_gbps=busbw)
     profile = replace(PROFILE, gpu=GpuSection(per_node=8, product=(product,)), floors=(floor,))
     assert [o.fatal for o in objections(profile) if o.path == "floors[0].busbw_gbps"] == objected
@@ -90,7 +90,7 @@ def test_a_floor_inside_a_node_is_held_against_its_links(product: str, busbw: fl
     [("ring", 899.0, []), ("ring", 900.0, [True]), ("ring", 449.0, [False]), ("default", 932.0, [])],
 )
 def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: float, objected: list[bool]) -> None:
-    """All hops of a ring are NVLink there: one GPU's links are the limit, not the sum of a node's."""
+    """All hops of a ring use NVLink there, so the limit is one GPU's links, not the sum of a node's."""
     floor = replace(FLOOR, algorithm=algorithm, busbw_gbps=busbw)
     fabric = FabricSection(kind="mnnvl", node_gbit_s=28_800.0)
     profile = replace(PROFILE, gpu=GpuSection(per_node=4), fabric=fabric, floors=(floor,))
@@ -98,7 +98,7 @@ def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: flo
 
 
 def test_what_is_not_known_of_the_wires_is_said() -> None:
-    """Without rails nobody can tell whether a floor is possible: that is told, and not fatal."""
+    """Without rails, the possible rate is unknown; the lint reports it as not fatal."""
     assert objections_to(replace(PROFILE, fabric=FabricSection(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
 
 
@@ -115,12 +115,12 @@ def test_what_is_not_known_of_the_wires_is_said() -> None:
     ],
 )
 def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: str) -> None:
-    """Two numbers of which one must be wrong are fatal: nothing is judged by them."""
+    """Contradictory numbers are fatal, because one of them must be wrong."""
     assert (path, True) in objections_to(profile)
 
 
 def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
-    """Two nodes of eight: 64 of 240 messages a direction cross; 400 GB/s of wires give 93.75 GB/s of bus bandwidth."""
+    """Two nodes of eight: 64 of 240 messages per direction cross; 400 GB/s of links give 93.75 GB/s of bus bandwidth."""
     assert wire_limit_gbps("all_to_all", "default", 400.0, nodes=2, gpus_per_node=8) == pytest.approx(93.75)
 
 
@@ -135,12 +135,12 @@ def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
     ],
 )
 def test_what_no_run_could_meet_or_would_measure_is_told(changes: dict[str, object], path: str) -> None:
-    """Floors of another number of nodes, Ring inside a node, a fabric that the environment switches off."""
+    """Floors for another number of nodes, Ring inside a node, a fabric that the environment disables."""
     assert (path, False) in objections_to(replace(PROFILE, **changes))  # type: ignore[arg-type]
     assert (path, False) not in objections_to(PROFILE)
 
 
 def test_a_floor_of_no_collective_is_refused() -> None:
-    """A word that no table has would be a floor that nothing is held against."""
+    """No table would ever match a misspelt collective."""
     with pytest.raises(ValueError, match="did you mean all_reduce"):
         replace(FLOOR, collective="allreduce")

@@ -1,4 +1,4 @@
-"""Tables of a collective: wrong elements, floors, what the wires carry."""
+"""Collective tables: wrong elements, floors, link rates."""
 
 from checks.profiles.loader import Profile, load_profile
 from checks.rules import rdma
@@ -14,7 +14,7 @@ def row(jobs, name, size):
 
 
 def test_wrong_elements_are_told_with_their_size(jobs):
-    """One wrong side of one row fails the collective, and the finding says where."""
+    """One wrong value on one side fails the collective, and the finding names its size."""
     row(jobs, "ring", 2**26)["in_place"]["wrong"] = 17
     findings = list(correctness_findings(jobs))
     assert [(f.ok, f.fault) for f in findings] == [(False, "nccl.wrong-results"), (True, "")]
@@ -22,7 +22,7 @@ def test_wrong_elements_are_told_with_their_size(jobs):
 
 
 def test_not_checked_is_not_right(jobs):
-    """N/A is not 0, and neither is a missing table."""
+    """N/A and a missing table are not treated as 0 errors."""
     row(jobs, "ring", 2**26)["in_place"]["wrong"] = None
     jobs["default"]["tables"] = []
     assert [f.ok for f in correctness_findings(jobs)] == [None, None]
@@ -31,13 +31,13 @@ def test_not_checked_is_not_right(jobs):
 
 
 def test_out_of_bounds_alone_is_wrong(jobs):
-    """The summary line counts where the rows were cut."""
+    """The summary line still counts when rows were truncated."""
     jobs["ring"]["tables"][0]["out_of_bounds"] = 5
     assert next(correctness_findings(jobs)).fault == "nccl.wrong-results"
 
 
 def test_the_named_row_is_judged_on_both_sides(jobs, h100):
-    """In place below the floor fails although out of place is fine; rows that no floor names do not matter."""
+    """In-place below the floor fails although out-of-place passes; rows without a floor do not count."""
     row(jobs, "ring", 2**33)["in_place"]["busbw_gbps"] = 349.9
     row(jobs, "ring", 2**25)["in_place"]["busbw_gbps"] = 1.0
     findings = list(floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)))
@@ -46,7 +46,7 @@ def test_the_named_row_is_judged_on_both_sides(jobs, h100):
 
 
 def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
-    """A sweep that stops early, a side that was not run, nan."""
+    """Cases: a sweep that stops early, a side that was not run, nan."""
     rows = jobs["ring"]["tables"][0]["rows"]
     row(jobs, "ring", 2**30).update(in_place=None)
     rows.remove(row(jobs, "ring", 2**33))
@@ -58,7 +58,7 @@ def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
 
 
 def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
-    """480 GB/s under Ring over 8 x 50 cannot be; the same number is fine for NCCL's own choice, 800 is not."""
+    """480 GB/s under Ring over 8 x 50 is impossible; with NCCL's own choice 480 is possible and 800 is not."""
     row(jobs, "ring", 2**33)["out_of_place"]["busbw_gbps"] = 480.0
     (finding,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
     assert (finding.ok, finding.fault, finding.subject) == (False, "nccl.impossible-bandwidth", "all_reduce 8G")
@@ -66,14 +66,14 @@ def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
     row(jobs, "default", 2**33)["in_place"]["busbw_gbps"] = 800.0
     assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
-    row(jobs, "default", 2**33)["out_of_place"]["busbw_gbps"] = float("nan")  # hides nothing
+    row(jobs, "default", 2**33)["out_of_place"]["busbw_gbps"] = float("nan")  # does not hide it
     assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
     jobs["default"]["sharp"] = True
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
 
 
 def test_a_card_below_its_rate_or_down_is_named(trial, h100):
-    """One slow rail sets the pace of all eight: the pods saw which, so the reader need not search."""
+    """One slow rail limits all eight, and the pods' evidence identifies it."""
     states, rates = {"mlx5_5": "DOWN"}, {"mlx5_3": 100.0}
     trial.evidence[1].stages["rdma"] = {
         "devices": [
@@ -93,7 +93,7 @@ def test_the_limits_are_those_of_the_reference():
 
 
 def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h100):
-    """Both are context: what they depend on stands beside them."""
+    """Both appear together with the sweep and the rails that they depend on."""
     said = list(notes("ring", jobs["ring"], table_of(jobs["ring"]), h100))
     assert said[0].startswith("average bus bandwidth 250 GB/s over 14 rows from 1M to 8G")
     assert "not judged" in said[0]
@@ -101,7 +101,7 @@ def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h
 
 
 def test_a_finding_quotes_the_line_that_it_stands_on():
-    """What NCCL said is what was seen; the guess at its cause is the catalogue's."""
+    """The observation quotes NCCL; the probable cause comes from the catalogue."""
     line = "[2026-01-01 00:00:00] host-1:44:44 [0] misc/socket.cc:461 NCCL WARN Accept failed Too many open files"
     assert logged({"evidence": [{"text": "host NCCL INFO x"}, {"text": line}]}) == "'Accept failed Too many open files'"
     assert logged({"evidence": []}) == ""
@@ -109,7 +109,7 @@ def test_a_finding_quotes_the_line_that_it_stands_on():
 
 
 def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
-    """A near miss: 100 Gb/s is what a p5's EFA card has; the profile's rail is four of them."""
+    """Near miss: a p5's EFA card has 100 Gb/s; the profile's rail is four cards."""
     trial.evidence[0].stages["rdma"] = {"devices": [{"name": "rdmap79s0", "state": "ACTIVE", "rate_gbps": 100.0}]}
     assert list(rdma.nic_notes(trial, load_profile("p5-efa"))) == []
     trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
@@ -119,7 +119,7 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
 
 
 def test_the_notes_name_what_others_measured_whatever_the_profile_has(jobs):
-    """With the floors, and where there is none: peak, source and ratio."""
+    """Peak, source and ratio are noted with floors and without."""
     table = table_of(jobs["ring"])
     pair = Hardware(gpu="NVIDIA H100 80GB HBM3", gpus_per_node=8, nodes=2, fabric="ib")
     table |= {"nearest": refer(pair, points_of(table)), "peak_busbw_gbps": 384.5}

@@ -45,7 +45,7 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
     ],
 )
 def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
-    """By its name or by what it selects (observability.servicemonitor-missing)."""
+    """It is recognised by name or by selector (observability.servicemonitor-missing)."""
     monitored = replace(h100, observability=ObservabilitySection(service_monitor=True))
     if ok:
         return metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, monitored, evidence)
@@ -61,7 +61,7 @@ def recorded(version="v1.36.2"):
 
 
 def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, node):
-    """CSI drivers by image without their sidecars, and what labels tell of BMC and firmware; a plain node tells nothing."""
+    """CSI drivers come from images without sidecars, BMC and firmware from labels; a plain node has none."""
     labels = {"feature.node.kubernetes.io/local-bmc-version": "2.1", "example.com/bios": "1.4", "zone": "bios"}
     labels["example.com/nvswitch.fw"] = "96.10.6D.00.01"
     pods = (
@@ -88,7 +88,7 @@ def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, n
 
 
 def test_what_nobody_can_see_is_repeated_as_not_verified():
-    """A switch baseline is the profile's word; an image of a model is pinned by its digest or is not."""
+    """A switch baseline comes from the profile; a model's image is pinned by digest or not."""
     models = ("r/m:1", "r/n@sha256:" + "a" * 64)
     asked = replace(
         Profile(), stack=StackSection(baseline={"switches": "Quantum-2 31.2014"}), images=ImagesSection(models=models)
@@ -100,7 +100,7 @@ def test_what_nobody_can_see_is_repeated_as_not_verified():
 
 
 def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):
-    """Two reports can be laid side by side: every value with the number of nodes that have it."""
+    """Every value has its number of nodes, so that two reports can be compared."""
     cluster = replace(inventory([node("a"), node("b")]), pods=(pod(f"{PLUGIN}-1", images=["nvcr.io/p:v0.18.0"]),))
     session = recorded()
     listed = Listing((policy("ready"),))
@@ -113,7 +113,7 @@ def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):
 
 
 def test_a_tenant_records_what_it_sees_and_nothing_is_an_error(inventory, evidence):
-    """The version alone is a record; not even that is none."""
+    """The version alone is recorded; without it there is no record."""
     session = recorded()
     bom_checks.test_platform_is_on_record(
         session, inventory([]), pool.Pool(), lambda _: Listing(hidden="tenant"), evidence
@@ -125,7 +125,7 @@ def test_a_tenant_records_what_it_sees_and_nothing_is_an_error(inventory, eviden
 
 
 def test_a_tag_that_nodes_resolved_to_two_images_is_recorded_with_both():
-    """A tag was moved between two pulls: the second pod does not hide what the first one ran."""
+    """The tag moved between two pulls: the second pod does not hide the first pod's image."""
     pulled = [{"c": ("r/pytorch:25.08", "r/pytorch@sha256:aa")}, {"c": ("r/pytorch:25.08", "r/pytorch@sha256:bb")}]
     trial = SimpleNamespace(evidence={}, pods=[SimpleNamespace(images=images) for images in pulled])
     both = {"r/pytorch:25.08": "r/pytorch@sha256:aa and r/pytorch@sha256:bb"}

@@ -1,4 +1,4 @@
-"""What checkpoint.* says of what the ranks saved, where it lies, and from what they resumed."""
+"""Results of checkpoint.*: the saved data, its location, and the resumed step."""
 
 from dataclasses import replace
 
@@ -49,14 +49,14 @@ def checkpoint_stage(rank):
 
 @pytest.fixture
 def saved(trial):
-    """A trial whose pods saved, verified and resumed."""
+    """Return a trial whose pods saved, verified and resumed."""
     for rank, evidence in trial.evidence.items():
         evidence.stages["checkpoint"] = checkpoint_stage(rank)
     return trial
 
 
 def change(trial, **changes):
-    """Change a part of what every pod told."""
+    """Change a part of every pod's evidence."""
     for evidence in trial.evidence.values():
         for name, value in changes.items():
             part = evidence.stages["checkpoint"][name]
@@ -80,18 +80,18 @@ def test_a_checkpoint_that_works_raises_nothing(saved, spec, bad):
 
 
 def test_a_crash_that_did_not_happen_proves_nothing(saved, spec):
-    """The step in which a rank was to die is whole."""
+    """The step in which a rank should crash is complete."""
     findings = list(resumed_findings(change(saved, crash={"torn": False, "exit": 0}), spec))
     assert [(f.ok, f.fault) for f in findings] == [(None, "")] * 2
     assert all("and was not" in f.observed for f in findings)
 
 
 def test_a_rank_that_tells_nothing_of_what_it_saved_is_no_pass(saved, spec):
-    """Without it there is no rate to hold against the profile's."""
+    """Without its figures there is no rate to compare with the profile's."""
     saved.evidence[1].stages["checkpoint"]["ranks"].pop()
     asked = CheckpointSection(mb_s=1, source="us")
     undecided = [(f.subject, f.ok) for f in saved_findings(saved, spec, asked) if f.ok is not True]
-    assert undecided == [("gpu-node-0", None), ("all ranks", None)]  # the first read the second's files
+    assert undecided == [("gpu-node-0", None), ("all ranks", None)]  # the first node read the second node's files
 
 
 def test_what_was_not_tried_is_not_told(saved, spec):
@@ -115,7 +115,7 @@ def test_what_was_not_tried_is_not_told(saved, spec):
     ],
 )
 def test_only_a_file_system_that_refused_is_at_fault(saved, spec, error, ok, fault):
-    """An image without torch and a peer that was lost say nothing of the storage."""
+    """An image without torch and a lost peer are not storage faults."""
     change(saved, error=error)
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"] |= {"verified": None, "states": [{"step": 2, "state": "writing"}]}
@@ -143,7 +143,7 @@ def test_no_file_read_back_is_no_pass(saved, spec):
 
 
 def test_one_node_verifies_nothing_elsewhere(saved, spec, bad):
-    """Read back where it was written is no proof that another node could."""
+    """A read on the writing node does not prove that another node can read."""
     change(saved, verified={"elsewhere": False})
     assert {f.ok for f in saved_findings(saved, spec, ASKED)} == {None}
     assert not faults(bad, place_findings(saved, spec, ASKED))
@@ -162,7 +162,7 @@ def test_the_rate_of_all_ranks_is_judged_where_the_profile_says_one(saved, spec,
         ({"mounted": False, "kind": "path", "fs": "overlay"}, ASKED, "checkpoint.not-durable"),
         ({"kind": "path", "fs": "tmpfs"}, ASKED, "checkpoint.not-durable"),
         ({"kind": "scratch"}, ASKED, "checkpoint.not-durable"),
-        ({"fs": "tmpfs"}, ASKED, ""),  # behind a claim: what its provisioner does is its own
+        ({"fs": "tmpfs"}, ASKED, ""),  # behind a PVC, the provisioner decides
         ({"mode": 0o777}, ASKED, ""),
         ({"mode": 0o777}, CheckpointSection(private=True), "checkpoint.exposed"),
         ({"mode": 0o775}, CheckpointSection(private=True), "checkpoint.exposed"),
@@ -191,7 +191,7 @@ def test_what_is_gone_with_the_pod_says_where_it_lay(saved, spec, changes, where
 
 @pytest.mark.parametrize("lost", ["fs", "mounted", "mode"])
 def test_a_place_that_is_not_told_is_no_pass(saved, spec, lost):
-    """Where /proc/mounts cannot be read nobody knows what holds the files; a mode matters to who wants it closed."""
+    """If /proc/mounts is unreadable, the file system is unknown; the mode matters only if the profile requires it."""
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"]["places"][0][lost] = None
     assert {f.ok for f in place_findings(saved, spec, CheckpointSection(private=True))} == {None}
@@ -205,7 +205,7 @@ def test_what_another_node_does_not_see_stays_on_its_node(saved, spec, bad):
 
 
 def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, spec):
-    """Scratch is the pod's own, whatever its mode."""
+    """Scratch belongs to the pod, whatever its mode."""
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"]["places"][0] |= {"mode": 0o777}
         evidence.stages["storage"] = {
@@ -227,7 +227,7 @@ def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, sp
     ],
 )
 def test_a_verified_step_must_load(saved, spec, bad, changes, ok):
-    """What was never verified is not resumed from, which is told and no fault of its own."""
+    """An unverified step is not resumed from; this is reported and is not a fault."""
     change(saved, resume=changes)
     findings = list(resumed_findings(saved, spec))
     assert {f.ok for f in findings} == {ok}
@@ -241,7 +241,7 @@ def test_the_state_that_was_resumed_is_said(saved, spec):
     assert "passed over step 3 (writing)" in first.observed
 
 
-# -- predictions
+# predictions
 
 
 def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
@@ -261,7 +261,7 @@ def test_a_pause_beyond_the_profiles_is_slow(saved, spec, bad):
 
 
 def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
-    """64 GiB are left: 70B do not fit, 1B do; where nothing is told that is no pass."""
+    """64 GiB are free: 70B does not fit, 1B does; an unknown amount is not a pass."""
     asked, rates = CheckpointSection(gather=True), measured(saved, spec)
     assert bad(model_findings(saved, asked, rates, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
     assert not bad(model_findings(saved, asked, rates, "1B"))
@@ -274,7 +274,7 @@ def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
 
 @pytest.mark.parametrize("lost", ["rank", "bytes", "pause_s"])
 def test_ranks_that_did_not_tell_predict_nothing(saved, spec, lost):
-    """The slowest may be the one that told nothing."""
+    """A missing rank may be the slowest."""
     ranks = saved.evidence[1].stages["checkpoint"]["ranks"]
     ranks[3] = {"rank": 11, "saves": [] if lost == "rank" else [ranks[3]["saves"][1] | {lost: None}]}
     assert measured(saved, spec) is None
@@ -285,11 +285,11 @@ def test_sizes_of_models(text, count):
     assert parameters(text) == count
 
 
-# -- what the trial is told
+# parameters of the trial
 
 
 def test_the_profile_names_where_checkpoints_go(h100):
-    """The first shared path that is written, unless it says another; an emptyDir of the pod is known as one."""
+    """The default is the first writable shared path; an emptyDir of the pod is recognised."""
     own = StoragePath(name="own", path="/own", write=True)
     shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
     there = replace(h100, storage=StorageSection(paths=(own, shared), scratch="/scratch"))
@@ -305,7 +305,7 @@ def test_the_profile_names_where_checkpoints_go(h100):
 
 
 def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
-    """With it the trial may take as much longer as the checkpoint may."""
+    """With the option, the trial's time limit grows by the checkpoint's."""
     shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
     profile = replace(h100, storage=StorageSection(paths=(shared,)))
     plain = build_spec(profile, Options(), run_id="abc", namespace="team")
@@ -327,7 +327,8 @@ def test_the_rate_of_all_ranks_passes_from_the_floor_on(saved, spec, least, ok):
 
 
 def test_what_was_measured_is_in_the_record_as_it_was(saved, spec):
-    """The slowest pause counts for all, the slowest rank has its own rate, and states count from the step's first."""
+    """The slowest pause counts for all, the slowest rank has its own rate, and state sizes are those of the step's
+    first save."""
     saves = saved.evidence[1].stages["checkpoint"]["ranks"][3]["saves"]
     saves[1].update(pause_s=2.00049, write_s=1.60049)
     saved.evidence[1].stages["checkpoint"]["flush"]["seconds"] = 3.14159
@@ -345,7 +346,7 @@ def test_what_was_measured_is_in_the_record_as_it_was(saved, spec):
 
 
 def test_the_step_that_is_verified_is_the_first_that_was_begun(saved, spec, bad):
-    """A resume from another one than that is no pass, though each of both may be whole."""
+    """A resume from a different step is not a pass, even if both steps are complete."""
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"]["states"] += [{"step": 4, "state": "writing", "at": 9.0}]
     assert faults(bad, resumed_findings(saved, spec)) == []

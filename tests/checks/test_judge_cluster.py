@@ -1,4 +1,4 @@
-"""What the API, rights, namespace and admission checks say of a server's answers."""
+"""Results of the API, permission, namespace and admission checks for a server's answers."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ FORBIDDEN = 'pods "p" is forbidden: '
 
 
 def test_contact_tells_the_ways_of_not_being_answered_apart():
-    """Unreachable and unauthorized are different faults; an older server that does not know whoami is fine."""
+    """Unreachable and unauthorized are different faults; an older server without whoami is fine."""
     assert contact(FakeKube()).version == "v1.36.2"
     assert contact(FakeKube(whoami=error(404, "nf"))).fault == ""
     assert contact(FakeKube(whoami=Unauthorized("x", status=401))).fault == "api.unauthorized"
@@ -44,12 +44,12 @@ def test_contact_tells_the_ways_of_not_being_answered_apart():
     ],
 )
 def test_versions_are_compared_as_numbers(version, expected):
-    """1.9 is older than 1.28 (api.version-too-old), and what is no version is not told."""
+    """1.9 is older than 1.28 (api.version-too-old); a malformed version is undetermined."""
     assert at_least(version, "1.28") is expected
 
 
 def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
-    """Nothing is known about the cluster then: inconclusive, and the catalogue says what to look at."""
+    """The state of the cluster is unknown: inconclusive, and the catalogue gives the next step."""
     with pytest.raises(CannotTell) as raised:
         api_checks.test_api_server_answers(FakeKube(whoami=Unreachable("connection refused")), evidence)
     assert raised.value.fault == "api.unreachable"
@@ -64,7 +64,7 @@ def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
     ("skew", "fault"), [(0.4, ""), (-59.0, ""), (61.0, "api.clock-skew"), (-1800.0, "api.clock-skew"), (None, "")]
 )
 def test_a_skewed_clock_is_never_held_against_the_cluster(evidence, skew, fault):
-    """Which of two clocks is wrong is not known from here; without a Date header nothing is."""
+    """Either clock may be wrong; without a Date header the skew is unknown."""
     if skew is not None and not fault:
         return api_checks.test_clocks_agree(FakeKube(skew=skew), evidence)
     with pytest.raises(CannotTell) as raised:
@@ -74,7 +74,7 @@ def test_a_skewed_clock_is_never_held_against_the_cluster(evidence, skew, fault)
 
 
 def test_latency_is_judged_by_the_profile_only(evidence, h100):
-    """A slow answer is shown without a limit, and fails with one (api.slow); a single slow one is not the median."""
+    """Without a limit latency is only shown; with one the median is judged (api.slow)."""
     kube = FakeKube()
     kube.seconds = [0.02] * 9 + [4.0]
     with pytest.raises(pytest.skip.Exception, match="no limit; the median of 10 answers is 20 ms"):
@@ -89,19 +89,19 @@ def test_latency_is_judged_by_the_profile_only(evidence, h100):
 
 
 def test_an_old_control_plane_fails(evidence, h100):
-    """1.27 has no index label."""
+    """1.27 lacks the index label."""
     with pytest.raises(CheckFailed):
         api_checks.test_kubernetes_is_new_enough(FakeKube(version={"gitVersion": "v1.27.16"}), h100, evidence)
     assert [f.fault for f in evidence.findings] == ["api.version-too-old"]
 
 
 def session(*needs, tenant=False, profile=None):
-    """As much of a session as the checks of rights look at."""
+    """Minimal session for the permission checks."""
     return SimpleNamespace(needs=frozenset(needs), tenant=tenant, profile=profile or Profile())
 
 
 def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
-    """A right of the run fails the check; what only makes more visible is a note that names the ways out."""
+    """A missing permission of the run fails the check; one that only adds visibility is a note with alternatives."""
     answers = rights.Answers(FakeKube(denied={("create", "jobs"), ("list", "nodes")}))
     with pytest.raises(CheckFailed):
         namespace_checks.test_every_right_of_the_run_is_granted(
@@ -116,7 +116,7 @@ def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
 
 
 def test_no_right_is_asked_for_twice(evidence, spec):
-    """Both checks of rights share what was answered."""
+    """Both permission checks share the answers."""
     kube = FakeKube()
     answers = rights.Answers(kube)
     namespace_checks.test_every_right_of_the_run_is_granted(
@@ -127,7 +127,7 @@ def test_no_right_is_asked_for_twice(evidence, spec):
 
 
 def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence, h100):
-    """An administrator may try --tenant; a profile that wants least rights fails (rights.excessive)."""
+    """An administrator may use --tenant; a profile that requires least privilege fails (rights.excessive)."""
     answers = rights.Answers(
         FakeKube(denied=[(r.verb, r.resource) for r in rights.EXCESSIVE if r.resource != "secrets"])
     )
@@ -152,7 +152,7 @@ def admission_check(kube, spec, evidence):
 
 
 def test_admission_tells_quota_by_quota(evidence, spec, h100):
-    """Each quota that is too small for the gang is a finding of its own."""
+    """Each quota that is too small for the gang is a separate finding."""
     small = quota({"requests.nvidia.com/gpu": "8", "pods": "1"})
     with pytest.raises(CheckFailed):
         admission_check(FakeKube(quotas=[small]), spec, evidence)
@@ -169,7 +169,7 @@ def test_admission_tells_quota_by_quota(evidence, spec, h100):
 
 
 def test_every_right_is_asked_for_where_it_applies():
-    """Namespaced rights in our namespace, cluster-wide ones everywhere; the answers keep their order."""
+    """Namespaced permissions are checked in our namespace, cluster-wide ones globally, and the order is kept."""
     kube = FakeKube(denied={("create", "jobs")})
     asked = [*rights.RUN, *rights.NEEDS["nodes"], *rights.NEEDS["pods"]]
     answers = rights.ask(kube, asked)
@@ -181,7 +181,7 @@ def test_every_right_is_asked_for_where_it_applies():
 
 
 def test_rights_are_named_as_kubectl_does():
-    """The subject of a finding is what one types."""
+    """The subject of a finding can be typed into kubectl."""
     assert rights.Right("get", "pods", subresource="log").subject("a") == "get pods/log in a"
     assert rights.Right("list", "nodes", scope="cluster").subject("a") == "list nodes"
 
@@ -214,13 +214,13 @@ def test_rights_are_named_as_kubectl_does():
     ],
 )
 def test_the_namespace_is_seen_or_tried(answers, ok, fault):
-    """A tenant who may not read the namespace still learns its state from a create that is not done."""
+    """A tenant without permission to read the namespace learns its state from a dry-run create."""
     state_finding = namespace_state(FakeKube(**answers))
     assert (state_finding.ok, state_finding.fault) == (ok, fault)
 
 
 def test_the_pod_is_tried_as_a_pod():
-    """A Job is accepted whatever its pods violate, so it is not what is tried."""
+    """A Job is accepted even if its pods violate a policy, so the dry run creates a pod."""
     kube = FakeKube()
     assert try_pods(kube, POD, JOB, pods=2).ok is True
     assert kube.asked == ["Pod"]
@@ -252,7 +252,7 @@ UNANSWERED = (
     ],
 )
 def test_each_gate_is_told_apart(message, fault):
-    """The API server's own texts are known; anything else that forbids is a webhook or a policy."""
+    """The API server's own messages are recognised; any other refusal is from a webhook or a policy."""
     admission = try_pods(FakeKube(Pod=error(403, message)), POD, JOB, pods=2)
     assert (admission.ok, admission.fault) == (False, fault)
     assert admission.observed == message
@@ -267,7 +267,7 @@ def test_each_gate_is_told_apart(message, fault):
     ],
 )
 def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
-    """A policy's default is 422, Kyverno's is 400, OpenShift's constraints answer 403: all are the cluster's word."""
+    """The default is 422, Kyverno uses 400, OpenShift's constraints 403: all are refusals by the cluster."""
     refused = refusal(error(status, message))
     assert (refused.ok, refused.fault) == (False, "admission.denied")
     assert refused.subject != "pod"
@@ -283,14 +283,14 @@ def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
     ],
 )
 def test_what_no_gate_said_is_not_told(status, message):
-    """A webhook that cannot dry-run, a server in trouble and a pod that is itself wrong are no refusal of the cluster."""
+    """A webhook without dry-run support, a server error and an invalid pod are not refusals by the cluster."""
     refused = refusal(error(status, message))
     assert refused.ok is None
     assert refused.fault == ("admission.no-dry-run" if "dry run" in message else "")
 
 
 def test_without_the_right_to_create_pods_the_job_is_tried():
-    """The Job's PodSecurity warning is read, and what stays unseen is said."""
+    """The Job's PodSecurity warning is read, and hidden parts are reported."""
     no_right = error(
         403, 'pods is forbidden: User "t" cannot create resource "pods" in API group "" in the namespace "team"'
     )
@@ -303,12 +303,12 @@ def test_without_the_right_to_create_pods_the_job_is_tried():
     ("warn", "enforce", "ok"),
     [
         ("restricted", "restricted", False),
-        ("baseline", "restricted", False),  # what baseline forbids, restricted forbids
+        ("baseline", "restricted", False),  # restricted also forbids whatever baseline forbids
         ("baseline", "baseline", False),
         ("restricted", "baseline", None),
         ("restricted", "privileged", True),
-        ("restricted", "", None),  # the cluster's own default is not seen
-        ("restricted", None, None),  # may not be read
+        ("restricted", "", None),  # the cluster-wide default is not visible
+        ("restricted", None, None),  # no permission to read
     ],
 )
 def test_a_job_is_warned_by_one_level_and_its_pods_are_refused_by_another(warn, enforce, ok):

@@ -1,4 +1,4 @@
-"""The user's own program in the trial's pods: what its end and its log show, and what they do not."""
+"""The user's own program in the trial's pods: evidence of its exit code and its log."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from jobs.trial.parts import Collective
 
 @pytest.fixture
 def command(trial, spec, jobs):
-    """A trial of the program: its spec and its job document; what each rank told is the ring's."""
+    """Return a trial of the program: its spec and its job document, with the evidence of a ring for each rank."""
     for evidence in trial.evidence.values():
         evidence.stages[f"collective.{COMMAND}"] = evidence.stages["collective.ring"]
     own = Collective(name=COMMAND, command=("/bin/bash", "-c", "torchrun train.py"))
@@ -101,7 +101,7 @@ def test_how_many_ranks_it_starts_is_its_own_business(command):
     ids=["a-table-alone", "one-node", "another-run", "anothers-crash", "anothers-sockets"],
 )
 def test_a_log_that_is_not_of_these_pods_proves_nothing_and_accuses_nobody(trial, command, h100, changes, words):
-    """A table may be written by hand, and a log copied: NCCL names the hosts of its ranks, and those are the pods."""
+    """A table may be written by hand and a log copied; the host names in NCCL's lines must be those of the pods."""
     job = command[1][COMMAND]
     if "hosts" in changes:
         hosts = [{**host, "name": name} for host, name in zip(job["hosts"], changes["hosts"], strict=True)]
@@ -116,7 +116,7 @@ def test_a_log_that_is_not_of_these_pods_proves_nothing_and_accuses_nobody(trial
 
 
 def test_lines_without_a_host_or_with_its_full_name_are_these_pods(trial, command, h100):
-    """Near misses: a head that a tool cut off, and a host name with its domain."""
+    """Near misses: a truncated prefix, and a fully qualified host name."""
     first, second = command[1][COMMAND]["hosts"]
     command[1][COMMAND]["hosts"] = [{**first, "name": None}, {**second, "name": f"{second['name']}.train.svc"}]
     assert ended(trial, command).ok is True
@@ -124,7 +124,7 @@ def test_lines_without_a_host_or_with_its_full_name_are_these_pods(trial, comman
 
 
 def test_pods_whose_host_names_are_not_known_refuse_no_log(trial, command):
-    """Nothing to compare with."""
+    """There is nothing to compare with."""
     for evidence in trial.evidence.values():
         evidence.stages["start"] = {**evidence.stages["start"], "hostname": None}
     command[1][COMMAND]["hosts"] = [{**host, "name": "elsewhere"} for host in command[1][COMMAND]["hosts"]]

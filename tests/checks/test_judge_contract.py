@@ -1,4 +1,4 @@
-"""What a job's manifest lacks for training across nodes: each rule broken once, and what comes near it left quiet."""
+"""Missing parts of a job manifest for training across nodes: each rule broken once, and near misses."""
 
 import copy
 import unicodedata
@@ -29,7 +29,7 @@ def around(name="h100-ib", **more):
 
 
 def objects(launcher="indexed", profile="h100-ib", command="torchrun train.py", **more):
-    """What `seatrial job run --print-manifests` prints."""
+    """Return the output of `seatrial job run --print-manifests`."""
     asked = {"image": IMAGE, "command": command, "num_nodes": 2, "name": "train", "launcher": launcher, **more}
     spec = own_job(namespace="team-a", profile=job_defaults(load_profile(profile)), **asked)
     made = job_of(spec)
@@ -54,7 +54,7 @@ def main_of(job):
     return pod_of(job)["containers"][0]
 
 
-# -- what is right -----------------------------------------------------------------------------------------------------
+# -- correct manifests -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -136,7 +136,7 @@ def test_a_host_path_elsewhere_is_no_device():
 
 
 def test_pods_that_do_not_train_together_need_no_fabric():
-    """A sweep of eight independent pods: nothing says that they talk."""
+    """Eight independent pods of a parameter sweep do not communicate."""
     made = objects(num_nodes=8)
     job = made[0]
     without_nics(job)
@@ -206,13 +206,13 @@ def test_what_a_runtime_may_bring_is_not_known():
 )
 @pytest.mark.parametrize("typed", [False, True])
 def test_variables_that_lead_away_from_the_fabric(name, value, bad, typed):
-    """In the manifest's env, or in the command itself."""
+    """They are in the manifest's env or in the command."""
     made = objects(command=f"export {name}={value}; torchrun train.py") if typed else objects(env_vars={name: value})
     assert faults(judged(made)) == (["manifest.nccl-env"] if bad else [])
 
 
 def test_variables_of_the_profile():
-    """Another partition is wrong; another list of NICs may mean the same; what is not set the image may set."""
+    """A different partition is wrong; a different NIC list may be equivalent; the image may set missing ones."""
     made = objects(profile="b200-mpi-slinky", launcher="indexed")
 
     def said(**env):
@@ -227,7 +227,7 @@ def test_variables_of_the_profile():
     assert faults(said(), ok=None) == ["manifest.nccl-env"] and faults(said()) == []
 
 
-# -- what surrounds it -------------------------------------------------------------------------------------------------
+# -- context -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_queue_of_the_profile_is_needed_on_the_job(tmp_path):
@@ -525,7 +525,7 @@ def test_every_rule_has_been_broken_above():
     assert not [fault for fault in FAULTS if f'"{fault}"' not in text]
 
 
-# -- foreign text ------------------------------------------------------------------------------------------------------
+# -- untrusted text ----------------------------------------------------------------------------------------------------
 
 BOMB = "a: &a {k1: v, k2: v}\n" + "".join(
     f"{new}: &{new} {{<<: [{', '.join([f'*{old}'] * 60)}]}}\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
@@ -636,7 +636,7 @@ CALM = settings(
 
 
 def replaced(draw, tree):
-    """A right manifest with one part of it replaced by anything."""
+    """Return a correct manifest with one part replaced by any value."""
     tree = copy.deepcopy(tree)
     at = tree
     for _ in range(draw(st.integers(1, 9))):
@@ -674,7 +674,7 @@ RIGHT = [objects(launcher)[0] for launcher in LAUNCHERS] + [
 ]
 
 
-# -- what no API server takes ------------------------------------------------------------------------------------------
+# -- invalid manifests -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -690,7 +690,7 @@ RIGHT = [objects(launcher)[0] for launcher in LAUNCHERS] + [
     ids=["command", "args", "variable", "truth-value", "quantity", "request-alone"],
 )
 def test_what_the_api_server_refuses_is_not_passed_over(change, words):
-    """What was meant is not known, and so the manifest is never 'nothing is missing'."""
+    """The intention is unknown, so the manifest never gets 'nothing is missing'."""
     made = objects()
     main_of(made[0]).update(change)
     told = [f for f in judged(made) if words in f.observed]
@@ -699,13 +699,13 @@ def test_what_the_api_server_refuses_is_not_passed_over(change, words):
 
 @pytest.mark.parametrize("template", [{}, {"specs": {"containers": [{"name": "main"}]}}, {"spec": {"containers": []}}])
 def test_a_template_without_containers_is_not_known(template):
-    """A patch of kustomize, or a key that is written wrong."""
+    """A kustomize patch, or a misspelt key."""
     (found,) = judged([{"kind": "Job", "metadata": {"name": "x"}, "spec": {"template": template}}])
     assert (found.ok, found.observed) == (None, "the pod template has no containers")
 
 
 def test_quantities_variables_and_commands_of_every_form_are_taken():
-    """Near misses: numbers as amounts, a variable without a value, one from elsewhere, an empty command."""
+    """Near misses: numbers as quantities, a variable without a value, valueFrom, an empty command."""
     made = objects()
     before = [f.observed for f in judged(made)]
     main = main_of(made[0])
@@ -716,7 +716,7 @@ def test_quantities_variables_and_commands_of_every_form_are_taken():
 
 @pytest.mark.parametrize("count", ["2", "two", -1, True, 1.5])
 def test_a_count_of_pods_that_is_none_is_refused(count):
-    """Taken for one pod, the job would need no fabric."""
+    """Read as one pod, the job would not need a fabric."""
     job = {"kind": "Job", "metadata": {"name": "x"}, "spec": {"parallelism": count}}
     with pytest.raises(ManifestError, match=r"Job/x: .* is not a number of pods"):
         sort_out([job])
@@ -727,13 +727,13 @@ def test_a_count_of_pods_that_is_none_is_refused(count):
     [("Job", "batch.volcano.sh/v1alpha1"), ("Service", "serving.knative.dev/v1"), ("Job", "batch"), ("Job", 1)],
 )
 def test_a_kind_of_another_group_is_not_looked_at(kind, version):
-    """Volcano's Job has its templates elsewhere: read as Kubernetes' own, it would bring nothing that needs a fabric."""
+    """Volcano's Job has its templates elsewhere; read as a Kubernetes Job it would have no fabric requirement."""
     found = sort_out([{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}])
     assert (found.workloads, found.services, found.others) == ((), (), (f"{kind}/x",))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_its_own_group_is_read_in_any_version(kind):
-    """kubeflow.org/v1, v2beta1 and the like; of an answer's items the version is left out."""
+    """kubeflow.org/v1, v2beta1 and others; items of a list response have no version."""
     for version in ({}, {"apiVersion": f"{GROUPS[kind]}/v9".removeprefix("/")}):
         assert len(sort_out([{**version, "kind": kind, "metadata": {"name": "x"}}]).workloads) == 1

@@ -1,4 +1,4 @@
-"""What runtime.dcgm says of DCGM's results: whom they accuse, and what they leave open."""
+"""Results of runtime.dcgm: attributed faults and undetermined results."""
 
 import pytest
 
@@ -16,7 +16,7 @@ ALL = [f"GPU {index}" for index in range(8)]
 
 
 def result(test="memory", status="fail", who=("GPU 3",), of="Hardware", **said):
-    """One result of a test of that category; ``said``: its only warning."""
+    """Return one result of a test of that category; ``said``: its only warning."""
     return {"test": test, "status": status, "who": list(who), "category": of, "said": [said] if said else []}
 
 
@@ -26,7 +26,7 @@ def software(status="pass", **said):
 
 
 def told(trial, *results, **changes):
-    """Rank 0 is healthy, rank 1 tells this."""
+    """Return evidence with a healthy rank 0 and this rank 1."""
     stage = {"level": 2, "found": True, "version": "4.4.1", "exit": 0, "error": None}
     trial.evidence[0].stages["dcgm"] = {**stage, "results": [software()]}
     trial.evidence[1].stages["dcgm"] = {**stage, "results": list(results), **changes}
@@ -57,7 +57,7 @@ def test_gpus_whose_tests_pass_are_healthy(trial, spec):
     ],
 )
 def test_a_failure_accuses_the_gpu_or_the_setup(trial, spec, bad, failure, fault):
-    """By DCGM's category, then its severity, then by what the test looks at."""
+    """The attribution follows DCGM's category, then its severity, then the test's subject."""
     assert bad(dcgm.findings(told(trial, failure, software()), spec)) == [("gpu-node-1 GPU 3", fault)]
 
 
@@ -72,7 +72,7 @@ def test_a_failure_accuses_the_gpu_or_the_setup(trial, spec, bad, failure, fault
     ],
 )
 def test_an_error_of_a_gpu_asks_for_what_its_number_says(trial, spec, failure, action):
-    """Without a known number the fault's entry says it; a setting asks for nothing of the node."""
+    """Without a known number the fault's entry decides; a setting requires no node action."""
     (found,) = (f for f in dcgm.findings(told(trial, failure, software()), spec) if f.ok is False)
     assert found.action == action
 
@@ -99,7 +99,7 @@ def test_what_measured_nothing_accuses_nobody_and_passes_nobody(trial, spec, bad
 
 
 def test_persistence_mode_is_anothers_matter_and_nothing_else_beside_it(trial, spec, bad):
-    """In DCGM 4 it fails the whole deployment test, which then proves no GPU; in DCGM 3 one of its own."""
+    """In DCGM 4 it fails the whole deployment test, which then proves no GPU; in DCGM 3 it has its own test."""
     off = {"text": "Persistence mode is off.", "id": 29, "severity": 5, "category": 8}
     findings = list(dcgm.findings(told(trial, software("fail", **off)), spec))
     assert [f.ok for f in findings] == [True] * 8 + [None] * 8
@@ -113,7 +113,7 @@ def test_persistence_mode_is_anothers_matter_and_nothing_else_beside_it(trial, s
 
 
 def test_a_gpu_whose_tests_are_all_skipped_does_not_pass(trial, spec):
-    """Nor one that no test names; beside a test that passed, a skipped one is told."""
+    """The same holds for a GPU without a test; a skipped test next to a passed one is reported."""
     skipped = result(status="skip", who=ALL, text="not supported")
     findings = [f for f in dcgm.findings(told(trial, skipped), spec) if f.subject.startswith("gpu-node-1")]
     assert {f.ok for f in findings} == {None}
@@ -132,7 +132,7 @@ def test_a_node_that_does_not_tell_is_unknown(trial, spec, changes):
 
 
 def test_only_a_trial_where_no_pod_has_it_is_skipped(trial):
-    """Pods that say nothing are no reason to skip."""
+    """Pods without a report do not cause a skip."""
     assert dcgm.missing(trial) == []
     for rank in (0, 1):
         trial.evidence[rank].stages["dcgm"] = {"found": False, "missing": ["nv-hostengine"]}
@@ -142,7 +142,7 @@ def test_only_a_trial_where_no_pod_has_it_is_skipped(trial):
 
 
 def test_the_command_line_sets_the_level():
-    """Instead of the profile's, with the time that it takes; GPUs of another vendor have none."""
+    """It overrides the profile's level and sets its time limit; GPUs of other vendors have no levels."""
 
     def made(profile, level, **more):
         return build_spec(profile, Options(dcgm=level, **more), run_id="2a3b4c5d6e", namespace="n")
@@ -157,7 +157,7 @@ def test_the_command_line_sets_the_level():
 
 
 def test_a_sweep_has_the_time_that_its_level_takes():
-    """Level 1 costs it none: its budget is that of a sweep without diagnostics."""
+    """Level 1 adds nothing to the budget of a sweep without diagnostics."""
 
     def budget(level):
         spec = spec_of(Profile(runtime=RuntimeSection(dcgm=level)), run_id="2a3b4c5d6e", namespace="n")
@@ -170,7 +170,7 @@ def test_a_sweep_has_the_time_that_its_level_takes():
 
 
 def test_deeper_levels_have_the_time_that_they_take():
-    """Level 1 costs a trial none; without NVIDIA's GPUs, or where the profile asks for none, nothing runs."""
+    """Level 1 adds no time; without NVIDIA GPUs, or if the profile disables it, nothing runs."""
     made = {
         level: spec_of(Profile(runtime=RuntimeSection(dcgm=level)), run_id="a", namespace="n") for level in range(5)
     }

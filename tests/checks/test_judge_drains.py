@@ -1,4 +1,4 @@
-"""Drains: what never ends them, whom they surprise, and what they leave alone."""
+"""Drains: blocking budgets, exposed jobs, and unaffected pods."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -46,18 +46,18 @@ def test_a_lasting_pod_whose_budget_never_lets_it_go_blocks_every_drain(inventor
         (SERVICE, budget("web-0", never=False)),
         (SERVICE, budget("web-0", namespace="other")),
         (SERVICE, budget("web-1")),
-        (TRAINING, budget("train-0")),  # a job ends: then the drain goes on
-        (("team", "agent-0", "a", 0, "DaemonSet/agent"), budget("agent-0")),  # a drain passes over it
+        (TRAINING, budget("train-0")),  # the job completes, then the drain continues
+        (("team", "agent-0", "a", 0, "DaemonSet/agent"), budget("agent-0")),  # a drain ignores DaemonSet pods
         (("team", "web-0", "b", 0, "ReplicaSet/web"), budget("web-0")),  # on another node
     ],
 )
 def test_what_ends_or_may_go_blocks_no_drain(inventory, node, pod, guard):
-    """Nobody is accused of a budget that does what it is for."""
+    """A budget that works as intended is not a fault."""
     assert judged(inventory, node, [pod], budgets=(guard,))[:2] == (True, "")
 
 
 def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inventory, node):
-    """Without kured, or where it waits, a missing budget is no fault: nobody drains unannounced."""
+    """Without kured, or if kured waits, a missing budget is not a fault, since no drain is unannounced."""
     ok, fault, observed = judged(inventory, node, [TRAINING], rebooters=(KURED,))
     assert (ok, fault) == (None, "drains.unannounced") and "team/train-0" in observed and "start-time 02:00" in observed
     waiting = replace(KURED, holding=frozenset({("team", "train-0")}))
@@ -67,15 +67,15 @@ def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inve
         assert judged(inventory, node, [TRAINING], **drains)[:2] == (True, "")
     for owner in ("ReplicaSet/web", "StatefulSet/web", "DaemonSet/exporter", "Node/a"):
         assert judged(inventory, node, [("team", "web-0", "a", 8, owner)], rebooters=(KURED,))[0] is True
-    for owner in ("PyTorchJob/train", "RayCluster/train", ""):  # pods that nobody owns train, too
+    for owner in ("PyTorchJob/train", "RayCluster/train", ""):  # pods without an owner train, too
         assert judged(inventory, node, [("team", "train-0", "a", 8, owner)], rebooters=(KURED,))[0] is None
 
 
 @pytest.mark.parametrize(
     "drains",
     [
-        {"budgets": (budget("train-0", never=False),)},  # it lets one of the job's pods go, and the job ends with it
-        {"rebooters": (replace(KURED, waits_for=("pods with app=web",)),)},  # which chooses none of this node
+        {"budgets": (budget("train-0", never=False),)},  # the budget permits one eviction, and that ends the whole job
+        {"rebooters": (replace(KURED, waits_for=("pods with app=web",)),)},  # it matches no pod of this node
         {"rebooters": (replace(KURED, holding=frozenset({("team", "web-7")})),)},
         {"rebooters": (replace(KURED, waits_for=("no alert in Prometheus",)),)},
         {"rebooters": (replace(KURED, holding=frozenset({("team", "train-0")})), KURED)},
@@ -86,7 +86,7 @@ def test_a_guard_that_does_not_hold_this_job_is_none(inventory, node, drains):
 
 
 def test_a_drain_under_way_is_nobodys_fault(inventory, node):
-    """By kured's lock, or by GKE's label; one that is only scheduled is told."""
+    """Detected by kured's lock or GKE's label; a scheduled drain is reported."""
     lock = replace(KURED, draining=frozenset({"a"}))
     assert judged(inventory, node, rebooters=(lock,))[:2] == (None, "drains.under-way")
     assert judged(inventory, node, rebooters=(replace(KURED, draining=frozenset({"b"})),))[0] is True
@@ -96,7 +96,7 @@ def test_a_drain_under_way_is_nobodys_fault(inventory, node):
     assert ok is True and "1733083200" in observed
 
 
-# ------------------------------------------------------------------------------------------------------------ reading
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 class Api:
@@ -129,7 +129,7 @@ def pdb(spec, expected=1, namespace="team"):
         ({"maxUnavailable": "10%"}, False),
         ({"minAvailable": "100%"}, True),
         ({"minAvailable": "50%"}, False),
-        ({"minAvailable": "67%"}, True),  # 2.01 of 3 are 3
+        ({"minAvailable": "67%"}, True),  # 2.01 of 3 rounds up to 3
         ({"minAvailable": "x"}, False),
         ({"minAvailable": 2}, False),
         ({"minAvailable": 3}, True),
@@ -138,13 +138,13 @@ def pdb(spec, expected=1, namespace="team"):
     ],
 )
 def test_a_budget_says_whether_it_ever_lets_a_pod_go(asks, never):
-    """By what it asks for, not by how many pods happen to be ready now."""
+    """The budget's spec decides, not the number of currently ready pods."""
     drains = read_drains(Api([pdb(asks | {"selector": {}}, expected=3)]), {"team"})
     assert [each.never for each in drains.budgets] == [never]
 
 
 def test_selectors_are_asked_as_they_stand():
-    """An empty one chooses all pods of the namespace, an absent one none; other namespaces are not asked for."""
+    """An empty selector matches all pods of the namespace, an absent one none; other namespaces are not listed."""
     expression = {"key": "tier", "operator": "NotIn", "values": ["a", "b"]}
     both = {
         "matchLabels": {"app": "web"},
@@ -163,7 +163,7 @@ def kured(command=(), env=(), lock=None, image="ghcr.io/kubereboot/kured:1.21.0"
 
 
 def test_kured_is_read_from_its_options_and_its_lock():
-    """In one word or two, or by environment; one holder or several; what is torn says nothing."""
+    """Options in one word or two, or in the environment; one holder or several; malformed values are ignored."""
     command = ["/usr/bin/kured", "--start-time=02:00", "--end-time", "04:00", "--blocking-pod-selector=app=train"]
     one = '{"nodeID":"gpu-1","created":"2026-01-01T00:00:00Z"}'
     many = '{"maxOwners":2,"locks":[{"nodeID":"gpu-2"},{"nodeID":"gpu-3"},7]}'
@@ -177,7 +177,7 @@ def test_kured_is_read_from_its_options_and_its_lock():
 
 
 def test_a_budget_that_its_controller_cannot_count_is_told():
-    """A Job has no scale: its budget lets none go, whatever it asks for."""
+    """A Job has no scale subresource, so its budget permits no eviction."""
     failed = pdb({"maxUnavailable": 1, "selector": {}})
     failed["status"]["conditions"] = [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]
     budgets = read_drains(Api([failed, pdb({"maxUnavailable": 1, "selector": {}})]), {"team"}).budgets
@@ -185,14 +185,14 @@ def test_a_budget_that_its_controller_cannot_count_is_told():
 
 
 def test_each_selector_of_kured_is_asked():
-    """The option may be repeated; pods of any namespace hold it."""
+    """The option may be repeated; pods of any namespace match."""
     api = Api(daemons=[kured(["kured", "--blocking-pod-selector=app=train", "--blocking-pod-selector", "app=x"])])
     read_drains(api, set())
     assert [asked for url, asked in api.asked if url.endswith("/pods")] == ["app=train", "app=x"]
 
 
 def test_what_may_not_be_seen_is_said_and_costs_no_right_by_default():
-    """Only --training asks for budgets and DaemonSets."""
+    """Only --training requests permission for budgets and DaemonSets."""
     assert "forbidden" in read_drains(Api(refuses=True), set()).hidden
     many = Api([pdb({"selector": {}})] * 501)
     assert "more than 500" in read_drains(many, {"team"}).hidden
@@ -200,7 +200,7 @@ def test_what_may_not_be_seen_is_said_and_costs_no_right_by_default():
 
 
 def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
-    """A skip alone is a line among many: what was not seen stands under the verdict, with the reason."""
+    """A skip is easily overlooked, so hidden budgets are listed under the verdict with the reason."""
     run, pool = Run(), SimpleNamespace(nodes=())
     with pytest.raises(pytest.skip.Exception, match="budgets and DaemonSets are not seen"):
         drains_safe(SimpleNamespace(run=run), Api(refuses=True), inventory([], []), pool, None, None, Evidence())
@@ -221,6 +221,6 @@ def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
     ],
 )
 def test_what_a_driver_upgrade_would_do_to_jobs_is_noted(policy, noted):
-    """It is a policy and no plan: nothing is held against it."""
+    """It is a policy, not a scheduled action, so it fails nothing."""
     notes = list(drain_notes(Drains(), Listing(({"spec": {"driver": {"upgradePolicy": policy}}},))))
     assert len(notes) == bool(noted) and all(noted in note for note in notes)

@@ -17,7 +17,7 @@ from tests.checks.fabric import MULTUS, faults, port, stage, unclear
 
 
 def test_a_healthy_fabric_raises_nothing(world, spec, h100):
-    """Every judgement of the three layers is quiet, and has looked."""
+    """No rule of the three layers raises a finding, and each has evaluated its subjects."""
     judged = [
         port_findings(world, spec),
         mtu_findings(world, spec, h100),
@@ -35,7 +35,7 @@ def test_a_healthy_fabric_raises_nothing(world, spec, h100):
 
 @pytest.mark.parametrize("name", ["network", "rdma", "topology"])
 def test_evidence_that_never_came_is_no_pass(world, spec, h100, name):
-    """A stage that is missing is unclear, for every judgement that needs it."""
+    """A missing stage is undetermined for every rule that needs it."""
     del world.evidence[1].stages[name]
     judged = {
         "network": [port_findings(world, spec), mtu_findings(world, spec, h100)],
@@ -58,20 +58,20 @@ SICK = [
 
 @pytest.mark.parametrize(("change", "fault"), SICK, ids=[fault for _, fault in SICK])
 def test_each_thing_that_is_wrong_with_a_port_has_its_name(world, spec, h100, change, fault):
-    """One port of one node is sick: exactly that port is accused, of exactly that."""
+    """One port of one node is faulty: only that port is reported, with that fault."""
     stage(world, 1, "rdma")["devices"][3].update(change)
     assert faults(device_findings(world, spec, h100)) == [("gpu-node-1 mlx5_3", fault)]
 
 
 def test_a_spare_port_may_be_down(world, spec, h100):
-    """Two storage ports without a cable on both nodes: eight others are good, and that is what was paid for."""
+    """Two storage ports without a cable on both nodes: the eight required ports are good."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"] += [dict(port(n), state="DOWN") for n in (8, 9)]
     assert faults(device_findings(world, spec, h100)) == []
 
 
 def test_a_port_that_is_up_on_the_other_node_may_not_be_down(world, spec, h100):
-    """Ten ports on both nodes, eight wanted, and one is down on one node only: it is one of the job's rails."""
+    """Ten ports on both nodes, eight required, and one is down on one node only: it may be one of the job's rails."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"] += [port(8), port(9)]
     stage(world, 0, "rdma")["devices"][2].update(state="DOWN")
@@ -79,14 +79,14 @@ def test_a_port_that_is_up_on_the_other_node_may_not_be_down(world, spec, h100):
 
 
 def test_ethernet_beside_infiniband_is_nobodys_fault(world, spec, h100):
-    """A management card among eight InfiniBand ones."""
+    """A management card among eight InfiniBand ones is not a fault."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"].insert(0, dict(port(8), link_layer="Ethernet", rate_gbps=25.0))
     assert faults(device_findings(world, spec, h100)) == []
 
 
 def test_too_few_devices_are_told_from_none_and_from_closed_ones(world, spec, h100):
-    """Seven of eight, none, or all without /dev/infiniband: the node is accused."""
+    """Seven of eight, none, or all without /dev/infiniband: the node is at fault."""
     healthy = copy.deepcopy(stage(world, 1, "rdma"))
     stage(world, 1, "rdma")["devices"].pop()
     assert faults(device_findings(world, spec, h100)) == [("gpu-node-1", "rdma.no-device")]
@@ -97,7 +97,7 @@ def test_too_few_devices_are_told_from_none_and_from_closed_ones(world, spec, h1
 
 
 def test_a_network_that_is_not_attached_comes_first(world, spec):
-    """The pod lacks interface and device: the network is the cause."""
+    """The pod lacks interface and device, and the network is the cause."""
     asked = replace(spec, annotations={MULTUS: "default/rdma-0,default/rdma-1"})
     roce = load_profile("h200-roce")
     stage(world, 0, "rdma")["devices"] = []
@@ -110,7 +110,7 @@ def test_a_network_that_is_not_attached_comes_first(world, spec):
 
 
 def test_the_partition_is_an_index(world, spec, h100):
-    """NCCL_IB_PKEY=1 names the second entry: limited membership in the first does not matter then, emptiness does."""
+    """NCCL_IB_PKEY=1 selects the second entry: limited membership in the first does not matter, an empty second does."""
     tenant = replace(spec, env={**spec.env, "NCCL_IB_PKEY": "0x1"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
@@ -134,7 +134,7 @@ def test_a_gid_index_must_be_set_where_nccl_is_told_to_use_it(world, spec):
 
 @pytest.mark.parametrize(("shown", "missing"), [(range(8), False), ((0, 1, 2, 4, 5, 6, 7, 8), True)])
 def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, missing):
-    """The probe sends the first eight GIDs that are set: one behind them may be set, one between them is not."""
+    """The probe sends the first eight set GIDs: a later one may be set, a gap between them is not."""
     index = "3" if missing else "9"
     with_env = replace(spec, env={"NCCL_IB_GID_INDEX": index})
     for rank in (0, 1):
@@ -145,7 +145,7 @@ def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, m
 
 
 def test_gids_without_their_index_accuse_no_port(world, spec):
-    """Which entries are set is not told: the one that NCCL uses may be among them."""
+    """The set entries are unknown: the one that NCCL uses may be among them."""
     with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
@@ -175,14 +175,14 @@ def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_told_usab
 
 
 def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec, h100):
-    """NCCL_IB_HCA excludes a card or names none: NCCL's own checks say so, with the rail that is missing."""
+    """NCCL_IB_HCA excludes a card or matches none: NCCL's checks report it with the missing rail."""
     for value in ("^mlx5_3", "=mlx5_bond_0"):
         with_env = replace(spec, env={"NCCL_IB_HCA": value})
         assert faults(device_findings(world, with_env, h100)) == []
 
 
 def test_a_card_that_the_filter_leaves_out_is_not_judged(world, spec, h100):
-    """A ninth card of the storage network is down on one node: the job's eight are those that NCCL_IB_HCA names."""
+    """A ninth card for storage is down on one node: the job's eight are those in NCCL_IB_HCA."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"].append(port(8))
     stage(world, 0, "rdma")["devices"][8].update(state="DOWN")
@@ -191,7 +191,7 @@ def test_a_card_that_the_filter_leaves_out_is_not_judged(world, spec, h100):
 
 
 def test_a_good_card_that_the_filter_leaves_out_excuses_no_sick_one(world, spec, h100):
-    """Eight good cards on each node, and the job uses seven of them: the sick one is among those that it names."""
+    """Eight cards on each node and seven in the job: the faulty one is among the seven."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"].append(port(8))
         stage(world, rank, "rdma")["devices"][3].update(state="DOWN")
@@ -212,12 +212,12 @@ def test_a_good_card_that_the_filter_leaves_out_excuses_no_sick_one(world, spec,
     ],
 )
 def test_nccls_list_of_cards_is_read_as_nccl_does(spec_, name, through):
-    """'^' excludes, '=' wants whole names, a number is a port."""
+    """'^' excludes, '=' requires exact names, a number is a port."""
     assert lets_through(spec_, name, 1) is through
 
 
 def test_efa_has_no_link_layer(world, spec):
-    """32 EFA cards of 100 Gb/s, link layer Unknown, are what p5 pods must see."""
+    """p5 pods must show 32 EFA cards of 100 Gb/s with link layer Unknown."""
     efa = load_profile("p5-efa")
     for rank in (0, 1):
         devices = [dict(port(n), link_layer="Unknown", rate_gbps=100.0) for n in range(32)]
@@ -228,7 +228,7 @@ def test_efa_has_no_link_layer(world, spec):
 
 
 def test_unlike_firmware_is_named_and_accuses_nobody(world, spec, h100):
-    """A replaced card with other firmware works; the report says which it is."""
+    """A replaced card with different firmware works; the report names it."""
     assert firmware_note(world, spec) == ""
     stage(world, 1, "rdma")["devices"][4]["fw"] = "28.39.3560"
     assert faults(device_findings(world, spec, h100)) == []
@@ -236,7 +236,7 @@ def test_unlike_firmware_is_named_and_accuses_nobody(world, spec, h100):
 
 
 def test_errors_while_data_flows_accuse_the_port(world, spec):
-    """Broken symbols and lost packets do; what congestion control does, and history, does not."""
+    """Symbol errors and lost packets are faults; congestion control counters and past errors are not."""
     moved = stage(world, 0, "collective.ring")["rdma_counters"]
     moved |= {"mlx5_6/1/np_cnp_sent": 80000, "mlx5_6/1/out_of_sequence": 41, "mlx5_6/1/symbol_error": 4}
     assert faults(error_findings(world, spec)) == []
@@ -245,21 +245,21 @@ def test_errors_while_data_flows_accuse_the_port(world, spec):
 
 
 def test_a_port_that_carried_nothing_is_named(world, spec):
-    """ACTIVE, and idle while the others worked: worth a look, and the rails are judged elsewhere."""
+    """It is ACTIVE but idle while the others carried data: a note, since another check judges the rails."""
     assert idle_note(world, spec) == ""
     del stage(world, 1, "collective.ring")["rdma_counters"]["mlx5_2/1/port_xmit_data"]
     assert idle_note(world, spec) == "ports that are up and carried nothing: gpu-node-1 mlx5_2"
 
 
 def test_nothing_that_flowed_is_no_pass(world, spec):
-    """Counters that did not move at all prove nothing."""
+    """Unchanged counters prove nothing."""
     for rank in (0, 1):
         stage(world, rank, "collective.ring")["rdma_counters"] = {}
     assert unclear(error_findings(world, spec)) == ["gpu-node-0", "gpu-node-1"]
 
 
 def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
-    """Devices without a readable state are devices, and nothing is known of their ports."""
+    """Devices without a readable state count as devices with unknown ports."""
     for device in world.evidence[1].stages["rdma"]["devices"]:
         device["state"] = None
     odd = [f for f in device_findings(world, spec, h100) if f.ok is not True]
@@ -271,7 +271,7 @@ def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
     ("index", "asked"), [("0", True), ("1", True), ("3", True), ("-1", False), ("x", False), (None, False)]
 )
 def test_a_gid_table_that_is_not_told_is_no_pass_where_an_entry_of_it_is_used(world, spec, index, asked):
-    """The first entry is an entry: that it is set is as little known as that of any other."""
+    """Whether the first entry is set is as unknown as for any other."""
     roce = load_profile("mi300x")
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:

@@ -1,4 +1,4 @@
-"""GPUs of the trial's pods: how many, which ones, healthy or sick, and drift between their nodes."""
+"""GPUs of the trial's pods: number, identity, health, and drift between nodes."""
 
 from dataclasses import replace
 
@@ -41,20 +41,20 @@ from tests.checks.gpus import every_ailment, runtime
     ],
 )
 def test_a_broken_runtime_is_one_fault_on_its_node(trial, spec, h100, bad, changes, fault):
-    """The first thing that is wrong is told, on the node."""
+    """Only the first fault of the node is reported."""
     runtime(trial, **changes)
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", fault)]
 
 
 def test_one_gpu_too_many_is_told_too(trial, spec, h100, bad):
-    """A pod that sees its neighbour's GPU is not isolated."""
+    """A pod that sees a GPU of another pod is not isolated."""
     gpus = trial.evidence[1].stages["runtime"]["gpus"]
     gpus.append(dict(gpus[0], index=8))
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.extra-gpus")]
 
 
 def test_the_gpus_that_were_assigned_are_its_own(trial, spec, h100, bad):
-    """The device plugin's list names exactly what the pod sees; without a list nothing is said against it."""
+    """The device plugin's list equals the pod's GPUs; without a list there is no finding."""
     runtime(trial, assigned=[f"GPU-{i}" for i in range(8)])
     assert not bad(gpu_findings(trial, spec, h100))
     runtime(trial, assigned=None)
@@ -62,7 +62,7 @@ def test_the_gpus_that_were_assigned_are_its_own(trial, spec, h100, bad):
 
 
 def test_parts_are_never_compared_with_whole_gpus(trial, spec, h100, bad):
-    """MIG is its own fault, before any count: a part is no GPU."""
+    """MIG has a separate fault, reported before any count."""
     trial.evidence[1].stages["runtime"]["gpus"][2].update(mig="Enabled", mig_devices=7)
     findings = list(gpu_findings(trial, spec, h100))
     assert bad(findings) == [("gpu-node-1", "gpu.mig-enabled")]
@@ -70,7 +70,7 @@ def test_parts_are_never_compared_with_whole_gpus(trial, spec, h100, bad):
 
 
 def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
-    """No version is 'could not tell', and without a minimum it is not asked for."""
+    """A missing version is undetermined, and not requested without a minimum."""
     runtime(trial, driver=None)
     assert [f.ok for f in gpu_findings(trial, spec, h100)] == [True, None]
     assert [f.ok for f in gpu_findings(trial, spec, Profile())] == [True, True]
@@ -95,7 +95,7 @@ def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
     ],
 )
 def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
-    """One ailment is one fault on that GPU of that node."""
+    """One defect is one fault on that GPU of that node."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
     assert bad(every_ailment(trial, spec)) == [("gpu-node-0 GPU 3", fault)]
 
@@ -119,7 +119,7 @@ def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
 
 
 def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
-    """One without ECC among others that count errors: its own counter may be the one that is not 0."""
+    """A GPU without ECC counters among others with them may hide its errors."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
     assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
     findings = gpu_health.each_gpu(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault")
@@ -127,7 +127,7 @@ def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
 
 
 def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
-    """What most leave out is not asked of it, and counts where it is told."""
+    """Values that most GPUs lack are not required, but count where present."""
     for rank, evidence in trial.evidence.items():
         for gpu in evidence.stages["runtime"]["gpus"]:
             gpu.update(dict.fromkeys(gpu_health.MEMORY, 0 if (rank, gpu["index"]) == (0, 3) else None))
@@ -136,14 +136,14 @@ def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
 
 
 def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
-    """Nothing observed is never a pass."""
+    """An empty observation is never a pass."""
     nothing = dict.fromkeys(trial.evidence[0].stages["runtime"]["gpus"][3], None)
     trial.evidence[0].stages["runtime"]["gpus"][3] = {**nothing, "index": 3, "throttle": []}
     assert [f.ok for f in every_ailment(trial, spec)] == [None] * 4
 
 
 def test_driver_and_toolkit_of_managed_nodes_are_skipped_with_a_reason(evidence, h100):
-    """The variable of the user's document and the profile's word skip these checks and take the responsibility."""
+    """The variable in the user's document and the profile's setting skip these checks and transfer responsibility."""
     with pytest.raises(pytest.skip.Exception, match="TAO_K8S_SKIP_NODE_RUNTIME_CHECK"):
         skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"}, evidence)
     assert evidence.waived
@@ -153,7 +153,7 @@ def test_driver_and_toolkit_of_managed_nodes_are_skipped_with_a_reason(evidence,
 
 
 def test_gpus_of_managed_nodes_are_judged_unless_no_pod_has_the_tool(trial, evidence, h100):
-    """What a driver that is the provider's does not show in any pod is no fault; what it shows in one pod is judged."""
+    """A tool that no pod has is not a fault on managed nodes; its output in any pod is judged."""
     why = managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"})
     tools = [each.stages["runtime"]["nvidia_smi"] for each in trial.evidence.values()]
     skip_if_unseen(why, trial, evidence)
@@ -186,7 +186,7 @@ def test_another_driver_is_no_drift_where_it_is_the_providers(trial, spec):
     ],
 )
 def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, toolkit, fault):
-    """From the operator's image or from inside the pod; not seen is neither old nor new."""
+    """The version comes from the operator's image or from inside the pod; a missing one is neither old nor new."""
     for rank in trial.evidence.values():
         rank.stages["runtime"]["toolkit"] = toolkit
     assert {f for _, f in bad(toolkit_findings(trial, spec, installed, "1.19.0"))} == ({fault} if fault else set())
@@ -197,7 +197,7 @@ def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, in
 
 @pytest.mark.parametrize("changes", [{"driver": "580.65.06"}, {"cuda": "12.9"}])
 def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad, changes):
-    """Of two nodes neither is accused: what differs is named, with both values and where they are."""
+    """The finding names both values and their nodes, since neither node is known to be right."""
     runtime(trial, **changes)
     trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
     findings = list(drift_findings(trial, spec))
@@ -209,7 +209,7 @@ def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad,
 
 
 def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec, bad):
-    """What no label shows: one replaced board; a value that nobody tells is no difference."""
+    """A replaced board shows in no label; a missing value is not a difference."""
     assert not bad(drift_findings(trial, spec))
     for rank, version in ((0, "96.00.99"), (1, "96.00.89")):
         for gpu in trial.evidence[rank].stages["runtime"]["gpus"]:
@@ -220,7 +220,7 @@ def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec
 
 
 def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
-    """79 is the hardware's, 31 the program's; a pod that may not read the log says nothing either way."""
+    """Xid 79 is a hardware fault, 31 a program fault; an unreadable kernel log proves neither."""
     assert not bad(gpu_health.xid_findings(trial, spec))
     runtime(
         trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}]
@@ -239,7 +239,7 @@ def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad
     ],
 )
 def test_an_xid_is_judged_by_what_nvidias_catalogue_asks_for(trial, spec, ok, numbers):
-    """A reset or a reboot is a fault; what a flow of its own decides, and an unknown number, are open."""
+    """A required reset or reboot is a fault; numbers with a separate workflow and unknown numbers are undetermined."""
     for number in numbers:
         runtime(trial, xid=[{"bus_id": "0000:1b:00", "xid": number, "count": 2}])
         findings = [(f.ok, f.fault) for f in gpu_health.xid_findings(trial, spec)]
@@ -249,7 +249,7 @@ def test_an_xid_is_judged_by_what_nvidias_catalogue_asks_for(trial, spec, ok, nu
 
 
 def test_an_xid_brings_its_own_action(trial, spec):
-    """The heaviest is not another GPU's; a number that the table lacks asks to look it up."""
+    """The heaviest action stays on its GPU; a number missing in the table refers to NVIDIA's catalogue."""
     numbers = {"0000:1b:00": 79, "0000:43:00": 119, "0000:9d:00": 999, "0000:aa:00": 13}
     runtime(trial, xid=[{"bus_id": bus, "xid": number, "count": 1} for bus, number in numbers.items()])
     findings = list(gpu_health.xid_findings(trial, spec))
@@ -265,7 +265,7 @@ def test_an_xid_of_the_trials_own_program_asks_for_nothing_of_the_node(trained_t
 
 
 def test_what_the_driver_recommends_is_told_with_the_memory_fault_that_hides_it(trial, spec):
-    """A reboot that the driver asks for is more than the reset that the memory error alone needs."""
+    """A reboot that the driver recommends outranks the reset for the memory error."""
     gpu = trial.evidence[0].stages["runtime"]["gpus"][3]
     gpu.update(ecc_uncorrected_volatile=2, recovery_action="Reboot")
     (found,) = every_ailment(trial, spec)
@@ -280,7 +280,7 @@ def test_what_the_driver_recommends_is_told_with_the_memory_fault_that_hides_it(
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45])
 def test_an_xid_that_programs_bring_about_is_open_while_the_trial_itself_trains(trained_trial, training_spec, number):
-    """In the log of a node's earlier days it is somebody's program; while ours runs, nobody else's."""
+    """In the log of earlier days it may be any program's; during the trial it is only ours."""
     trained_trial.evidence[1].stages["training"]["xid"] = [{"bus_id": "0000:41:00", "xid": number, "count": 1}]
     (found,) = gpu_health.xid_findings(trained_trial, training_spec, "training")
     assert (found.ok, found.subject) == (None, "gpu-node-1 GPU 0000:41:00")
@@ -288,7 +288,7 @@ def test_an_xid_that_programs_bring_about_is_open_while_the_trial_itself_trains(
 
 
 def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad):
-    """Off is slow, not broken: the report says so, and the profile may insist."""
+    """Disabled persistence mode is slow but works; a profile may require it."""
     trial.evidence[1].stages["runtime"]["gpus"][4]["persistence"] = False
     assert any("persistence mode is off on GPU 4" in text for text in gpu_health.notes(trial, spec))
     findings = gpu_health.each_gpu(trial, spec, gpu_health.persistence_ailments, ("name",), "")
@@ -296,7 +296,7 @@ def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad
 
 
 def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
-    """It ended well and its XML cannot be read: nobody knows how many GPUs there are."""
+    """It exited with 0 but its XML is unreadable, so the number of GPUs is unknown."""
     trial.evidence[1].stages["runtime"].update(
         gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"}
     )
@@ -306,7 +306,7 @@ def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
 
 
 def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
-    """Eight lines of nvidia-smi are not eight GPUs where two name the same UUID."""
+    """Eight lines of nvidia-smi with a repeated UUID are fewer than eight GPUs."""
     trial.evidence[1].stages["runtime"]["gpus"][1]["uuid"] = "GPU-0"
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
     (finding,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
@@ -314,14 +314,14 @@ def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
 
 
 def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):
-    """A driver that shows no UUIDs is no fault."""
+    """A driver without UUIDs is not a fault."""
     for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
         gpu["uuid"] = None
     assert not bad(gpu_findings(trial, spec, h100))
 
 
 def test_pods_that_show_the_same_gpus_are_named(trial, spec):
-    """Nodes that share one machine (kind) are no two nodes: that is said, and held against nobody."""
+    """Nodes that share one machine (kind) are not two nodes; this is reported without a fault."""
     (said,) = gpu_notes(trial, spec)
     assert said.startswith("8 GPUs of rank 1 on gpu-node-1 have the UUIDs of rank 0 on gpu-node-0's")
     for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
@@ -330,7 +330,7 @@ def test_pods_that_show_the_same_gpus_are_named(trial, spec):
 
 
 def test_gpus_of_another_kind_are_not_held_against_this_profile(trial, spec, h100):
-    """Labels may be missing and a tenant sees none: what the driver calls the GPUs tells a profile of other machines."""
+    """Without labels, as for a tenant, the driver's product name identifies a profile of other machines."""
     for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
         gpu["name"] = "NVIDIA H200"
     odd = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]

@@ -27,12 +27,12 @@ from tests.checks.operands import Lists
     ],
 )
 def test_a_registry_is_allowed_by_whole_path_parts(image, registries, ok):
-    """Docker Hub's short names are written out; a prefix never covers half a name."""
+    """Docker Hub's short names are expanded; a prefix matches whole path components only."""
     assert images.allowed(image, registries) is ok
 
 
 def test_images_are_judged_as_the_profile_asks(bad):
-    """Registry before digest, one fault an image; sidecars and init containers are among them."""
+    """The registry precedes the digest, with one fault per image; sidecars and init containers are included."""
     admitted = {
         "spec": {
             "initContainers": [{"name": "mesh", "image": "mesh:1"}],
@@ -64,7 +64,7 @@ def ran(**seconds):
 
 
 def test_a_slow_pull_is_judged_by_the_profile_only(h100, evidence):
-    """Times are shown; with a limit the slow node fails (images.slow-pull), and one that had the image does not."""
+    """Times are shown; with a limit the slow node fails (images.slow-pull), and a cached image passes."""
     trial = ran(a=0.0, b=95.0)
     with pytest.raises(pytest.skip.Exception, match="no limit for pulls"):
         image_checks.test_images_reached_every_node(trial, h100, evidence)
@@ -75,7 +75,7 @@ def test_a_slow_pull_is_judged_by_the_profile_only(h100, evidence):
 
 
 def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
-    """Events expire and are dropped: that none is seen does not mean that the image was there."""
+    """Events expire, so a missing one does not prove a cached image."""
     trial = ran(a=0.0, b=1.0)
     trial.pods[1].pull_seconds.clear()
     with pytest.raises(CannotTell, match="no event reports"):
@@ -83,7 +83,7 @@ def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
 
 
 def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
-    """Read from the pods: what a webhook added after the dry run is seen, too."""
+    """It is read from the pods, so images added by a webhook after the dry run count."""
     with pytest.raises(CheckFailed):
         image_checks.test_images_reached_every_node(
             ran(a=1.0), replace(h100, images=ImagesSection(registries=("mirror",))), evidence
@@ -96,14 +96,15 @@ def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
     [({"type": "kubernetes.io/dockerconfigjson"}, True), ({"type": "Opaque"}, False), (404, False), (403, None)],
 )
 def test_a_pull_secret_is_looked_at_by_name_and_kind_only(answer, ok):
-    """Missing or of another kind is a fault (images.pull-secret-missing); not seen is not judged; no content is shown."""
+    """A missing secret or a wrong type is a fault (images.pull-secret-missing); a hidden one is not judged; no content
+    is shown."""
     (finding,) = images.secret_findings(Lists(secrets=answer), ["regcred"])
     assert (finding.subject, finding.ok) == ("secret/regcred", ok)
     assert finding.fault == ("images.pull-secret-missing" if ok is False else "")
 
 
 def test_secrets_are_asked_for_only_where_that_is_wanted(h100, spec, evidence):
-    """No right to secrets by default: without a word of the user the check is skipped and says how."""
+    """Without the option the check is skipped with instructions, so no permission for secrets is needed."""
     session = SimpleNamespace(options=SimpleNamespace(check_secrets=False), profile=h100)
     for named, why in ((spec, "names no pull secret"), (replace(spec, pull_secrets=("x",)), "--check-secrets")):
         with pytest.raises(pytest.skip.Exception, match=why):

@@ -1,4 +1,4 @@
-"""Each rule exactly at its limit and one step beyond it, what it asks for, and what its text repeats."""
+"""Each rule exactly at its limit and one step beyond."""
 
 import json
 from dataclasses import replace
@@ -36,13 +36,13 @@ STRICT_COUNTERS = (
     "rnr_nak_retry_err",
     "rx_icrc_encapsulated",
 )
-"""One is a failure (NVSentinel's fatal counters; a lost acknowledgement costs seconds)."""
+"""The fatal counters of NVSentinel; a lost acknowledgement costs seconds."""
 SOME = {"port_rcv_errors": 10, "symbol_error": 10, "port_xmit_discards": 100, "roce_slow_restart": 100}
 
 
 @pytest.mark.parametrize(("counter", "limit"), [*dict.fromkeys(STRICT_COUNTERS, 0).items(), *SOME.items()])
 def test_a_counter_is_an_error_from_one_beyond_its_limit_on(trial, spec, counter, limit):
-    """rdma.errors: named with the counter and by how much it grew; at the limit the port has carried data well."""
+    """rdma.errors: the counter and its increase are named; at the limit the port passes."""
     moved = trial.evidence[0].stages["collective.ring"]["rdma_counters"] = {"mlx5_6/1/port_xmit_data": 10**9}
     assert growth(trial, 0)["mlx5_6:1"] == {"port_xmit_data": 10**9 + 0}
     for value, wrong in ((limit, []), (limit + 1, [("gpu-node-0 mlx5_6", f"{counter} grew by {limit + 1}: ")])):
@@ -66,7 +66,7 @@ def test_a_counter_is_an_error_from_one_beyond_its_limit_on(trial, spec, counter
     ],
 )
 def test_a_right_is_asked_for_where_the_trial_uses_it_and_nowhere_else(whole_spec, h100, need, change):
-    """What it does not use, it does not ask for: least rights are those of this trial."""
+    """Only permissions that the trial uses are requested."""
     plain = {"claims": (), "annotations": {}, "storage": (), "queue": None, "launcher": "indexed"}
     spec, profile = replace(whole_spec, **plain), replace(h100, storage=replace(h100.storage, classes=()))
     every = rights.unused(spec, profile)
@@ -88,7 +88,7 @@ def test_a_right_is_asked_for_where_the_trial_uses_it_and_nowhere_else(whole_spe
 )
 @pytest.mark.parametrize("held", [True, False])
 def test_what_a_tenant_may_do_is_told_as_it_was_answered(allowed, reason, observed, held):
-    """rights.excessive: where least rights are wanted, each that is allowed is one too many."""
+    """rights.excessive: with least privilege required, each extra permission is a finding."""
     (finding,) = rights.excess([(rights.EXCESSIVE[0], Allowed(allowed, reason))], held=held)
     assert (finding.observed, finding.ok) == (observed, not (allowed and held))
 
@@ -110,7 +110,7 @@ def test_a_majority_is_more_than_half(values, most):
 
 
 def test_a_node_that_tells_nothing_is_unclear_only_where_others_tell_something():
-    """Where no node reports any, there is nothing to compare, and nothing that one of them lacks."""
+    """If no node reports the value, there is nothing to compare."""
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": "x"}, "b": {"os": ""}}, "f")}
     assert found == {"a": (True, "os x"), "b": (None, "nothing reported")}
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": ""}, "b": {}}, "f")}
@@ -122,14 +122,14 @@ def test_a_node_that_tells_nothing_is_unclear_only_where_others_tell_something()
 
 
 def test_one_channel_is_a_channel(jobs):
-    """A single one through shared memory is a path that was used."""
+    """A single shared-memory channel proves the path."""
     inside = jobs["ring"]["intra_node"]
     inside |= {"p2p": 1, "shm": 0, "mnnvl": 0, "net": 1}
     assert channels_by_path(jobs["ring"]["intra_node"]) == {"p2p": 1, "net": 1}
 
 
 def test_what_may_fit_fewer_times_says_at_most():
-    """Pods of several GPUs where they are aligned to NUMA nodes; a GPU, a whole node, or none at all is exact."""
+    """Multi-GPU pods with NUMA alignment get an upper bound; one GPU, a whole node, or zero is exact."""
     aligned = {"a": numa("a", 4, 4), "b": numa("b", 4, 4)}
     found = said([room("a", 8), room("b", 5)], aligned)
     fits = {subject.partition(" ")[0]: text.partition("fits ")[2] for subject, text in found.items() if "fits" in text}
@@ -142,7 +142,7 @@ def test_what_may_fit_fewer_times_says_at_most():
 
 
 def test_a_trial_without_a_counted_resource_claims_what_it_claims(spec, h100):
-    """Nothing is looked up for it."""
+    """There is no resource to look up."""
     claims = (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
     assert (
         stack.handed_out(SimpleNamespace(whole=()), h100, replace(spec, gpu_resource="", claims=claims), None) == claims
@@ -150,7 +150,7 @@ def test_a_trial_without_a_counted_resource_claims_what_it_claims(spec, h100):
 
 
 def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial):
-    """Of the stage and of single GPUs; what no GPU reports, this kind of GPU does not have."""
+    """This holds for stages and for single GPUs; a value that no GPU reports is not supported by the model."""
     runtimes = [trial.evidence[rank].stages["runtime"] for rank in (0, 1)]
     for runtime in runtimes:
         runtime["driver"] = "580.95.05"
@@ -187,7 +187,7 @@ def test_networks_of_an_annotation_are_read_in_both_forms_and_nonsense_is_left_o
 
 
 def test_every_version_that_a_pod_told_is_in_the_list_of_what_is_installed(trial):
-    """Each under its own name, with how often; what is not told makes no empty entry."""
+    """Each appears under its own name with its count; missing versions add no entry."""
     gpu = {"name": "H100", "vbios": "96.00", "inforom": "G520", "gsp": "580.95"}
     for rank, evidence in trial.evidence.items():
         evidence.stages["runtime"] = {
@@ -215,7 +215,7 @@ def steps(rank, local, world=2, **more):
 @pytest.mark.parametrize(
     ("reported", "said_of"),
     [
-        ([steps(4, 0), steps(5, 1)], "its ranks do not agree in shape"),  # they are the right ones
+        ([steps(4, 0), steps(5, 1)], "its ranks do not agree in shape"),  # a valid shape
         ([steps(4, 0)], "none reports to be rank 5, number 1 here, of 2"),
         ([steps(4, 0), steps(5, 1), steps(9, 2)], "one reports to be rank 9, number 2 here, of 2"),
         ([steps(4, 0), steps(5, 1, 3)], "one reports to be rank 5, number 1 here, of 3"),
@@ -252,7 +252,7 @@ def test_what_may_not_be_listed_ends_the_check_as_unknown():
 
 
 def test_a_round_is_read_with_all_that_its_tests_told():
-    """Speeds of each rail, who reported, whose log shows what is wrong; a word that is none is no measurement."""
+    """Rates of each rail, reporters, and nodes with log errors; an unknown word is not a measurement."""
     whole = {"nodes": ["a", "b"], "outcome": "measured", "busbw": 380.0, "rails": [47.5, None, "x"], "reported": ["a"]}
     row = {"number": 3, "stage": 2, "seconds": 4.5, "tests": [whole, {"nodes": ["c"], "outcome": "wrong sums", "at": ["c"]}, {"nodes": ["d"], "outcome": "fine"}]}  # fmt: skip
     done = done_of(row)
@@ -265,7 +265,7 @@ def test_a_round_is_read_with_all_that_its_tests_told():
 
 
 def test_a_slow_job_is_excused_by_a_bad_path_only():
-    """A node at fault is left out of the job over all nodes, or is in it for another reason: the job is slow by itself."""
+    """A node at fault is outside the job, or in it for another reason, so the job itself is slow."""
     names, stages = printed(8, lambda pair: 200.0 if "node-2" in pair else 380.0)
     row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
@@ -279,7 +279,7 @@ def test_a_rank_whose_place_is_not_known_is_called_by_its_number(trial):
 
 @pytest.mark.parametrize(("seconds", "ok"), [(60.0, True), (59.0, False), (None, False)])
 def test_a_soak_that_no_rank_timed_is_not_known_to_have_lasted(trained_trial, training_spec, seconds, ok):
-    """training.completed: the ranks' own clocks and the probe's around them; one that tells nothing has lasted for nothing."""
+    """training.completed: the ranks' clocks and the probe's count; without any the duration is 0."""
     asked = replace(training_spec, training=replace(training_spec.training, soak_s=60))
     for evidence in trained_trial.evidence.values():
         evidence.stages["training"]["seconds"] = 61.0
@@ -293,7 +293,7 @@ def test_a_soak_that_no_rank_timed_is_not_known_to_have_lasted(trained_trial, tr
 
 
 def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, spec):
-    """rdma.errors: traffic on the others hides nothing; a NIC that the trial leaves out need not count."""
+    """rdma.errors: traffic on other NICs does not hide it; an excluded NIC needs no counters."""
     assert [each.ok for each in error_findings(world, spec)] == [True, True]
     devices = world.evidence[0].stages["rdma"]["devices"]
     for device, counted in zip(devices, (0, 0, 5, 5, 5, 5, 5, 5), strict=False):
@@ -314,7 +314,7 @@ def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, s
     [({}, "1 of 3 GPU nodes match the trial"), ({"pool": "a", "zone": "b"}, "1 of 3 GPU nodes match pool=a,zone=b")],
 )
 def test_too_few_nodes_are_told_with_the_selector_that_chose_them(spec, selector, said):
-    """nodes.too-few: of a selector that nobody gave, nothing is quoted; enough nodes are no finding."""
+    """nodes.too-few: only a selector that the user gave is quoted; enough nodes are no finding."""
     asked = replace(spec, node_selector=selector)
     pool = SimpleNamespace(nodes=("a", "b", "c"))
     (finding,) = shortage([room("a", 8)], pool, asked)

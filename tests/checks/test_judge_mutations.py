@@ -1,4 +1,4 @@
-"""What a mutating webhook takes away from the trial's pod is told; what it adds is not its fault."""
+"""Removals from the trial's pod by a mutating webhook are reported; additions are not faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NETWORKS = "networking.gke.io/interfaces"
 
 
 def changed(change: Any) -> dict[str, Any]:
-    """The pod after a webhook."""
+    """Return the pod after a webhook."""
     pod = copy.deepcopy(ASKED)
     change(pod, pod["spec"], pod["spec"]["containers"][0])
     return pod
@@ -52,7 +52,7 @@ def changed(change: Any) -> dict[str, Any]:
     ids=["network", "subdomain", "toleration", "fewer", "none", "capability", "mount", "set", "unset", "shm"],
 )
 def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
-    """One thing is taken away: one or more findings, the first of them names it."""
+    """One removal has one or more findings, and the first names it."""
     findings = list(mutation_findings(ASKED, changed(change)))
     assert subject in [f.subject for f in findings], [f.subject for f in findings]
     assert all(f.ok is False and f.fault == "admission.changed" for f in findings)
@@ -73,7 +73,7 @@ def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
     ids=["nothing", "annotation", "sidecar", "requests", "limit", "capabilities", "variable", "log"],
 )
 def test_what_is_added_is_the_clusters_business(change: Any) -> None:
-    """Sidecars, labels, more of a resource: the pod has what it asked for."""
+    """Sidecars, labels and larger requests are allowed: the pod has everything that it requested."""
     assert list(mutation_findings(ASKED, changed(change))) == []
 
 
@@ -86,14 +86,14 @@ def test_what_is_added_is_the_clusters_business(change: Any) -> None:
     ids=["image", "reservation"],
 )
 def test_what_moves_pods_and_breaks_none_is_a_note(change: Any, said: str) -> None:
-    """A mirror's image and a smaller reservation are told and not judged."""
+    """A mirrored image and a smaller request are reported but not judged."""
     pod = changed(lambda _, spec, main: change(spec, main))
     assert list(mutation_findings(ASKED, pod)) == []
     assert said in " ".join(mutation_notes(ASKED, pod))
 
 
 def test_the_value_of_a_secret_is_not_told() -> None:
-    """A variable whose name says that it is secret is named, and neither of its values is."""
+    """A variable with a secret name is reported by name without either value."""
     asked, pod = copy.deepcopy(ASKED), copy.deepcopy(ASKED)
     asked["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "local-1234567"})
     pod["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "other-7654321"})

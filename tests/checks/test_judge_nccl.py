@@ -1,4 +1,4 @@
-"""What nccl.* says of job documents and of what the probe saw of the collectives."""
+"""Results of nccl.* for job documents and for the probe's evidence of the collectives."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ SOCKET = WHOLE | {
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
-    """Every judgement is quiet about a healthy pair of collectives."""
+    """No rule raises a finding for a healthy pair of collectives."""
     for findings in (
         completed_findings(trial, spec, jobs),
         transport.transport_findings(trial, jobs, h100),
@@ -53,7 +53,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
 
 
 def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
-    """The collective that ran into its deadline hangs; the next one, not attempted for that reason, raises nothing."""
+    """The collective that reached its deadline hangs; the next one was not attempted and raises no fault."""
     for rank in trial.evidence.values():
         rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
         rank.stages["collective.default"] = {"skipped": "the collective before (ring) did not end within 240 s"}
@@ -65,7 +65,7 @@ def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
 
 
 def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
-    """Torch imported by eight ranks from a cold image may take minutes: that says nothing about the network."""
+    """Eight ranks importing torch from a cold image may take minutes, which is not a network fault."""
     for rank in trial.evidence.values():
         rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
     jobs["ring"].update(hang=True, tables=[], nccl_version=None, ranks=None)
@@ -75,7 +75,7 @@ def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
 
 
 def test_a_crash_names_its_cause(trial, spec, jobs):
-    """The analyzer's first cause is quoted, with the node instead of the pod's host name."""
+    """The analyzer's first cause is quoted with the node in place of the pod's host name."""
     jobs["ring"].update(
         crash=True,
         tables=[],
@@ -96,7 +96,7 @@ def test_a_crash_names_its_cause(trial, spec, jobs):
 
 
 def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
-    """Where the log names what ended it, that is the fault, and not merely that it ended."""
+    """The cause of a termination in the log becomes the fault."""
     jobs["ring"].update(
         hang=True,
         tables=[],
@@ -111,9 +111,9 @@ def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
 
 
 def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
-    """An exit code without an NCCL error is an error of the check, with the line that says why, else the last one.
+    """An exit code without an NCCL error is an error of the check, with the line that explains it, else the last line.
 
-    The last line alone was quoted once: with torchrun that is a line of its own table, and the cause was lost.
+    Previously only the last line was quoted, which with torchrun is a line of its own table.
     """
     trial.evidence[1].stages[RING].update(exit=1, output_tail="x\nModuleNotFoundError: No module named 'numpy'\n")
     trial.evidence[0].stages[RING].update(exit=None, stopped="rank 1: its command ended with exit code 1")
@@ -127,7 +127,7 @@ def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
 
 
 def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
-    """The probe's own words for it are recognised."""
+    """The probe's message for it is recognised."""
     for rank in trial.evidence.values():
         for name in ("ring", "default"):
             rank.stages[f"collective.{name}"] = {
@@ -138,7 +138,7 @@ def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
 
 
 def test_wrong_sums_end_badly_but_they_end(trial, spec, jobs, bad):
-    """The bench exits with 1 when sums are wrong: the table is whole, and correctness is another check's."""
+    """The bench exits with 1 for wrong sums, with a complete table; another check judges correctness."""
     jobs["ring"]["tables"][0]["rows"][3]["in_place"]["wrong"] = 2
     for rank in trial.evidence.values():
         rank.stages[RING].update(exit=1)
@@ -146,7 +146,7 @@ def test_wrong_sums_end_badly_but_they_end(trial, spec, jobs, bad):
 
 
 def test_values_out_of_bounds_end_badly_but_they_end(trial, spec, jobs, bad):
-    """nccl-tests exit with 1 where only the summary counts wrong values: correctness is another check's."""
+    """nccl-tests exit with 1 when only the summary counts wrong values; another check judges correctness."""
     jobs["ring"]["tables"][0]["out_of_bounds"] = 2
     for rank in trial.evidence.values():
         rank.stages[RING].update(exit=1)
@@ -155,7 +155,7 @@ def test_values_out_of_bounds_end_badly_but_they_end(trial, spec, jobs, bad):
 
 @pytest.mark.parametrize("end", [{"exit": 139}, {"exit": None, "error": "the log analyzer failed: MemoryError"}])
 def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
-    """The numbers are there, and a rank died all the same: that is no orderly end, whatever the table says."""
+    """The numbers are complete, but a rank crashed: the run did not complete."""
     trial.evidence[1].stages[RING].update(end)
     finding = next(completed_findings(trial, spec, jobs))
     assert (finding.ok, finding.fault) == (None, "nccl.program")
@@ -164,7 +164,7 @@ def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
 
 @pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table", "no rows"])
 def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
-    """A lost line, an output without a table or a cut one: could not tell."""
+    """A lost line, output without a table, or a truncated table is undetermined."""
     if broken == "missing stage":
         del trial.evidence[1].stages[RING]
     elif broken == "no table":
@@ -178,7 +178,7 @@ def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
 
 
 def test_a_socket_fallback_is_told_once(trial, jobs, h100):
-    """Both collectives show the same cause: one finding, on the analyzer's subject, with its why."""
+    """Both collectives have the same cause: one finding on the analyzer's subject, with its reason."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
     findings = list(transport.transport_findings(trial, jobs, h100))
@@ -187,7 +187,7 @@ def test_a_socket_fallback_is_told_once(trial, jobs, h100):
 
 
 def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
-    """A mixed job is one fault on that rank; its node is named instead of the pod."""
+    """A mixed job is one fault on that rank, with its node in place of the pod."""
     for job in jobs.values():
         job.update(
             mixed=True,
@@ -208,7 +208,7 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
 
 
 def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
-    """The trial asked for no RDMA device then; but ranks that differ from each other are at fault all the same."""
+    """The trial requested no RDMA device; ranks that differ from each other are still at fault."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
     findings = list(transport.transport_findings(trial, jobs, Profile()))
@@ -228,25 +228,25 @@ def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
     ids=["silent", "truncated", "hung", "crashed"],
 )
 def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault):
-    """No transport shown is never a pass; where the collective died first, that is the cause and not this."""
+    """A missing transport is never a pass; if the collective crashed first, the crash is the cause."""
     for job in jobs.values():
         job.update(
             inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes
         )
     findings = list(transport.transport_findings(trial, jobs, h100))
     assert {(f.ok, f.fault) for f in findings} == {(None, fault)}
-    said = "NCCL ended before" if changes.get("crash") else "NCCL_DEBUG"  # a crash needs no other log, but its cause
+    said = "NCCL ended before" if changes.get("crash") else "NCCL_DEBUG"  # a crash needs only a log of its cause
     assert all(said in f.observed for f in findings)
 
 
 def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
-    """The last channels of a full disk's log: a rail that is missing there is not missing in the node."""
+    """A full disk truncated the log, so a missing rail in it is not missing in the node."""
     said = WHOLE | {"fault": "nccl.log-truncated", "severity": "info", "cause": "1 of 16 ranks is not seen to finish"}
     jobs["ring"].update(truncated=True, faults=[said])
     findings = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "all_reduce ring", "nccl.log-truncated")]
     assert "1 of 16 ranks" in findings[0].observed
-    jobs["ring"]["tables"][0]["complete"] = False  # the table is what was cut: nccl.completed says so
+    jobs["ring"]["tables"][0]["complete"] = False  # the table is truncated: nccl.completed reports it
     assert all(f.ok for f in transport.transport_findings(trial, jobs, h100))
 
 
@@ -261,14 +261,14 @@ def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
     ids=["banner only", "one end", "ranks missing", "a rank without channels"],
 )
 def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
-    """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
+    """A selected network without channels, a pair seen from one end, ranks without a line: undetermined."""
     jobs["ring"].update(half)
     findings = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
     assert {(f.ok, f.fault) for f in findings} == {(None, "nccl.no-evidence")}
 
 
 def test_the_actual_cause_brings_its_own_remedy(jobs):
-    """What confirms and mends is that of the why, said once for both collectives."""
+    """Confirmation and remedy belong to the cause, reported once for both collectives."""
     for job in jobs.values():
         job["faults"] = [dict(SOCKET, why="nccl.ib-no-device", confirm="ibv_devinfo", remedy="request the resource")]
     assert list(next_steps(jobs, transport.TRANSPORT)) == [
@@ -278,20 +278,20 @@ def test_the_actual_cause_brings_its_own_remedy(jobs):
 
 
 def test_one_host_proves_nothing(trial, jobs, h100):
-    """A log of one node crosses nothing."""
+    """A log of one node shows no traffic between nodes."""
     jobs["ring"].update(inter_node_transport="none", pairs=[], nodes=1)
     assert next(transport.transport_findings(trial, jobs, h100)).ok is None
 
 
 def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
-    """Only nccl.completed mentions a collective that never ran."""
+    """Only nccl.completed reports a collective that never ran."""
     jobs["default"] = None
     assert not bad(transport.transport_findings(trial, jobs, h100))
     assert list(transport.transport_findings(trial, {"ring": None}, h100)) == []
 
 
 def test_another_fabric_is_told(trial, jobs):
-    """RDMA over the wrong network is RDMA and still wrong; without the analyzer's word it is not right either."""
+    """RDMA over the wrong network is wrong; without the analyzer's evidence it is not right either."""
     wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
     jobs["ring"]["faults"] = [wrong]
     findings = list(transport.fabric_findings(trial, jobs, "roce"))
@@ -303,7 +303,7 @@ def test_another_fabric_is_told(trial, jobs):
 
 @pytest.mark.parametrize(("fault", "said"), [("nccl.gdr-off", "not used"), ("nccl.gdr-mixed", "on some channels only")])
 def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault, said):
-    """Off and mixed are different faults, on the pair that shows them."""
+    """Disabled and mixed are different faults, on the pair that shows them."""
     for job in jobs.values():
         job["faults"] = [WHOLE | {"fault": fault, "subject": "seatrial-abc-1 - seatrial-abc-0"}]
     findings = list(transport.gdr_findings(trial, jobs))
@@ -312,7 +312,7 @@ def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault,
 
 
 def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
-    """A log without the word is an error with nccl.no-evidence."""
+    """A log without it is an error with nccl.no-evidence."""
     for job in jobs.values():
         job["gdr"] = None
         for pair in job["pairs"]:
@@ -321,7 +321,7 @@ def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
 
 
 def test_rails_are_counted_from_channels_over_both_collectives(trial, jobs, bad):
-    """A rail that one algorithm leaves out is no loss if the other uses it; one that neither uses is."""
+    """A rail that only one algorithm uses is fine; a rail that neither uses is missing."""
     for host in jobs["ring"]["hosts"]:
         host["rails"].pop("7")
     assert not bad(transport.rail_findings(trial, jobs, 8))
@@ -330,7 +330,7 @@ def test_rails_are_counted_from_channels_over_both_collectives(trial, jobs, bad)
 
 
 def test_a_missing_rail_names_the_filter_that_may_have_left_it_out(trial, jobs):
-    """NCCL_IB_HCA is the first place to look."""
+    """NCCL_IB_HCA is the first thing to check."""
     for job in jobs.values():
         job["env"] = {"NCCL_IB_HCA": ["mlx5_0", "mlx5_1"]}
         for host in job["hosts"]:
@@ -341,7 +341,7 @@ def test_a_missing_rail_names_the_filter_that_may_have_left_it_out(trial, jobs):
 
 
 def test_more_rails_than_expected_and_no_rails_shown(trial, jobs):
-    """More is fine; nothing shown is an error."""
+    """More rails pass; a log without rails is an error."""
     assert all(f.ok for f in transport.rail_findings(trial, jobs, 4))
     for job in jobs.values():
         for host in job["hosts"]:
@@ -351,7 +351,7 @@ def test_more_rails_than_expected_and_no_rails_shown(trial, jobs):
 
 
 def test_every_gpu_must_have_taken_part(jobs, spec, bad):
-    """Eight ranks where sixteen were started is a fault; a log that does not say is an error."""
+    """Eight ranks of sixteen are a fault; an unknown number is an error."""
     jobs["ring"].update(ranks=8)
     assert bad(transport.rank_findings(jobs, spec)) == [("all_reduce ring", "nccl.ranks-missing")]
     jobs["ring"].update(ranks=None)
@@ -359,7 +359,7 @@ def test_every_gpu_must_have_taken_part(jobs, spec, bad):
 
 
 def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
-    """Degrading faults without a check of their own fail nccl.other; information and judged faults do not."""
+    """Degrading faults without a separate check fail nccl.other; information and judged faults do not."""
     jobs["ring"]["faults"] = [
         WHOLE
         | {
@@ -373,11 +373,11 @@ def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
     ]
     findings = list(transport.other_findings(trial, jobs))
     assert bad(findings) == [("gpu-node-1", "nccl.version-mismatch")]
-    assert [f.observed for f in findings if f.fault] == ["2.27 and 2.28"]  # no line of the log stands behind it
+    assert [f.observed for f in findings if f.fault] == ["2.27 and 2.28"]  # not supported by a log line
 
 
 def test_hosts_are_replaced_whole(trial):
-    """A host name that another one begins with, or that is part of a word, is not touched."""
+    """A name that is a prefix of another, or part of a word, is not replaced."""
     assert (
         by_node(trial, "seatrial-abc-1: seatrial-abc-10 xseatrial-abc-1")
         == "gpu-node-1: seatrial-abc-10 xseatrial-abc-1"
@@ -385,7 +385,7 @@ def test_hosts_are_replaced_whole(trial):
 
 
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
-    """Without a profile nothing is expected."""
+    """Without a profile there is no expectation."""
     expected = Expected(
         fabric="ib", rails=8, gdr=True, gpus_per_node=8, device_gbit_s=400, intra_node="p2p", products=("*H100*",)
     )
@@ -396,7 +396,7 @@ def test_the_analyzer_is_told_what_the_profile_expects(h100):
 
 
 def test_what_every_collective_meets_is_told_once(trial, jobs):
-    """Four collectives with one warning are one finding."""
+    """One warning in four collectives is one finding."""
     for job in jobs.values():
         job["faults"] = [
             WHOLE | {"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}

@@ -1,4 +1,4 @@
-"""The pod network and the fabric's offer: path MTU, throughput, RDMA resources, attached networks."""
+"""The pod network and the fabric's resources: path MTU, throughput, RDMA resources, attached networks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.checks.fabric import MULTUS, RDMA, faults, stage, unclear
 
 
 def test_a_closed_port_accuses_its_direction(world, spec):
-    """One of the ports that NCCL would take does not answer: that direction, and not the other."""
+    """A port that NCCL would use does not answer: only that direction is at fault."""
     stage(world, 0, "network")["peers"][0]["ports"][1].update(ok=False, error="no answer within 2 s")
     assert faults(port_findings(world, spec)) == [("gpu-node-0 -> gpu-node-1", "network.ports-blocked")]
 
 
 def test_a_silent_hole_is_told_from_a_narrow_path(world, spec, h100):
-    """Large packets that vanish are a fault; a path that says what fits is only narrower."""
+    """Silently dropped large packets are a fault; a path that reports its MTU is only narrower."""
     one = stage(world, 0, "network")["peers"][0]
     one.update(df_ok=False, path_mtu=1400, learned_mtu=1400)
     assert faults(mtu_findings(world, spec, h100)) == []
@@ -34,13 +34,13 @@ def test_a_silent_hole_is_told_from_a_narrow_path(world, spec, h100):
 
 
 def test_packets_smaller_than_the_profile_wants_are_a_fault(world, spec, h100):
-    """The number is the profile's: 1500 bytes are few where it names 8900."""
+    """The profile sets the size: 1500 bytes are too few for 8900."""
     wants = replace(h100, network=replace(h100.network, mtu=8900))
     assert {fault for _, fault in faults(mtu_findings(world, spec, wants))} == {"network.mtu-mismatch"}
 
 
 def test_nodes_whose_pods_have_unlike_mtus_are_named(world, spec, h100):
-    """Of two that differ it cannot be told whose MTU is wrong: both are shown."""
+    """With two different MTUs, either may be wrong, so both are shown."""
     stage(world, 1, "network")["interfaces"][0]["mtu"] = 1450
     assert faults(mtu_findings(world, spec, h100)) == [("MTU", "network.mtu-mismatch")]
     (finding,) = [f for f in mtu_findings(world, spec, h100) if not f.ok]
@@ -48,7 +48,7 @@ def test_nodes_whose_pods_have_unlike_mtus_are_named(world, spec, h100):
 
 
 def test_filtered_udp_is_no_fault_where_tcp_carries(world, spec, h100):
-    """Without an echo the size is not known; what TCP carried shows that full segments pass."""
+    """Without an echo the size is unknown; TCP traffic shows that full segments pass."""
     one = stage(world, 0, "network")["peers"][0]
     one.update(df_ok=None, path_mtu=None, learned_mtu=None, mtu_error="no answer to UDP on port 40000")
     assert faults(mtu_findings(world, spec, h100)) == unclear(mtu_findings(world, spec, h100)) == []
@@ -57,7 +57,7 @@ def test_filtered_udp_is_no_fault_where_tcp_carries(world, spec, h100):
 
 
 def test_the_best_moment_is_held_against_the_floor(world, spec, h100):
-    """A slow mean with a good moment is a busy machine; a link that never gets there is slow, or stalls."""
+    """A slow mean with a fast peak is a busy machine; a slow peak is a slow link or a stall."""
     one = stage(world, 1, "network")["peers"][0]
     one.update(throughput_gbit_s=0.2, peak_gbit_s=2.0)
     assert faults(rate_findings(world, spec, h100)) == []
@@ -70,14 +70,14 @@ def test_the_best_moment_is_held_against_the_floor(world, spec, h100):
 
 
 def test_a_rate_that_a_busy_cpu_explains_is_not_the_networks(world, spec, h100):
-    """0.95 Gb/s while pods waited for a CPU nearly all the time may be any network; at a tenth of that it is slow."""
+    """0.95 Gb/s with pods waiting for CPU nearly all the time is undetermined; a tenth of that is slow."""
     one = stage(world, 1, "network")["peers"][0]
     one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8)
     assert faults(rate_findings(world, spec, h100)) == []
     assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
     one.update(throughput_gbit_s=0.9, peak_gbit_s=1.2, cpu_wait=1.0)
     assert faults(rate_findings(world, spec, h100)) == unclear(rate_findings(world, spec, h100)) == []
-    for mean, wait in ((0.09, 0.8), (0.9, 0.05), (0.9, None)):  # too little for any wait, no wait, no word of it
+    for mean, wait in ((0.09, 0.8), (0.9, 0.05), (0.9, None)):  # too slow for any wait, no wait, unknown wait
         one.update(throughput_gbit_s=mean, peak_gbit_s=0.95, cpu_wait=wait)
         assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
     one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8, error="the connection was lost: reset")
@@ -85,7 +85,7 @@ def test_a_rate_that_a_busy_cpu_explains_is_not_the_networks(world, spec, h100):
 
 
 def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
-    """The pod's own interface is not meant; one that was attached and has 1500 bytes is."""
+    """It excludes the pod's own interface; an attached one with 1500 bytes fails."""
     roce = load_profile("h200-roce")
     for rank in (0, 1):
         more = [{"name": f"net{n}", "mtu": 9000, "addresses": [f"192.168.{n}.5"]} for n in (1, 2)]
@@ -93,7 +93,7 @@ def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
     assert faults(secondary_findings(world, spec, roce)) == []
     stage(world, 0, "network")["interfaces"][2]["mtu"] = 1500
     assert faults(secondary_findings(world, spec, roce)) == [("gpu-node-0 net2", "network.secondary-mtu")]
-    stage(world, 1, "network")["interfaces"][0]["addresses"] = []  # not readable: eth0 is the pod's own all the same
+    stage(world, 1, "network")["interfaces"][0]["addresses"] = []  # unreadable: eth0 is still the pod's own
     assert faults(secondary_findings(world, spec, roce)) == [("gpu-node-0 net2", "network.secondary-mtu")]
 
 
@@ -123,7 +123,7 @@ def plugin(node, *, ready=True):
     ],
 )
 def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, fault):
-    """Missing, too few, or withdrawn because the plugin is down: each has its name; more than enough is quiet."""
+    """Missing, too few, or withdrawn because the plugin is down are different faults; more than enough passes."""
     one = node("a")
     if capacity is not None:
         one = replace(one, capacity={RDMA: capacity}, allocatable={RDMA: allocatable})
@@ -147,20 +147,20 @@ def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, 
     ],
 )
 def test_more_devices_than_the_profile_says_are_another_machine(node, resource, count, devices, offered, ok):
-    """Neither a pass nor the cluster's fault: the profile is of other nodes. Shared devices are as many as one likes."""
+    """Neither a pass nor a cluster fault: the profile is for other nodes. Shared devices have no maximum."""
     here = replace(node("a"), allocatable={resource: offered}, capacity={resource: offered})
     (finding,) = offer_findings([here], {resource: count}, {}, devices)
     assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.other-kind")
 
 
 def test_a_node_without_a_plugin_is_told(node):
-    """Where others run the plugin and this node does not, that is said."""
+    """A node without the plugin that other nodes run is reported."""
     (finding,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})
     assert "no RDMA device plugin runs on this node" in finding.observed
 
 
 def test_networks_are_named_in_both_forms():
-    """The short form and JSON; interfaces count from net1; GKE says which interface is which."""
+    """The short form and JSON; interfaces count from net1; GKE maps interfaces explicitly."""
     short = {MULTUS: "default/rdma-0, rdma-1@ib1"}
     assert selections(short, "team") == [("default", "rdma-0", "net1"), ("team", "rdma-1", "ib1")]
     long = {MULTUS: json.dumps([{"name": "rdma-0", "namespace": "x"}, {"name": "b", "interface": "net7"}])}
@@ -184,7 +184,7 @@ def test_networks_are_named_in_both_forms():
     ],
 )
 def test_definitions_must_exist_and_not_shrink_packets(spec, config, fault):
-    """The last plugin that names an MTU decides; one that names none leaves the card's own."""
+    """The last plugin with an MTU decides; without one the card's MTU applies."""
     roce = load_profile("h200-roce")
     asked = replace(spec, annotations={MULTUS: "default/rdma-0"})
     item = None if config is None else {"spec": {"config": json.dumps(config)}}
@@ -204,14 +204,14 @@ def test_definitions_must_exist_and_not_shrink_packets(spec, config, fault):
     ],
 )
 def test_numbers_of_the_fabric_that_cannot_be_true_are_refused(tmp_path, text, why):
-    """Each refusal names the key; a number without a source is nobody's."""
+    """Each refusal names the key; a number without a source is refused."""
     (tmp_path / "p.yaml").write_text(text + "\n")
     with pytest.raises(ProfileError, match=why.replace(".", r"\.")):
         load_profile(str(tmp_path / "p.yaml"))
 
 
 def test_networks_of_googles_clusters_must_exist(spec):
-    """They have no namespace, and the pod's own network is none to look for."""
+    """They have no namespace, and the pod's own network is not looked up."""
     annotation = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
     asked = replace(spec, annotations={"networking.gke.io/interfaces": annotation})
     assert named_networks(asked.annotations, "team") == {("", "gpu-nic0")}
@@ -227,7 +227,7 @@ def test_networks_of_googles_clusters_must_exist(spec):
     [({"mtu": 9000}, True), ({"mtu": 8999}, False), ({"mtu": None}, None), ({"mtu": 9000, "name": None}, None), ({"mtu": 1500, "name": None}, None)],
 )  # fmt: skip
 def test_an_attached_interface_passes_at_the_mtu_that_the_profile_asks_for(world, spec, change, ok):
-    """One that tells no MTU, or is not named, is neither good nor bad."""
+    """An interface without an MTU or a name is undetermined."""
     roce = load_profile("h200-roce")
     profile = replace(roce, network=replace(roce.network, secondary_mtu=9000))
     for rank in (0, 1):
@@ -241,7 +241,7 @@ def test_an_attached_interface_passes_at_the_mtu_that_the_profile_asks_for(world
 
 
 def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100):
-    """Its own error, or that it was not tried: the first where there is one."""
+    """The pod's error, or that it was not tried; an error comes first."""
     ways = ("gpu-node-0 -> gpu-node-1", "gpu-node-1 -> gpu-node-0")
     for error, said in (("no peer answered", "no peer answered"), (None, "this direction was not tried")):
         stage(world, 0, "network").update(peers=[], error=error)
@@ -251,7 +251,7 @@ def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100
 
 
 def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
-    """The pod's own error, what is missing of it, or that none was tried: never a pass."""
+    """The pod's error, the missing part, or that none was tried: never a pass."""
     way = "gpu-node-0 -> gpu-node-1"
 
     def told():
@@ -274,12 +274,12 @@ def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
         (False, False, False),
         (True, True, False),
         (True, False, True),
-        (False, None, None),  # a proxy that wants a password, a stage that did not end
+        (False, None, None),  # a proxy that requires a password, an incomplete stage
         (True, None, None),
     ],
 )
 def test_endpoints_are_judged_by_what_was_tried(world, spec, forbidden, reached, ok):
-    """What was not tried is neither reached nor kept away."""
+    """An endpoint that was not tried is neither reachable nor blocked."""
     asked = replace(spec, endpoints=(Endpoint("mirror:443", forbidden),))
     assert [each.ok for each in endpoint_findings(world, asked)] == [None, None]
     for rank in (0, 1):

@@ -1,4 +1,4 @@
-"""What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
+"""Results of nodes.gpu, gpu.allocatable and gpu.free for an inventory."""
 
 import datetime
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ from tests.checks import operands
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
-    """A healthy pair passes all three judgements, and every node has a finding."""
+    """A healthy pair passes all three rules, and every node has a finding."""
     cluster = inventory([node("a"), node("b")])
     assert [f.subject for f in node_findings(cluster, pool_of(cluster, h100), h100)] == ["a", "b"]
     assert not bad(node_findings(cluster, pool_of(cluster, h100), h100))
@@ -32,18 +32,18 @@ def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
 
 
 def test_an_empty_cluster_is_never_green(inventory, h100, bad):
-    """No node is a fault of its own, not an empty pass."""
+    """No nodes is a separate fault, not an empty pass."""
     assert bad(node_findings(inventory([]), Pool(), h100)) == [("cluster", "nodes.none")]
 
 
 def test_cpu_nodes_alone_are_no_gpu_cluster(inventory, node, h100, bad):
-    """Nodes without any sign of a GPU are one fault about the cluster."""
+    """Nodes without any GPU sign are one fault of the cluster."""
     cluster = inventory([node("a", None, None), node("b", None, None)])
     assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("cluster", "nodes.no-gpu")]
 
 
 def test_gpus_of_another_vendor_are_another_profiles(inventory, node, h100, bad):
-    """Without --profile, or with the wrong one, an AMD cluster is not called one without GPUs: nothing is judged."""
+    """Without --profile, or with a wrong one, an AMD cluster is not reported as having no GPUs; it is not judged."""
     amd = replace(node("a", None, None), capacity={"amd.com/gpu": 8})
     cluster = inventory([amd, node("cpu", None, None)])
     for profile in (Profile(), h100):
@@ -60,7 +60,7 @@ def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
 
 @pytest.mark.parametrize(("nodes", "fault"), [(["a"], "nodes.too-few"), (["cpu"], "nodes.no-gpu")])
 def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, nodes, fault):
-    """--nodes chose too few of them: that is the choice, and others may well be there."""
+    """--nodes selected too few of them; other nodes may exist."""
     cluster = inventory([node("cpu", None, None) if name == "cpu" else node(name) for name in nodes])
     (finding, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
     assert (finding.ok, finding.fault) == (None, fault)
@@ -76,7 +76,7 @@ def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, no
     ],
 )
 def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, fault):
-    """NotReady and pressure are the node's fault, and one fault each."""
+    """NotReady and pressure are faults of the node, one each."""
     cluster = inventory([node("a"), node("b", **broken)])
     assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("b", fault)]
 
@@ -94,7 +94,7 @@ def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, f
     ],
 )
 def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, fault):
-    """What a node offers is compared with the profile; a node that agrees with itself may still have lost a GPU."""
+    """The offered number is compared with the profile; a self-consistent node may still have lost a GPU."""
     finding = offer(node("a", capacity, allocatable), h100)
     assert (finding.fault, finding.ok) == (fault, not fault)
 
@@ -109,7 +109,7 @@ def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, f
     ids=["never registered", "gone for minutes, or the kubelet restarted", "stopped, or all unhealthy"],
 )
 def test_what_is_there_of_a_device_plugin_is_said(node, h100, capacity, allocatable, said):
-    """The kubelet keeps the capacity while a plugin is away for minutes, then counts 0; the key stays (real nodes)."""
+    """The kubelet keeps the capacity for minutes after a plugin stops, then reports 0; the key remains (real nodes)."""
     assert offer(node("a", capacity, allocatable), h100).observed.startswith(("0 allocatable", "no nvidia"))
     assert said in offer(node("a", capacity, allocatable), h100).observed
 
@@ -138,7 +138,7 @@ PLACED, STATE = "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.st
 def test_what_keeps_a_device_plugin_away_is_said_and_a_ready_one_is_not_called_gone(
     inventory, node, h100, amount, labels, pods, said
 ):
-    """The remedies differ: a label, MIG manager, what the plugin waits for, or its pod and the kubelet."""
+    """The remedies differ: a label, MIG manager, the plugin's dependency, or its pod and the kubelet."""
     cluster = inventory([node("a", amount, amount, labels=labels)])
     (finding,) = offers(Pool(cluster.nodes), h100, 1, {"a": pods})
     assert finding.fault == "gpu.none-allocatable"
@@ -148,13 +148,13 @@ def test_what_keeps_a_device_plugin_away_is_said_and_a_ready_one_is_not_called_g
 
 
 def test_without_a_profile_capacity_is_the_yardstick(node):
-    """Then only allocatable below capacity can be told; the check itself ends as an error."""
+    """Only allocatable below capacity can then be detected; the check ends as an error."""
     assert offer(node("a", 8, 7), Profile()).fault == "gpu.missing"
     assert offer(node("a", 4, 4), Profile()).ok is True
 
 
 def test_taken_gpus_name_their_holder(inventory, node, spec):
-    """The one who holds the GPUs is in the finding, by owner and namespace."""
+    """The finding has the owner and the namespace of the pods that hold the GPUs."""
     pods = [("nb", "w-0", "a", 8, "Job/notebook"), ("nb", "w-1", "b", 8, "Job/notebook")]
     node_rooms = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
     assert [r.fault for r in node_rooms] == ["gpu.taken", "gpu.taken"]
@@ -177,14 +177,14 @@ SLURM, TEAM = ("slurm", "w", "b", 8, "NodeSet/w"), ("x", "p", "b", 8, "Job/other
     ],
 )
 def test_gpus_in_use_by_others_are_nobodys_fault(inventory, node, spec, a, pods, expected):
-    """What keeps the trial away for another reason stays at fault: a cordon, a GPU that is not offered at all."""
+    """Other reasons remain faults: a cordon, a GPU that is not offered."""
     cluster = inventory([node("a", **a), node("b")], pods)
     findings = room_findings(rooms(cluster, cluster.nodes, spec), spec)
     assert {f.subject: (f.ok, f.fault) for f in findings} == expected
 
 
 def test_a_cordoned_node_is_not_at_fault_where_busy_ones_would_be_enough(inventory, node, spec):
-    """The trial waits for the two that are in use; that a third is cordoned changes nothing."""
+    """The trial waits for the two busy nodes; the cordon of a third changes nothing."""
     pods = [("x", f"p-{name}", name, 8, "Job/other") for name in "ab"]
     cluster = inventory([node("a"), node("b"), node("c", unschedulable=True)], pods)
     findings = room_findings(rooms(cluster, cluster.nodes, spec), spec)
@@ -196,7 +196,7 @@ def test_a_cordoned_node_is_not_at_fault_where_busy_ones_would_be_enough(invento
 
 
 def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventory, node, spec):
-    """Only as many nodes as are missing are taken from Slurm."""
+    """Only the missing number of nodes is taken from Slurm."""
     pods = [("slurm", f"w-{n}", name, 8, "NodeSet/worker") for n, name in enumerate("abc")]
     pods += [("slurm", "login", "d", 0, "Deployment/login"), ("other", "w-0", "d", 0, "NodeSet/worker")]
     node_rooms = rooms(cluster := inventory([node(name) for name in "abcd"], pods), cluster.nodes, spec)
@@ -206,14 +206,14 @@ def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventor
 
 
 def test_a_cordon_is_one_cause_not_two(inventory, node, spec):
-    """A cordoned node also carries a taint of the control plane, and may have its GPUs taken: the cordon is told."""
+    """A cordoned node also has a control plane taint, and perhaps busy GPUs: only the cordon is reported."""
     taint = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
     cluster = inventory([node("a", unschedulable=True, taints=[taint])], [("x", "p", "a", 8, "")])
     assert [r.fault for r in rooms(cluster, cluster.nodes, spec)] == ["nodes.cordoned"]
 
 
 def test_a_foreign_taint_is_named(inventory, node, spec):
-    """A taint that the pod does not tolerate keeps it away; the GPU taint of managed clusters is tolerated."""
+    """A taint that the pod does not tolerate prevents scheduling; the GPU taint of managed clusters is tolerated."""
     cluster = inventory(
         [
             node("a", taints=[("team", "vision", "NoSchedule")]),
@@ -239,12 +239,12 @@ def test_a_foreign_taint_is_named(inventory, node, spec):
     ],
 )
 def test_tolerations_match_as_kubernetes_does(toleration, expected):
-    """Key, operator, value and effect, with Kubernetes' defaults."""
+    """Key, operator, value and effect follow Kubernetes' defaults."""
     assert tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is expected
 
 
 def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
-    """A selector or a name that fits no node is the user's word: inconclusive, with that word in it."""
+    """A selector or name that matches no node is inconclusive and is quoted."""
     (finding,) = node_findings(inventory([]), Pool(), h100, "pool=nosuch")
     assert (finding.ok, finding.fault, finding.observed) == (
         None,
@@ -256,7 +256,7 @@ def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
 
 
 def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(inventory, node, h100, spec):
-    """One is unfit and one cordoned: two of four nodes are left, which is enough for two pods and too few for three."""
+    """One unfit and one cordoned: two of four nodes are enough for two pods and too few for three."""
     nodes = [node("a"), node("b"), node("c"), node("d", unschedulable=True)]
     cluster = inventory(nodes)
     judged_pool = pool_of(cluster, h100)
@@ -268,7 +268,7 @@ def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(invento
 
 
 def conditions(*triples):
-    """A node's status with conditions (type, status, message)."""
+    """Return a node's status with conditions (type, status, message)."""
     return {"conditions": [{"type": kind, "status": state, "message": said} for kind, state, said in triples]}
 
 
@@ -297,7 +297,7 @@ def conditions(*triples):
     ],
 )
 def test_a_condition_of_an_agent_is_judged_by_what_its_name_promises(node, kind, state, said, ok):
-    """nodes.unhealthy: a condition about GPUs or links fails, any other leaves the node open."""
+    """nodes.unhealthy: a condition about GPUs or links fails, any other leaves the node undetermined."""
     sick = replace(node("a"), reports=tuple(reported("a", conditions((kind, state, said)))))
     (finding,) = report_findings([sick], [])
     assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.unhealthy")
@@ -305,7 +305,7 @@ def test_a_condition_of_an_agent_is_judged_by_what_its_name_promises(node, kind,
 
 
 def test_a_warning_event_about_a_gpu_leaves_its_node_open_and_others_are_mentioned(node):
-    """An event of the last hour may be about what was repaired since."""
+    """An event of the last hour may be about a repaired fault."""
     events = [Report("a", "XIDError", "event XIDError (Xid 79)"), Report("b", "ImageGCFailed", "event ImageGCFailed")]
     nodes = [node("a"), node("b"), node("c")]
     assert [finding.ok for finding in report_findings(nodes, events)] == [None, True, True]
@@ -317,7 +317,7 @@ def test_a_warning_event_about_a_gpu_leaves_its_node_open_and_others_are_mention
     [("XID 79 on GPU 3", "REBOOT_NODE"), ("Xid 999 on gpu-79", "UNKNOWN"), ("GPU 3 is lost", "UNKNOWN")],
 )
 def test_a_condition_that_names_an_xid_asks_for_what_the_xid_does(node, message, action):
-    """Without one the fault's entry decides; an event, which may be old, asks for nothing."""
+    """Without an Xid the fault's entry decides; an event may be old and requires no action."""
     reports = tuple(reported("gpu-79", conditions(("GpuUnhealthy", "True", message))))
     (found,) = report_findings([replace(node("gpu-79"), reports=reports)], [])
     assert (found.ok, found.action) == (False, action)
@@ -326,7 +326,7 @@ def test_a_condition_that_names_an_xid_asks_for_what_the_xid_does(node, message,
 
 
 def test_what_one_condition_asks_for_is_not_said_of_another(node):
-    """An agent that asks for nothing knows nothing of the GPU that another one misses."""
+    """An agent that requires no action does not affect another agent's missing GPU."""
     nothing = ("GpuNvlinkWatch", "True", "ErrorCode:X Recommended Action=NONE")
     for others, action in (((), "NONE"), ((("GPUMissing", "True", "7 of 8"),), "UNKNOWN")):
         reports = tuple(reported("a", conditions(nothing, *others)))
@@ -335,7 +335,7 @@ def test_what_one_condition_asks_for_is_not_said_of_another(node):
 
 
 def test_a_nodes_own_name_makes_no_report_one_about_its_gpus(node):
-    """Nodes are called gpu-node-1, and agents write their names into every message."""
+    """Nodes are named gpu-node-1, and agents include node names in every message."""
     (sick,) = [
         replace(node("gpu-1"), reports=tuple(reported("gpu-1", conditions(("KernelDeadlock", "True", "gpu-1 hangs")))))
     ]
@@ -364,7 +364,7 @@ def test_of_each_reason_the_newest_warning_of_a_node_is_read(kube_of):
 
 @pytest.fixture
 def kube_of():
-    """A client that lists some items, or may not list."""
+    """Return a client that lists some items, or has no permission to list."""
 
     class Client:
         def __init__(self, items):
@@ -379,13 +379,13 @@ def kube_of():
 
 
 def refused(at="a", resource="nvidia.com/gpu", hours=1.0):
-    """A pod that the kubelet of a node had no device for, so many hours ago."""
+    """Return a pod that a node's kubelet refused for lack of a device, so many hours ago."""
     since = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours)).isoformat(timespec="seconds")
     return PodUse("x", "train-0", at, {resource: 8}, "", "Failed", trouble="Allocate failed", since=since)
 
 
 def running(hours, resource="nvidia.com/gpu", phase="Running"):
-    """A pod on node a that began so many hours ago."""
+    """Return a pod on node a that started so many hours ago."""
     return replace(refused("a", resource, hours), name="train-1", phase=phase)
 
 
@@ -394,18 +394,18 @@ def running(hours, resource="nvidia.com/gpu", phase="Running"):
     [
         ([refused()], [], ["a"]),
         ([refused(), refused("b"), refused("b")], [], ["a", "b"]),
-        ([refused(resource="rdma/hca")], [running(0.5)], ["a"]),  # GPUs are handed out, NICs are not
-        ([refused()], [running(2)], ["a"]),  # it began before
+        ([refused(resource="rdma/hca")], [running(0.5)], ["a"]),  # GPUs are allocated, NICs are not
+        ([refused()], [running(2)], ["a"]),  # it started earlier
         ([refused()], [running(0.5, phase="Pending")], ["a"]),
-        ([refused()], [running(0.5)], []),  # all is well again
+        ([refused()], [running(0.5)], []),  # recovered
         ([refused(hours=30)], [], []),
         ([refused("elsewhere")], [], []),
-        ([refused(resource="example.com/fpga")], [], []),  # the trial asks for none
+        ([refused(resource="example.com/fpga")], [], []),  # the trial does not request it
         ([], [], []),
     ],
 )
 def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory, node, failed, pods, named):
-    """Neither a pass nor a fault of the node: a plugin that had just begun again refuses once, too."""
+    """Undetermined: a plugin that has just restarted also refuses once."""
     cluster = replace(inventory([node("a"), node("b")]), refused=tuple(failed), pods=tuple(pods))
     findings = list(refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"]))
     assert [f.subject for f in findings] == ["a", "b"]
@@ -415,13 +415,13 @@ def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory,
 
 
 def test_refused_devices_are_asked_for_last():
-    """With a trial or without: what its pods have shown by then counts."""
+    """They are evaluated last, with or without a trial, so that evidence of its pods counts."""
     assert list(declared_checks())[-1] == list(declared_checks(["-m=preflight"]))[-1] == "gpu.admitted"
 
 
 @pytest.mark.parametrize("tried", [(), ("a",), ("b",)])
 def test_a_trial_on_the_node_shows_that_devices_are_handed_out(inventory, node, spec, h100, evidence, tried):
-    """Where its pod gave evidence; one that ran on another node says nothing of it."""
+    """Its pod must have evidence; a trial on another node does not count."""
     cluster = replace(inventory([node("a"), node("b")]), refused=(refused("a"),))
     session = SimpleNamespace(run=Run(trial={"pods": {f"p-{name}": name for name in tried}}))
     with nullcontext() if "a" in tried else pytest.raises(CannotTell, match="refused x/train-0"):

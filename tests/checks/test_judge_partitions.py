@@ -1,4 +1,4 @@
-"""Which nodes are of the pool: other products, managed ones, and parts of GPUs."""
+"""Nodes of the pool: other products, managed nodes, and GPU partitions."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from checks.rules.nodes import node_findings, offers
 
 
 def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, bad):
-    """Two pools are two profiles: neither the labels' nor the product's outsiders are compared."""
+    """Two pools need two profiles, so nodes outside by label or product are not compared."""
     profile = replace(h100, pool={"pool": "training"})
     mine = node("a", labels={"pool": "training"})
     cluster = inventory(
@@ -39,7 +39,7 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
     ],
 )
 def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, node, h100, labels, capacity, judged):
-    """KubeVirt's nodes beside training's, or nodes left to somebody else; one that offers GPUs is judged whatever it says."""
+    """KubeVirt nodes and nodes reserved for others; a node that offers GPUs is judged whatever its labels."""
     cluster = inventory([node("a"), node("b", capacity, capacity, labels={"nvidia.com/gpu.present": "true", **labels})])
     judged_pool = pool.pool_of(cluster, h100)
     assert ("b" in [n.name for n in judged_pool.nodes], "b" in judged_pool.outside) == (judged, not judged)
@@ -58,7 +58,7 @@ def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, n
 def test_nodes_behind_which_another_service_runs_are_named_and_not_judged(
     inventory, node, h100, bad, labels, taints, mark
 ):
-    """A virtual kubelet in a healthy cluster changes nothing; the trial stays off it, taint or not."""
+    """A virtual kubelet in a healthy cluster changes nothing; the trial avoids it, with or without a taint."""
     virtual = node("virtual", 1000, 1000, labels=labels, taints=taints, ready=False)
     cluster = inventory([node("a"), node("b"), virtual])
     judged_pool = pool.pool_of(cluster, h100)
@@ -69,7 +69,7 @@ def test_nodes_behind_which_another_service_runs_are_named_and_not_judged(
 
 
 def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
-    """Where two products stand side by side, the label of the one on trial confines it; alone, nothing is added."""
+    """With two products, the trial is confined by the product's label; with one product nothing is added."""
     mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
     other = node("b", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
     both = pool.pool_of(inventory([mine, other]), h100)
@@ -79,7 +79,7 @@ def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
 
 @pytest.mark.parametrize("second", [{"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}, {}])
 def test_a_pool_of_several_names_is_confined_to_none_of_them(inventory, node, h100, second):
-    """A label that not all nodes of the pool have would keep the trial off some of them."""
+    """A label that only some nodes of the pool have would exclude the others."""
     mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
     other = node("c", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
     judged_pool = pool.pool_of(inventory([mine, node("b", labels=second), other]), h100)
@@ -94,7 +94,7 @@ def test_the_resource_of_gpus_is_the_profiles_own(h100):
 
 
 def test_a_profile_of_other_machines_is_not_held_against_these(inventory, node, h100):
-    """Nothing is judged by numbers of another product; the run is inconclusive (nodes.other-kind)."""
+    """Numbers of another product judge nothing; the run is inconclusive (nodes.other-kind)."""
     cluster = inventory([node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H200"})])
     (finding,) = node_findings(cluster, pool.pool_of(cluster, h100), h100)
     assert (finding.ok, finding.fault) == (None, "nodes.other-kind")
@@ -134,14 +134,15 @@ def test_a_profile_of_other_machines_is_not_held_against_these(inventory, node, 
     ],
 )
 def test_parts_of_gpus_are_never_compared_as_whole_ones(node, labels, capacity, why, fault):
-    """MIG under both strategies, AMD's partitions, time-slicing with and without a name of its own; near-misses are whole."""
+    """MIG under both strategies, AMD's partitions, time-slicing with and without a renamed resource; near misses are
+    whole."""
     parted = pool.parted(replace(node("a", labels=labels), capacity=capacity))
     assert why in parted
     assert (pool.sharing_fault(parted) if parted else "") == fault
 
 
 def test_parted_nodes_fail_only_where_whole_ones_are_few(inventory, node, h100, spec, bad):
-    """A node of notebooks beside two whole ones is noted, and takes no pod of the trial."""
+    """A notebook node next to two whole ones is noted and gets no pod of the trial."""
     mig = replace(node("m"), capacity={"nvidia.com/mig-1g.10gb": 56}, allocatable={"nvidia.com/mig-1g.10gb": 56})
     some = pool.pool_of(
         inventory([node("a"), node("b"), replace(mig, labels={"nvidia.com/gpu.present": "true"})]), h100
@@ -154,6 +155,6 @@ def test_parted_nodes_fail_only_where_whole_ones_are_few(inventory, node, h100, 
 
 
 def test_what_sharing_adds_to_a_product_is_no_product(node):
-    """-SHARED and -MIG-1g.10gb are put behind the product's name by feature discovery."""
+    """Feature discovery appends -SHARED and -MIG-1g.10gb to the product's name."""
     names = {"NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED", "NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-H100-80GB-HBM3"}
     assert {pool.product(node("a", labels={"nvidia.com/gpu.product": n})) for n in names} == {"NVIDIA-H100-80GB-HBM3"}

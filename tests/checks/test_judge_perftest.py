@@ -1,4 +1,4 @@
-"""What rdma.bandwidth says of RDMA writes between neighbours: which end is at fault, and what was not measured."""
+"""Results of rdma.bandwidth for RDMA writes between neighbours: the end at fault, and missing measurements."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ERROR = "Failed to modify QP 297 to RTR; Unable to Connect the HCA's through the
 
 
 def wrote(trial, nodes=2, rails=8, **changes):
-    """Every neighbour writes to the next at the rate; ``changes``: "0>1 mlx5_3" -> Gb/s, or a write's fields."""
+    """Return writes of every neighbour at the rate; ``changes``: "0>1 mlx5_3" -> Gb/s, or a write's fields."""
     for rank in range(nodes):
         if rank not in trial.evidence:
             trial.evidence[rank] = replace(trial.evidence[1], stages=dict(trial.evidence[1].stages))
@@ -36,7 +36,7 @@ def wrote(trial, nodes=2, rails=8, **changes):
 
 
 def both(edge, nic, value):
-    """A link that is so both ways."""
+    """Return a link with this value in both directions."""
     low, high = edge
     name = f" {nic}" if nic else ""
     return {f"{low}>{high}{name}": value, f"{high}>{low}{name}": value}
@@ -62,7 +62,7 @@ def test_links_at_their_rate_are_good(trial, spec, h100):
 
 @pytest.mark.parametrize("way", ["0>1 mlx5_3", "1>0 mlx5_3"])
 def test_on_two_nodes_a_slow_link_is_the_pairs(judged, way):
-    """One way is enough, and which end it is cannot be told."""
+    """One slow direction is enough; the end at fault cannot be determined."""
     (slow, good) = judged(**{way: BAD})
     assert slow == ("gpu-node-0 - gpu-node-1 rail mlx5_3", False, "rdma.low-bandwidth")
     assert good == ("gpu-node-0 - gpu-node-1", True, "")
@@ -77,7 +77,7 @@ def test_another_partner_shows_whose_nic_it_is(judged):
 
 
 def test_two_nics_that_are_good_with_others_are_a_pair(judged):
-    """Neither is at fault by itself: it is the way between them."""
+    """Neither NIC is at fault, so the path between them is."""
     found = judged(4, **both((1, 2), "mlx5_3", BAD))
     assert [each[0] for each in found if each[1] is False] == ["gpu-node-1 - gpu-node-2 rail mlx5_3"]
 
@@ -116,7 +116,7 @@ def test_a_way_that_was_not_measured_is_no_pass(judged, changed):
 
 
 def test_gpu_memory_is_judged_where_host_memory_is_good(trial, spec, h100):
-    """And acquits a link whose host memory is slow: data came and went at the rate."""
+    """It clears a link with slow host memory, since data passed at the full rate."""
     wrote(trial)
     for rank in (0, 1):
         data = trial.evidence[rank].stages["perftest"]
@@ -136,7 +136,7 @@ def test_gpu_memory_is_judged_where_host_memory_is_good(trial, spec, h100):
 
 
 def gpu(trial, value, rails=1):
-    """Links that write GPU memory at a rate, both ways, or with other fields."""
+    """Return links that write GPU memory at a rate in both directions, or with other fields."""
     for rank in (0, 1):
         writes = trial.evidence[rank].stages["perftest"]["writes"]
         changed = value if isinstance(value, dict) else {"gbit_s": value, "error": None}
@@ -147,7 +147,7 @@ def gpu(trial, value, rails=1):
 @pytest.mark.parametrize(
     ("host", "fault"),
     [
-        ({"gbit_s": None, "error": "no result"}, "rdma.low-bandwidth"),  # nothing acquits the link
+        ({"gbit_s": None, "error": "no result"}, "rdma.low-bandwidth"),  # nothing clears the link
         ({"gbit_s": BAD, "far": True}, "rdma.low-bandwidth"),
         (GOOD, "rdma.low-bandwidth-gpu"),
     ],
@@ -160,7 +160,7 @@ def test_slow_gpu_memory_is_said_where_host_memory_explains_nothing(trial, spec,
 
 @pytest.mark.parametrize(("value", "fault"), [(200.0, "rdma.low-bandwidth-gpu"), (500.0, "rdma.low-bandwidth")])
 def test_slow_gpu_memory_is_said_of_ports_that_no_host_fills(trial, spec, h100, value, fault):
-    """What host memory carried acquits the link only of what is slower than that."""
+    """The host memory rate clears the link only of slower results."""
     profile = replace(h100, fabric=replace(h100.fabric, rail_gbit_s=800.0))
     gpu(wrote(trial), value)
     for rank in (0, 1):
@@ -192,7 +192,7 @@ def test_memory_that_cannot_be_registered_is_named_and_two_errors_have_no_common
 
 
 def test_host_memory_does_not_judge_what_no_host_carries(trial, spec, h100):
-    """PCIe 5.0 x16 is less than 800 Gb/s: half of the port's rate is no fault, and no pass; GPU memory decides."""
+    """PCIe 5.0 x16 is slower than 800 Gb/s: half of the port's rate is undetermined; GPU memory decides."""
     profile = replace(h100, fabric=replace(h100.fabric, rail_gbit_s=800.0))
     wrote(trial, **both((0, 1), "", 430.0))
     for rank in (0, 1):
@@ -220,7 +220,7 @@ def test_memory_of_the_other_socket_accuses_nobody_and_passes_nobody(judged):
 
 
 def test_the_rate_is_the_slower_ports_and_at_most_the_profiles(trial, spec, h100):
-    """A port below the profile's rate is rdma.devices' to judge: a NIC of the storage network, or one trained down."""
+    """rdma.devices judges a port below the profile's rate: a storage NIC, or one with a degraded link."""
     wrote(trial, **both((0, 1), "mlx5_3", 190.0))
     trial.evidence[1].stages["rdma"]["devices"][3]["rate_gbps"] = 200.0
     assert [(f.ok, f.observed[:6]) for f in perftest.findings(trial, spec, h100)] == [(True, "7 NICs")]
@@ -308,7 +308,7 @@ def test_only_a_trial_where_no_pod_has_it_is_skipped(trial, spec):
 
 
 def test_the_cost_is_said_and_has_its_time(h100):
-    """Of 8 NICs about a minute; without RDMA devices, or where the profile asks for none, nothing runs."""
+    """Eight NICs take about a minute; without RDMA devices, or if the profile disables it, nothing runs."""
     made = spec_of(h100, run_id="a", namespace="n")
     assert (made.perftest.usual_s, made.perftest.limit_s) == (64.0, 188.0)
     assert "about 64 s for 8 NICs; twice that with GPU memory" in made.perftest.cost

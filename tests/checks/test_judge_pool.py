@@ -1,4 +1,4 @@
-"""Which nodes the trial must stay off: those whose GPUs are parts, and those of another product."""
+"""Nodes that the trial must avoid: those with GPU partitions, and those of another product."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from checks.rules.pool import MOST_AVOIDED, Pool, avoided, parted, pool_of
 
 
 def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
-    """A shared node looks free to the scheduler: eight of its 32 offers may be two GPUs."""
+    """The scheduler sees a shared node as free: eight of its 32 replicas may be two GPUs."""
     shared = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
     judged_pool = pool_of(inventory([node("a"), node("b"), node("c", labels=shared)]), h100)
     assert list(judged_pool.parts) == ["c"]
@@ -31,27 +31,28 @@ def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
     ],
 )
 def test_replicas_of_a_shared_gpu_are_no_whole_gpus(node, changes, why):
-    """By label or by the renamed resource; one replica is the GPU itself, and a count without a strategy says nothing."""
+    """Shown by label or by the renamed resource; one replica is the whole GPU, and a count without a strategy is
+    ignored."""
     capacity = {"nvidia.com/gpu": 8, **changes.pop("capacity", {})}
     reason = parted(replace(node("a", **changes), capacity=capacity))
     assert why in reason if why else reason == ""
 
 
 def test_other_products_are_avoided_by_name_and_other_pools_by_label(node):
-    """What the selector keeps the pods off needs no name."""
+    """Nodes that the selector excludes need not be named."""
     outside = {"old": "of another product (NVIDIA-A100)", "far": "outside of the profile's pool (pool=x)"}
     assert avoided(Pool((node("a"),), {}, outside)) == ("old",)
 
 
 def test_of_very_many_none_is_named(node):
-    """A pod's affinity is no list of a whole cluster; and where no node is whole nothing may be avoided."""
+    """An affinity cannot list a large cluster; without whole nodes nothing may be avoided."""
     many = {f"n{i}": "its GPUs are shared" for i in range(MOST_AVOIDED + 1)}
     assert avoided(Pool((node("a"),), many)) == ()
     assert avoided(Pool((node("a"),), {"a": "its GPUs are shared"})) == ()
 
 
 def test_nodes_that_on_leaves_out_are_not_judged(inventory, node, h100, bad):
-    """--on a,b: what is wrong elsewhere is named as not judged; too few named nodes accuse no cluster."""
+    """--on a,b: faults of other nodes are listed as not judged; too few named nodes are not a cluster fault."""
     sick = [node("c", allocatable=7), node("d", ready=False)]
     cluster = inventory([node("a"), node("b"), *sick])
     judged_pool = pool_of(cluster, h100, ("a", "b"))

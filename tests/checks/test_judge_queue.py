@@ -1,4 +1,4 @@
-"""Layer 14: what launches and admits training, judged on what the API and the trial say; near misses stay quiet."""
+"""Layer 14: launchers and admission for training, judged by the API's and the trial's evidence; near misses pass."""
 
 from types import SimpleNamespace
 
@@ -71,17 +71,17 @@ RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}], None),
         ((RACK, HOST), {}, [{HOST: "a"}, {HOST: "b"}], "queue.topology"),
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {HOST: "b"}], "queue.topology"),  # one is not enough for two pods
-        ((RACK, HOST), {}, [{RACK: "r1"}, {HOST: "b"}], "queue.topology"),  # each level is there, never both
+        ((RACK, HOST), {}, [{RACK: "r1"}, {HOST: "b"}], "queue.topology"),  # each level is present, but never both
         ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}, {RACK: "r1", HOST: "b"}, {HOST: "cpu"}], None),
-        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}], None),  # too few nodes are another check's
-        ((RACK, HOST), {"pool": "x"}, [{HOST: "a"}, {HOST: "b"}], ""),  # no node of the only flavor is seen
+        ((RACK, HOST), {}, [{RACK: "r1", HOST: "a"}], None),  # another check reports too few nodes
+        ((RACK, HOST), {"pool": "x"}, [{HOST: "a"}, {HOST: "b"}], ""),  # no node of the only flavor is visible
         ((RACK, HOST), {}, [], ""),
         ((HOST,), {"pool": "x"}, [{HOST: "a", "pool": "x"}, {HOST: "b", "pool": "x"}, {"pool": "y"}], None),
-        (None, {}, [{RACK: "r1"}, {RACK: "r1"}], "queue.topology"),  # there is no such topology
+        (None, {}, [{RACK: "r1"}, {RACK: "r1"}], "queue.topology"),  # the topology does not exist
     ],
 )
 def test_nodes_of_a_flavor_have_the_labels_of_its_topology(levels, labels, nodes, fault):
-    """Kueue leaves out nodes that lack a level's label, so that no quota helps."""
+    """Kueue ignores nodes without a label of each level, so no quota helps."""
     stack = launch_stack(topologies=(FlavorTopology("h100", labels, "racks", levels),))
     seen = [SimpleNamespace(name=f"n{number}", labels=each) for number, each in enumerate(nodes)]
     expected = [] if fault is None else [("resourceflavor/h100", fault)]
@@ -89,7 +89,7 @@ def test_nodes_of_a_flavor_have_the_labels_of_its_topology(levels, labels, nodes
 
 
 def test_a_flavor_of_other_nodes_is_not_judged():
-    """Of two flavors one is of this pool's nodes: the labels of the others' are not seen, and not needed."""
+    """Of two flavors one is for this pool's nodes; the other flavor's labels are not visible and not required."""
     stack = launch_stack(
         topologies=(
             FlavorTopology("h100", {"gpu": "h100"}, "racks", (HOST,)),
@@ -112,10 +112,7 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
         ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
         ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
         ({"cluster": cluster(namespaceSelector=None)}, [("clusterqueue/gpus", "queue.namespace")]),
-        (
-            {"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})},
-            [],
-        ),  # its labels are the queue's to read
+        ({"cluster": cluster(namespaceSelector={"matchLabels": {"team": "a"}})}, []),  # the queue reads its labels
         (
             {
                 "cluster": cluster(
@@ -153,18 +150,18 @@ def test_a_queue_that_can_hold_the_trial_is_fine():
     ],
 )
 def test_what_is_wrong_with_a_queue_is_one_fault(stack, expected):
-    """The first cause, not what follows from it; a cohort may lend what is missing."""
+    """The first cause is reported, not its consequences; a cohort may lend the missing quota."""
     assert judged(launch_stack(**stack)) == expected
 
 
 def test_a_tenant_who_sees_no_clusterqueue_judges_the_rest():
-    """Not seen is no fault."""
+    """A hidden ClusterQueue is not a fault."""
     assert judged(launch_stack(cluster=None, not_seen={"cluster": "forbidden"})) == []
     assert judged(launch_stack(local=None, not_seen={"local": "forbidden"})) == [("localqueue/team", "")]
 
 
 def test_a_controller_without_a_ready_pod_is_down():
-    """One ready replica is enough; pods of something else say nothing."""
+    """One ready replica is enough; pods of other programs do not count."""
     down = pod("kueue-controller-manager-x", "registry.k8s.io/kueue/kueue:v0.14.4", ready=False)
     up = pod("kueue-controller-manager-y", "registry.k8s.io/kueue/kueue:v0.14.4")
     assert ("kueue-system/kueue-controller-manager-x", "operator.down") in judged(launch_stack(), pods=[down])
@@ -184,7 +181,7 @@ def test_a_controller_without_a_ready_pod_is_down():
     ],
 )
 def test_what_stands_beside_a_controller_is_not_taken_for_it(image, known):
-    """A dashboard that runs says nothing of the manager that is down."""
+    """A running dashboard does not hide a manager that is down."""
     down, beside = (
         pod("kueue-controller-manager-x", image, ready=not known),
         pod("kueueviz-x", "registry.k8s.io/kueue/kueueviz-frontend:1"),
@@ -205,18 +202,18 @@ def test_what_stands_beside_a_controller_is_not_taken_for_it(image, known):
     ],
 )
 def test_a_launcher_must_be_served_in_its_operators_version(launcher, served, expected):
-    """And a TrainJob's runtime must be there."""
+    """The TrainJob's runtime must exist, too."""
     assert judged(LaunchStack(served=Serving(served)), spec(launcher=launcher, queue=None)) == expected
 
 
 def test_an_operator_that_may_not_be_asked_for_is_not_told():
-    """Without that right nothing is known of it: no pass, and no fault."""
+    """Without that permission the result is neither a pass nor a fault."""
     hidden = LaunchStack(served=Serving(not_seen="forbidden"))
     assert judged(hidden, spec(launcher="mpijob", queue=None)) == [("mpijobs.kubeflow.org", "")]
 
 
 def test_volcanos_queue_must_be_open_and_large_enough():
-    """Its capability bounds what all jobs get together."""
+    """Its capability bounds the sum of all jobs."""
     asked, served = spec(queue=Queue(kind="volcano", name="q")), Serving(("v1beta1",))
     assert judged(LaunchStack(queue_served=served), asked) == [("queue/q", "queue.missing")]
     for raw, fault in (
@@ -227,7 +224,7 @@ def test_volcanos_queue_must_be_open_and_large_enough():
     assert judged(LaunchStack(queue_served=served, volcano={"spec": {"capability": {"cpu": "64"}}}), asked) == []
 
 
-# -- what the trial showed -------------------------------------------------------------------------------------------
+# -- evidence of the trial ---------------------------------------------------------------------------------------------
 
 
 def trial(**more):
@@ -278,7 +275,7 @@ def failed(fault, blame="ERR_INFRA", **more):
     ],
 )
 def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
-    """What happens after it was let in is another check's; a full queue is nobody's fault."""
+    """Another check judges the time after admission; a full queue is not a fault."""
     (finding,) = admitted_findings(result, spec())
     assert (finding.ok, finding.fault) == expected
 
@@ -299,12 +296,12 @@ def test_a_trial_is_let_in_whole_or_not_at_all(result, expected):
     ],
 )
 def test_whose_fault_it_is_decides(fault, blame, ok):
-    """The cluster's is a failure, the image's an error: no verdict on the cluster."""
+    """A cluster fault is a failure; an image fault is an error without a verdict on the cluster."""
     (finding,) = start_findings(trial(analysis=failed(fault, blame)), spec(queue=None))
     assert (finding.ok, finding.fault) == (ok, fault)
 
 
-# -- the job that cannot fit -----------------------------------------------------------------------------------------
+# -- the oversized job -------------------------------------------------------------------------------------------------
 
 NODE = SimpleNamespace(name="n", labels={})
 
@@ -329,13 +326,14 @@ NODE = SimpleNamespace(name="n", labels={})
     ids=["safe", "fifo", "preempts", "borrows", "never", "cohort", "checks", "unseen"],
 )
 def test_the_negative_test_is_refused_where_it_could_hurt(stack, phrase):
-    """And says why."""
+    """The refusal states the reason."""
     refusal = gang_refusal(stack, spec(), [NODE], [], on_demand=False)
     assert phrase in refusal if phrase else not refusal
 
 
 def test_no_autoscaler_may_buy_nodes_for_it():
-    """Known by its pods, by the labels of managed pools, or by the profile; without a queue there is no gang at all."""
+    """An autoscaler is detected by its pods, by labels of managed pools, or by the profile; without a queue there is no
+    gang scheduling."""
     scaler = SimpleNamespace(name="cluster-autoscaler-x", namespace="kube-system")
     managed = SimpleNamespace(name="n", labels={"karpenter.sh/nodepool": "gpu"})
     assert "autoscaler" in gang_refusal(launch_stack(), spec(), [NODE], [scaler], on_demand=False)
@@ -345,7 +343,7 @@ def test_no_autoscaler_may_buy_nodes_for_it():
 
 
 def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
-    """One pod more than there are nodes; of a large cluster, one more than the quota holds."""
+    """One pod more than there are nodes; on a large cluster, one more than the quota allows."""
     assert too_many(launch_stack(), spec(), [NODE] * 2) == 3
     assert too_many(launch_stack(), spec(), [NODE] * 100) == 3
     scarce = launch_stack(cluster=cluster(dict.fromkeys(QUOTA, "9999Gi") | {"rdma/hca": "4"}))
@@ -353,7 +351,7 @@ def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
 
 
 def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():
-    """None placed, and the queue says why: passed. Placed: failed. Nothing known: an error."""
+    """No pod placed and a reason in the queue: passed. Placed: failed. Unknown: an error."""
     placed = trial(pods=(PodFacts(index=0, name="p", node="n"), PodFacts(index=1, name="q")))
     for result, expected in (
         (placed, (False, "gang.started")),
@@ -378,11 +376,11 @@ def gpu_node(labels, resource="nvidia.com/gpu", taints=()):
         ({}, [gpu_node(H100), gpu_node(A100)], {}, [False]),
         (H100, [gpu_node(H100), gpu_node(A100)], {}, [True]),
         ({"pool": "x"}, [gpu_node(H100 | {"pool": "x"}), gpu_node(A100 | {"pool": "x"})], {}, [False]),
-        ({}, [gpu_node(H100), gpu_node(A100)], H100, [True]),  # the pods choose
-        ({}, [gpu_node(H100), gpu_node(A100, taints=(TAINT,))], {}, [True]),  # kept away
+        ({}, [gpu_node(H100), gpu_node(A100)], H100, [True]),  # the pods' selector decides
+        ({}, [gpu_node(H100), gpu_node(A100, taints=(TAINT,))], {}, [True]),  # excluded by the taint
         ({}, [gpu_node(H100), gpu_node({"nvidia.com/gpu.product": "NVIDIA-H100-SHARED"})], {}, [True]),
         ({}, [gpu_node({}), gpu_node({}, "amd.com/gpu")], {}, [False]),  # of two vendors
-        ({}, [gpu_node({}), gpu_node({}, "gpu.intel.com/xe")], {}, [True]),  # which the flavor does not cover
+        ({}, [gpu_node({}), gpu_node({}, "gpu.intel.com/xe")], {}, [True]),  # the flavor does not cover the second
         ({}, [gpu_node({}, "example.com/none")], {}, []),
         ({"pool": "x"}, [gpu_node(H100), gpu_node(A100)], {}, []),
     ],
@@ -402,7 +400,7 @@ def test_a_flavor_opens_its_taints_to_its_pods():
 
 
 def test_pods_without_gpus_are_too_many_when_the_quota_holds_no_more():
-    """They are small: what is more than the nodes may fit the quota, and what is more than the quota never does."""
+    """They are small: more pods than nodes may fit the quota, but more than the quota never do."""
     cpus, nodes = spec(gpus_per_node=0, cpu="1", memory="1Gi", resources={}), [SimpleNamespace(labels={})] * 3
     roomy, tight = {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "64Gi"}
     assert too_many(launch_stack(cluster=cluster(roomy)), cpus, nodes) == 11

@@ -1,4 +1,4 @@
-"""Room in the namespace's quotas for the whole gang, counted as the quota controller counts."""
+"""Room in the namespace's quotas for the whole gang, counted like the quota controller."""
 
 import pytest
 
@@ -33,7 +33,7 @@ from tests.checks.answers import JOB, POD, FakeKube, error, quota
     ],
 )
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
-    """One pod that fits says nothing about two; what the trial does not use is no shortage."""
+    """Room for one pod does not show room for two; resources that the trial does not use are no shortage."""
     admission = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
     assert [(s.resource, s.needed, s.left) for s in admission.shortages] == ([short] if short else [])
     assert admission.fault == ("quota.exceeded" if short else "")
@@ -57,7 +57,7 @@ def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
 )
 @pytest.mark.parametrize("refused", [False, True], ids=["one pod fits", "no pod fits"])
 def test_a_quota_that_is_large_enough_and_in_use_is_not_at_fault(hard, used, ok, faults, refused):
-    """One that is too small is, and objects do not go away by themselves; also where the dry run is refused."""
+    """A quota that is too small is at fault, and object counts do not free up; also when the dry run is refused."""
     text = "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=4, limited: pods=4"
     answers = {"Pod": error(403, text)} if refused else {}
     admission = try_pods(FakeKube(quotas=[quota(hard, used)], **answers), POD, JOB, pods=2)
@@ -66,7 +66,7 @@ def test_a_quota_that_is_large_enough_and_in_use_is_not_at_fault(hard, used, ok,
 
 
 def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
-    """Just after it was made a quota has no status; what it will allow is in its spec."""
+    """A new quota has no status yet; its spec has the limit."""
     fresh = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
     assert try_pods(FakeKube(quotas=[fresh]), POD, JOB, pods=2).fault == "quota.exceeded"
 
@@ -91,7 +91,7 @@ def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
     ],
 )
 def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
-    """A quota for other pods has no say; one for these counts them all."""
+    """A quota for other pods is ignored; one for these pods counts them all."""
     admission = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
     assert admission.fault == ("quota.exceeded" if counts else "")
     assert admission.notes == ()
@@ -113,7 +113,7 @@ def test_a_quota_of_a_priority_class_counts_the_pods_of_that_class(operator, own
 
 
 def test_quotas_that_are_not_seen_or_scoped_are_said_so():
-    """A scoped quota and one that may not be read are named as not judged, and do not fail."""
+    """A scoped quota and an unreadable one are listed as not judged, and do not fail."""
     scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["CrossNamespacePodAffinity"])]), POD, JOB, pods=2)
     assert scoped.ok is True
     assert "scopes" in scoped.notes[0]
@@ -123,7 +123,7 @@ def test_quotas_that_are_not_seen_or_scoped_are_said_so():
 
 
 def test_a_pod_counts_as_the_quota_controller_counts_it():
-    """Sidecars add up, an init container counts where it asks for more, a limit without a request is the request."""
+    """Sidecars add up, an init container counts if it requests more, and a limit without a request is the request."""
     demanded = {k: str(v.normalize()) for k, v in demand(JOB["spec"]["template"]["spec"]).items()}
     assert demanded["cpu"] == "9"
     assert demanded["requests.nvidia.com/gpu"] == "8"

@@ -1,4 +1,4 @@
-"""Names and ports between the ranks: whose name does not resolve, which direction is blocked."""
+"""Names and ports between the ranks: unresolved names and blocked directions."""
 
 import pytest
 
@@ -12,13 +12,13 @@ def lookup(trial, rank, peer, **changes):
 
 
 def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
-    """The rank that asked and the rank that it asked for, by node."""
+    """The finding has the nodes of the asking rank and of its peer."""
     lookup(trial, 0, 1, addresses=[], error="NXDOMAIN", first_error="NXDOMAIN", attempts=40)
     assert bad(dns_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "dns.unresolved")]
 
 
 def silent_for(trial, rank, error="timeout"):
-    """The DNS server does not answer this rank: it knows no address, and dials nobody."""
+    """Make the DNS server time out for this rank, so that it has no address and dials no peer."""
     for peer in (0, 1):
         lookup(trial, rank, peer, addresses=[], error=error, first_error=error, attempts=4)
     port(trial, rank, outbound=False, inbound=False, address=None, outbound_error="its name did not resolve")
@@ -27,7 +27,7 @@ def silent_for(trial, rank, error="timeout"):
 @pytest.mark.parametrize("error", ["timeout", "unreachable"])
 @pytest.mark.parametrize("dialled", ["no answer within 3 s", "no route to host"])
 def test_a_server_that_is_silent_behind_a_broken_network_is_no_fault_of_dns(trial, spec, bad, error, dialled):
-    """The other rank knows the address of this one, and nothing comes back from it."""
+    """The other rank has this one's address but gets no response from it."""
     silent_for(trial, 1, error)
     port(trial, 0, outbound=False, inbound=False, outbound_error=dialled)
     arrows = ["gpu-node-1 -> gpu-node-0", "gpu-node-1 -> gpu-node-1"]
@@ -40,9 +40,9 @@ def test_a_server_that_is_silent_behind_a_broken_network_is_no_fault_of_dns(tria
 @pytest.mark.parametrize(
     ("dialled", "error"),
     [
-        ({"outbound": True}, "timeout"),  # the network carries: the server is at fault
-        ({"outbound": False, "outbound_error": "connection refused"}, "timeout"),  # answered
-        ({"outbound": False, "outbound_error": "no answer within 3 s"}, "NXDOMAIN"),  # the server answered it
+        ({"outbound": True}, "timeout"),  # the network works: the server is at fault
+        ({"outbound": False, "outbound_error": "connection refused"}, "timeout"),  # the host answered
+        ({"outbound": False, "outbound_error": "no answer within 3 s"}, "NXDOMAIN"),  # the server answered
         ({"outbound": False, "outbound_error": "its name did not resolve", "address": None}, "timeout"),  # not tried
     ],
 )
@@ -53,14 +53,14 @@ def test_dns_is_at_fault_where_the_network_carries_or_nobody_has_tried_it(trial,
 
 
 def test_the_names_are_those_of_the_attempt_that_ran(trial, spec):
-    """A second attempt's Service has another name: that of the first is expected by nobody any more."""
+    """A second attempt's Service has another name, and the first one's is no longer expected."""
     trial.attempts = 2
     expected = [finding.expected for finding in dns_findings(trial, spec)]
     assert all(f".{spec.job_name}-2 = " in each for each in expected) and len(expected) == 4
 
 
 def test_a_slow_name_passes(trial, spec, bad):
-    """NXDOMAIN at first is the window after a start: waited out and shown, not judged."""
+    """NXDOMAIN occurs shortly after the start: it is retried and shown, not judged."""
     lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=3.4, attempts=6)
     assert not bad(dns_findings(trial, spec))
     assert any("first NXDOMAIN" in f.observed for f in dns_findings(trial, spec))
@@ -72,7 +72,7 @@ def test_a_slow_name_passes(trial, spec, bad):
 
 
 def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
-    """Each attempt's Job has a name of its own, and so have its pods."""
+    """Each attempt's Job and pods have separate names."""
     (first, *_) = dns_findings(trial, spec)
     trial.attempts = 2
     (second, *_) = dns_findings(trial, spec)
@@ -90,13 +90,13 @@ def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
     ],
 )
 def test_the_address_must_be_the_peers_own(trial, spec, bad, addresses, fault):
-    """A wildcard record or a stale one leads elsewhere; a second family of a dual-stack cluster does not."""
+    """A wildcard or stale record is wrong; the second family of a dual-stack cluster is not."""
     lookup(trial, 0, 1, addresses=addresses)
     assert [f for _, f in bad(dns_findings(trial, spec))] == ([fault] if fault else [])
 
 
 def test_a_name_that_was_not_asked_for_is_not_a_pass(trial, spec):
-    """The probe was ended in the middle: could not tell."""
+    """The probe was terminated early, so the result is undetermined."""
     trial.evidence[1].stages["dns"]["peers"].pop()
     assert [f.ok for f in dns_findings(trial, spec)] == [True, True, True, None]
 
@@ -106,14 +106,14 @@ def port(trial, rank, **changes):
 
 
 def test_a_blocked_direction_is_told_alone(trial, spec, bad):
-    """One way blocked is one finding, the way it was dialled."""
+    """One blocked direction is one finding, named in the direction of the connection."""
     port(trial, 0, outbound=False, outbound_error="no answer within 3 s")
     port(trial, 1, inbound=False)
     assert bad(port_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "port.blocked")]
 
 
 def test_the_other_side_speaks_for_a_silent_rank(trial, spec):
-    """Without rank 1's own word, rank 0 still knows who came in; what nobody saw is not a pass."""
+    """Without rank 1's evidence, rank 0 still knows its incoming peers; a connection that neither saw is not a pass."""
     del trial.evidence[1].stages["port"]
     assert [f.ok for f in port_findings(trial, spec)] == [True, True]
     port(trial, 0, inbound=False)
@@ -121,7 +121,7 @@ def test_the_other_side_speaks_for_a_silent_rank(trial, spec):
 
 
 def test_a_port_that_is_taken_is_one_fault(trial, spec, bad):
-    """The pod that could not listen is told; that nobody reached it follows."""
+    """The pod that could not listen is reported; its unreachability is a consequence."""
     trial.evidence[1].stages["port"].update(
         listening=False, error="cannot listen on port 29500: Address already in use"
     )
@@ -131,7 +131,7 @@ def test_a_port_that_is_taken_is_one_fault(trial, spec, bad):
 
 
 def test_a_variable_that_was_taken_away_is_named(trial, spec):
-    """Both conventions are set by the trial itself: what is missing in the pod was removed on the way."""
+    """The trial sets both conventions, so a variable missing in the pod was removed."""
     whole = dict.fromkeys(rendezvous.CONVENTIONS, "1")
     for rank in range(2):
         trial.evidence[rank].stages["start"]["env"] = dict(whole)
@@ -143,7 +143,7 @@ def test_a_variable_that_was_taken_away_is_named(trial, spec):
 
 
 def test_a_rank_that_never_resolved_a_peer_has_no_time_for_all_of_them(trial):
-    """The longest wait of the others would be told as if that peer had been found."""
+    """The longest wait of the other peers would suggest that this peer had resolved."""
     for rank, waits in ((0, [0.5, 2.5]), (1, [0.5, None])):
         trial.evidence[rank].stages["dns"] = {"peers": [{"seconds_to_first_answer": wait} for wait in waits]}
     assert dns_seconds(trial) == {"gpu-node-0": 2.5}

@@ -1,4 +1,4 @@
-"""Which requests are valid and fit now, and how fragmented a pool is."""
+"""Valid and currently placeable requests, and the fragmentation of a pool."""
 
 from checks.rules.capacity import domain_of, shape_findings, shapes_of
 from checks.rules.topology import Zones
@@ -34,7 +34,7 @@ def test_zones_without_gpus_are_no_domains():
 
 
 def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
-    """Two nodes with four free: eight free GPUs, and no whole node."""
+    """Two nodes with four free each: eight free GPUs, but no whole node."""
     observed = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
     assert "fits 1 times now" in observed[f"8 {GPU}, a whole node"]
     assert "16 GPUs are free on 3 of 3 nodes" in observed["pool"]
@@ -53,7 +53,7 @@ def test_cordoned_and_tainted_nodes_have_nothing_free():
 
 
 def test_a_strict_policy_refuses_what_no_numa_node_has():
-    """Eight GPUs on two NUMA nodes of four are never admitted there; what is aligned fits at most so often."""
+    """Eight GPUs on two NUMA nodes of four are never admitted there; for aligned requests the number is an upper bound."""
     observed = said([room("a", 8), room("b", 8)], {"a": numa("a", 4, 4), "b": numa("b", 4, 4)})
     assert observed[f"8 {GPU}, a whole node"] == "valid on 0 of 2 nodes, fits 0 times now"
     assert observed[f"4 {GPU}, a NUMA node"] == "valid on 2 of 2 nodes, fits at most 4 times now"

@@ -1,4 +1,4 @@
-"""The GPU stack: operands, the operator's policies, driver upgrades, dynamic resource allocation."""
+"""The GPU stack: operands, operator policies, driver upgrades, dynamic resource allocation."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ from tests.checks.operands import PLUGIN, Lists, pod, policy
     ],
 )
 def test_parts_of_the_stack_are_known_by_name_or_label(name, app, kind):
-    """GPU operator, GKE, OpenShift, Helm charts, AMD; a training pod is none, nor what stands beside the plugin."""
+    """GPU operator, GKE, OpenShift, Helm charts, AMD; neither a training pod nor an adjacent component matches."""
     assert operand(pod(name, app=app)) == kind
 
 
@@ -66,12 +66,12 @@ def test_parts_of_the_stack_are_known_by_name_or_label(name, app, kind):
     ],
 )
 def test_a_part_with_a_name_of_the_users_own_is_known_by_its_image(name, image, kind):
-    """AMD's operator calls its DaemonSets after the DeviceConfig; Helm releases may have any name."""
+    """AMD's operator names its DaemonSets after the DeviceConfig; Helm releases have any name."""
     assert operand(pod(name, images=[image])) == kind
 
 
 def test_the_plugin_must_be_ready_on_every_node(node, bad):
-    """One ready pod is not enough; a pod that is missing, and one that crashes, are distinguished by their words."""
+    """One ready pod is not enough; a missing pod and a crashing one have different messages."""
     nodes = [node("a"), node("b"), node("c", allocatable=0)]
     pods = [pod(f"{PLUGIN}-1", "a"), pod(f"{PLUGIN}-2", "b", ready=False, trouble="CrashLoopBackOff: back-off 5m0s")]
     findings = list(gpu_stack.stack_findings(nodes, pods))
@@ -81,7 +81,7 @@ def test_the_plugin_must_be_ready_on_every_node(node, bad):
 
 
 def test_the_first_broken_part_is_the_cause(node, bad):
-    """A toolkit that is down takes the plugin with it: one fault (stack.operand-down)."""
+    """A failed toolkit also stops the plugin: one fault (stack.operand-down)."""
     pods = [
         pod(f"{part}-{n}", n, ready=n == "a") for n in "ab" for part in (PLUGIN, "nvidia-container-toolkit-daemonset")
     ]
@@ -101,8 +101,8 @@ def test_the_first_broken_part_is_the_cause(node, bad):
     ],
 )
 def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocatable, ok):
-    """Hosts with their own driver beside others, two node images, GKE's installer on one pool: told by the operator's
-    label, else by whether the node offers all its GPUs."""
+    """Hosts with a preinstalled driver next to others, two node images, GKE's installer on one pool: the operator's
+    label decides, else whether the node offers all its GPUs."""
     labels = {"nvidia.com/gpu.deploy.driver": label} if label else {}
     nodes = [node("a"), node("b", allocatable=allocatable, labels=labels)]
     pods = [pod("nvidia-driver-daemonset-1", "a"), *(pod(f"{PLUGIN}-{n}", n) for n in "ab")]
@@ -123,7 +123,7 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
     ],
 )
 def test_a_plugin_that_mig_manager_has_taken_away_names_its_state(node, labels, ok, fault, said):
-    """Its own fault, with a remedy, or nobody looks at MIG manager (NVIDIA/gpu-operator#2833)."""
+    """A separate fault with a remedy that refers to MIG manager (NVIDIA/gpu-operator#2833)."""
     names = {"deploy": "nvidia.com/gpu.deploy.device-plugin", "state": "nvidia.com/mig.config.state"}
     nodes = [node("a"), node("b", allocatable=0, labels={names[key]: value for key, value in labels.items()})]
     _, finding = gpu_stack.stack_findings(nodes, [pod(f"{PLUGIN}-1", "a")])
@@ -132,13 +132,13 @@ def test_a_plugin_that_mig_manager_has_taken_away_names_its_state(node, labels, 
 
 
 def test_a_restarted_pod_beside_a_ready_one_is_fine(node, bad):
-    """During a roll-out the old pod ends while the new one is ready."""
+    """During a rollout the old pod terminates while the new one is ready."""
     pods = [pod(f"{PLUGIN}-old", "a", ready=False), pod(f"{PLUGIN}-new", "a")]
     assert bad(gpu_stack.stack_findings([node("a")], pods)) == []
 
 
 def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory, node, h100, evidence):
-    """Skipped with the reason, unless the profile asks for one."""
+    """The check is skipped with the reason, unless the profile requires a plugin."""
     cluster = inventory([node("a")])
     mine = pool.pool_of(cluster, h100)
     with pytest.raises(pytest.skip.Exception, match="no pod of a known device plugin"):
@@ -160,14 +160,14 @@ def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory,
     ],
 )
 def test_the_operator_must_say_that_it_is_done(items, expected):
-    """ready is the only good word; one that it ignores beside a ready one is none (stack.clusterpolicy)."""
+    """Only the state "ready" passes; an ignored policy next to a ready one does not count (stack.clusterpolicy)."""
     said = list(gpu_stack.policy_findings(policies(Listing(tuple(items)))))
     assert [(f.subject, f.ok) for f in said if f.ok is not True] == expected
     assert {f.fault for f in said if f.ok is not True} <= {"stack.clusterpolicy"}
 
 
 def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evidence, h100):
-    """Not installed is a fact; hidden is an error that names the ways out (stack.no-operator)."""
+    """A missing operator is a skip; a hidden one is an error with alternatives (stack.no-operator)."""
     check = stack_checks.test_cluster_policy_is_ready
     with pytest.raises(pytest.skip.Exception, match="not installed"):
         check(lambda _: Listing(served=False), pool.Pool(), h100, evidence)
@@ -183,7 +183,7 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
     [
         ("", True),
         ("upgrade-done", True),
-        ("upgrade-required", True),  # queued: nothing is done there yet
+        ("upgrade-required", True),  # queued: the upgrade has not started there
         ("cordon-required", None),
         ("drain-required", None),
         ("upgrade-failed", False),
@@ -191,7 +191,7 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
     ],
 )
 def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
-    """Under way: try again. Failed: the node needs help (stack.driver-upgrade)."""
+    """In progress: try again later. Failed: the node must be repaired (stack.driver-upgrade)."""
     (finding,) = gpu_stack.upgrade_findings([node("a", labels={gpu_stack.UPGRADE: state})])
     assert finding.ok is ok
     assert finding.fault == ("" if ok else "stack.driver-upgrade")
@@ -207,7 +207,7 @@ def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
     ],
 )
 def test_an_operator_that_only_waits_for_drivers_is_well(message, queued, ok):
-    """While nodes are queued for another driver it says notReady; of any other part that is a fault."""
+    """While nodes are queued for a driver upgrade it reports notReady; for any other operand that is a fault."""
     policy = Policy(name="p", state="notReady", message=message, versions={})
     (finding,) = gpu_stack.policy_findings([policy], queued)
     assert (finding.ok, finding.fault) == (ok, "" if ok else "stack.clusterpolicy")
@@ -215,7 +215,7 @@ def test_an_operator_that_only_waits_for_drivers_is_well(message, queued, ok):
 
 
 def test_labels_that_disagree_are_named(node, bad):
-    """Feature discovery's count against the kubelet's (gpu.labels-disagree); no label, no comparison."""
+    """Feature discovery's count is compared with the kubelet's (gpu.labels-disagree), if there is a label."""
     nodes = (
         node("a", labels={"nvidia.com/gpu.count": "8"}),
         node("b", labels={"nvidia.com/gpu.count": "7"}),
@@ -239,7 +239,7 @@ def slice_of(node, devices, generation=1, kind="gpu", name="pool"):
 
 
 def test_published_devices_are_counted_in_the_newest_generation():
-    """Slices of an older generation are being replaced; partitions are no GPUs; both shapes of attributes are read."""
+    """Slices of an older generation are being replaced; partitions are not GPUs; both attribute formats are read."""
     old_form = {
         "spec": {"nodeName": "b", "driver": "d", "pool": {"name": "x"}, "devices": [{"basic": {"attributes": {}}}]}
     }
@@ -251,7 +251,8 @@ def test_published_devices_are_counted_in_the_newest_generation():
 
 
 def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
-    """A class that is missing is one fault (dra.class-missing); then each node without its devices (dra.slices-missing)."""
+    """A missing class is one fault (dra.class-missing); then each node without devices is reported
+    (dra.slices-missing)."""
     claimed = replace(spec, claims=(ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),))
     mine = pool.Pool((node("a"), node("b")))
     known = {"deviceclasses": Listing(), "resourceslices": Listing((slice_of("a", 8),))}
@@ -272,7 +273,7 @@ def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
 
 
 def test_an_older_version_of_a_kind_is_found_and_hidden_is_not_absent():
-    """resource.k8s.io is v1beta1 on 1.32; 403 says nothing about the cluster, 404 does."""
+    """resource.k8s.io is v1beta1 on 1.32; 403 proves nothing about the cluster, 404 does."""
     listed = listing(
         Lists(v1beta1=[{"metadata": {}}, "torn"]), "resourceslices", "resource.k8s.io", "v1", "v1beta2", "v1beta1"
     )
@@ -282,7 +283,7 @@ def test_an_older_version_of_a_kind_is_found_and_hidden_is_not_absent():
 
 
 def test_the_toolkits_version_is_read_where_the_operator_shows_it():
-    """From the ClusterPolicy, else from the image of its DaemonSet; a host package is seen by neither."""
+    """It is read from the ClusterPolicy, else from the DaemonSet's image; neither shows a host package."""
     image = pod("nvidia-container-toolkit-daemonset-1", images=["nvcr.io/nvidia/k8s/container-toolkit:v1.18.1-ubi9"])
     assert toolkit_version(policies(Listing((policy("ready"),))), []) == "v1.19.0"
     assert toolkit_version([], [image]) == "v1.18.1"

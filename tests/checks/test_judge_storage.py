@@ -1,4 +1,4 @@
-"""What storage.* says of claims, and of what the pods found under their paths."""
+"""Results of storage.* for PVCs and for the paths in the pods."""
 
 import copy
 import re
@@ -51,7 +51,7 @@ BETWEEN = {
     "swap_missing": 0,
     "swap_torn": 0,
 }
-"""What a node sees of another one's locks and changes."""
+"""One node's view of another node's locks and changes."""
 
 
 def path_record(name, *, write, **changes):
@@ -82,7 +82,7 @@ def path_record(name, *, write, **changes):
 
 @pytest.fixture
 def stored_trial(trial):
-    """A trial whose pods found everything as it should be."""
+    """Return a trial with healthy storage in all pods."""
     for rank in trial.evidence.values():
         rank.stages["storage"] = {
             "paths": [path_record("data", write=False), path_record("results", write=True)],
@@ -113,7 +113,7 @@ def stored_trial(trial):
 
 @pytest.fixture
 def claims():
-    """Two bound claims of a shared class."""
+    """Return two bound PVCs of a shared class."""
     return {
         name: Claim(name=name, exists=True, phase="Bound", storage_class="nfs", access_modes=("ReadWriteMany",))
         for name in ("data", "results")
@@ -124,7 +124,7 @@ CLASSES = {"nfs": Class(name="nfs", exists=True, provisioner="nfs.csi.k8s.io", b
 
 
 def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
-    """Every judgement is quiet about storage that does what the profile asks."""
+    """No rule raises a finding for storage that meets the profile."""
     for findings in (
         claim_findings(ASKED, 2, claims, CLASSES),
         path_findings(stored_trial, spec, ASKED),
@@ -138,7 +138,7 @@ def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
         assert not bad(raised)
 
 
-# ------------------------------------------------------------------------------------------------- claims
+# ----------------------------------------------------------------------------------------------------------------- PVCs
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
     ],
 )
 def test_a_claim_that_pods_cannot_use_is_one_fault(claims, bad, changes, fault):
-    """Missing, unbound, for one node only, of a class that is not there: each on the claim that has it."""
+    """Missing, unbound, single-node, of a missing class: each is a fault of that PVC."""
     claims["results"] = replace(claims["results"], **changes)
     classes = CLASSES | {"gone": Class(name="gone")}
     assert bad(claim_findings(ASKED, 2, claims, classes)) == [("persistentvolumeclaim/results", fault)]
 
 
 def test_what_only_looks_wrong_is_quiet(claims, bad):
-    """Waiting for the first pod, one node with a disk of its own, reading only, a class deleted after binding: fine."""
+    """Waiting for the first consumer, one node with a local disk, read-only, a class deleted after binding: no fault."""
     later = {"nfs": replace(CLASSES["nfs"], binding="WaitForFirstConsumer")}
     waiting = {name: replace(claim, phase="Pending") for name, claim in claims.items()}
     assert not bad(claim_findings(ASKED, 2, waiting, later))
@@ -178,7 +178,7 @@ def test_bytes_are_spelled_in_the_unit_that_fits(count, text):
 
 
 def test_what_is_hidden_is_not_told(claims):
-    """A right that is missing is neither a claim that is missing nor one that is bound."""
+    """A missing permission shows neither a missing PVC nor a bound one."""
     hidden = {name: Claim(name=name, hidden="forbidden") for name in claims}
     assert {f.ok for f in claim_findings(ASKED, 2, hidden, {})} == {None}
     named = replace(ASKED, classes=("local",))
@@ -189,7 +189,7 @@ def test_what_is_hidden_is_not_told(claims):
     )
 
 
-# ------------------------------------------------------------------------------------------------- paths
+# ---------------------------------------------------------------------------------------------------------------- paths
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_what_is_hidden_is_not_told(claims):
     ],
 )
 def test_a_path_that_training_cannot_use_is_named_on_its_node(stored_trial, spec, bad, name, changes, fault):
-    """One node, one path, one fault: the other node's same path is good."""
+    """One node, one path, one fault: the same path of the other node passes."""
     paths = stored_trial.evidence[1].stages["storage"]["paths"]
     paths[["data", "results"].index(name)].update(changes)
     assert bad(path_findings(stored_trial, spec, ASKED)) == [(f"gpu-node-1 /{name}", fault)]
 
 
 def test_the_path_that_hangs_is_named_and_those_after_it_are_not_told(stored_trial, spec, bad):
-    """The stage did not end: the first path without an answer is why; nothing is said of what was not tried."""
+    """The stage did not complete: the first path without an answer is the cause, and later ones are undetermined."""
     data = stored_trial.evidence[0].stages["storage"]
     data["error"] = "not finished after 30 s"
-    data["paths"][0].update(free_bytes=None, entries=None, fs=None)  # it is there, and does not answer
+    data["paths"][0].update(free_bytes=None, entries=None, fs=None)  # the path exists but does not respond
     data["paths"][1].update(exists=None)
     findings = list(path_findings(stored_trial, spec, ASKED))
     assert bad(findings) == [("gpu-node-0 /data", "storage.hang"), ("gpu-node-0 /results", "")]
@@ -242,7 +242,7 @@ def test_the_path_that_hangs_is_named_and_those_after_it_are_not_told(stored_tri
 
 
 def test_an_empty_folder_for_results_is_normal(stored_trial, spec, bad):
-    """Only what is called a data set must hold something."""
+    """Only data sets must contain files."""
     stored_trial.evidence[0].stages["storage"]["paths"][1].update(entries=0)
     assert not bad(path_findings(stored_trial, spec, ASKED))
     del stored_trial.evidence[1].stages["storage"]
@@ -270,7 +270,7 @@ def test_an_empty_folder_for_results_is_normal(stored_trial, spec, bad):
     ],
 )
 def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes, ok, fault):
-    """Not there, torn, or old for too long; what was not tried is not told."""
+    """Missing, torn, or stale for too long; an untested path is undetermined."""
     stored_trial.evidence[0].stages["storage"]["paths"][1].update(changes)
     findings = list(shared_findings(stored_trial, spec, ASKED))
     assert [(f.subject, f.ok, f.fault) for f in findings] == [
@@ -280,7 +280,7 @@ def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes,
 
 
 def test_what_one_node_does_not_see_of_another_accuses_neither(stored_trial, spec):
-    """One mount of the two is wrong: a proven partner of a new node must not be called bad by the new one's."""
+    """One of the two mounts is wrong, and a proven partner must not fail for a new node's mount."""
     for rank in (0, 1):
         path = stored_trial.evidence[rank].stages["storage"]["paths"][1]
         path.update(peer_file_ok=False, peer_rename_ok=None, peer_seconds=None)
@@ -293,7 +293,7 @@ def test_what_one_node_does_not_see_of_another_accuses_neither(stored_trial, spe
 
 
 def of_locks(trial, spec, **required):
-    """Return the findings about locks as (subject, ok, fault), and the notes, of a profile that requires them or not."""
+    """Return lock findings as (subject, ok, fault), and the notes, for a profile with or without required locks."""
     path = replace(RESULTS, **({"locks": True} | required))
     findings, notes = lock_findings(trial, spec, replace(ASKED, paths=(DATA, path)))
     return [(f.subject, f.ok, f.fault) for f in findings], notes
@@ -308,14 +308,14 @@ def of_locks(trial, spec, **required):
         ({"held": None, "refused": None, "error": "ENOSYS"}, False, "storage.locks-failed"),
         ({"held": None, "refused": None, "error": "no answer in 10 s"}, False, "storage.locks-failed"),
         ({"apart": False}, False, "storage.locks-failed"),
-        ({"refused": None, "freed": None, "error": "EACCES"}, None, ""),  # of the file, not of the lock
+        ({"refused": None, "freed": None, "error": "EACCES"}, None, ""),  # an error of the file, not of the lock
         ({"refused": None, "freed": None, "error": "EIO"}, None, ""),
-        ({"refused": None, "freed": None}, None, ""),  # the partner is gone
+        ({"refused": None, "freed": None}, None, ""),  # the partner has ended
         ({"freed": None}, None, ""),
     ],
 )
 def test_locks_that_do_not_exclude_are_a_fault_where_the_profile_requires_them(stored_trial, spec, changes, ok, fault):
-    """Where it says nothing, or that none are needed, what was seen is noted, and nothing of the path passes."""
+    """If locks are not required, the result is a note, and the path gets no lock pass."""
     stored_trial.evidence[0].stages["storage"]["paths"][1]["posix"].update(changes)
     findings, notes = of_locks(stored_trial, spec)
     subject = "gpu-node-0 /results" if changes.get("error") else "gpu-node-0 -> gpu-node-1 /results"
@@ -337,7 +337,7 @@ def test_healthy_locks_pass_also_where_none_are_required(stored_trial, spec):
 
 
 def test_a_lock_that_the_peer_never_held_proves_nothing(stored_trial, spec):
-    """Refused or granted: without its lock that is no evidence, and the peer alone is at fault."""
+    """Without the peer's lock, a refused or granted one proves nothing, and only the peer is at fault."""
     stored_trial.evidence[1].stages["storage"]["paths"][1]["flock"] = {"held": None, "error": "ENOLCK"}
     for refused in (True, False):
         stored_trial.evidence[0].stages["storage"]["paths"][1]["flock"]["refused"] = refused
@@ -356,14 +356,14 @@ def test_without_a_second_node_s_evidence_no_lock_passes(stored_trial, spec):
     [
         ("lustre", ["localflock"], "flock on all nodes"),
         ("nfs", ["vers=3", "nolock", "local_lock=all"], "remove nolock"),
-        ("nfs4", ["local_lock=none"], None),  # why is not known
+        ("nfs4", ["local_lock=none"], None),  # the reason is unknown
         ("fuse.gcsfuse", [], "another|scratch"),
         ("beegfs", [], "tuneUseGlobalFileLocks"),
         ("ceph", [], None),
     ],
 )
 def test_the_remedy_for_locks_fits_the_file_system(stored_trial, spec, fs, options, remedy):
-    """The mount tells which; two file systems in one fault get the remedy that fits both, the entry's own."""
+    """The mount names the file system; for two file systems the entry's general remedy is shown."""
     for rank in (0, 1):
         path = stored_trial.evidence[rank].stages["storage"]["paths"][1]
         path.update(fs=fs, options=options)
@@ -378,7 +378,8 @@ def test_the_remedy_for_locks_fits_the_file_system(stored_trial, spec, fs, optio
 
 
 def test_small_files_are_compared_with_the_profile_s_number(stored_trial, spec, bad):
-    """The slowest of creating, reading and removing counts; no number, no judgement; not measured is no pass."""
+    """The slowest of create, read and remove counts; without a number there is no judgement, and a missing measurement
+    is not a pass."""
     asked = replace(ASKED, paths=(replace(RESULTS, files_s=200.0, write_mb_s=None),))
     assert [f.ok for f in rate_findings(stored_trial, spec, asked)] == [True, True]
     path = stored_trial.evidence[0].stages["storage"]["paths"][1]
@@ -398,7 +399,7 @@ def test_what_two_nodes_must_show_needs_a_shared_path(key):
 
 
 def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, spec, bad):
-    """The rate of one writer and that of all ranks together are two faults; a burst that found no room is not told."""
+    """A single writer's rate and the aggregate rate are two faults; a burst without room is undetermined."""
     stored_trial.evidence[1].stages["storage"]["paths"][1].update(write_mb_s=12.0)
     assert bad(rate_findings(stored_trial, spec, ASKED)) == [("gpu-node-1 /results", "storage.slow")]
     stored_trial.evidence[0].stages["storage"]["burst"].update(mb_s=40.0)
@@ -419,7 +420,7 @@ def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, 
     ],
 )
 def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad, code, fault):
-    """The file system refused a rank's file: no-go. That the time was up accuses no file system."""
+    """A refusal by the file system is no-go; an expired time limit is not a storage fault."""
     burst = {"path": "/results", "bytes": 2**20, "writers": 8, "error": f"refused ({code})", "errno": code}
     stored_trial.evidence[0].stages["storage"]["burst"] = burst
     assert bad(burst_findings(stored_trial, spec, ASKED)) == [("gpu-node-0", fault or "")]
@@ -452,7 +453,7 @@ def test_half_an_answer_of_a_bucket_is_no_pass_and_no_fault(stored_trial, spec, 
     ],
 )
 def test_a_bucket_is_judged_by_any_answer(stored_trial, spec, bad, changes, fault):
-    """A refusal of a stranger shows that it is there; keys are asked for by presence."""
+    """A refused anonymous request shows that the bucket exists; keys are checked for presence."""
     stored_trial.evidence[1].stages["storage"]["s3"][0].update(changes)
     expected = [("gpu-node-1 s3://bucket/x", fault)] if fault else []
     assert bad(bucket_findings(stored_trial, spec, ASKED)) == expected
@@ -486,7 +487,7 @@ def test_a_preset_names_the_variables_of_a_bucket():
 
 
 def test_the_trial_tries_what_the_profile_names(h100):
-    """Paths, buckets, burst and Secrets of the profile become the trial's; without any nothing is tried."""
+    """The trial takes paths, buckets, burst and Secrets from the profile; without any it tests nothing."""
     made = stored(replace(h100, storage=ASKED))
     assert [(s.name, s.claim, s.write, s.shared) for s in made["storage"]] == [
         ("data", "data", False, False),
@@ -496,7 +497,7 @@ def test_the_trial_tries_what_the_profile_names(h100):
     assert not any(stored(h100).values())
 
 
-# ------------------------------------------------------------------------------------------------- files and keys
+# ------------------------------------------------------------------------------------------------------- files and keys
 
 SHARDS = replace(DATA, files=("train/shard-0.tar", "train/shard-1.tar"))
 TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
@@ -513,7 +514,7 @@ TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
     ],
 )
 def test_files_that_the_profile_names_are_opened(stored_trial, spec, bad, facts, ok):
-    """One that cannot be opened is told by its name; those that the time did not allow are not."""
+    """A file that cannot be opened is reported by name; files beyond the time limit are undetermined."""
     asked = replace(ASKED, paths=(SHARDS,), burst=0)
     for rank in stored_trial.evidence.values():
         rank.stages["storage"]["paths"] = [path_record("data", write=False, **facts)]
@@ -531,7 +532,7 @@ def test_a_path_without_named_files_is_not_asked_for_any(stored_trial, spec, bad
 
 @pytest.mark.parametrize(("present", "ok"), [(True, True), (None, None), (False, False)])
 def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present, ok):
-    """What ssh started has no environment of the container's: nothing is told of it."""
+    """A process started by ssh lacks the container's environment, so the result is undetermined."""
     asked = replace(ASKED, credentials=(TOKEN,))
     for rank in stored_trial.evidence.values():
         rank.stages["storage"]["credentials"] = [
@@ -548,7 +549,7 @@ def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present
     [({}, 2, True), ({"shared": False}, 2, False), ({"write": False, "write_mb_s": None}, 2, False), ({}, 1, False)],
 )
 def test_what_is_tried_between_nodes_is_said_beforehand(spec, changes, nodes, said):
-    """Only where there is a path for it: a trial without one takes no longer, and says nothing."""
+    """The notice appears only if the profile has a path; otherwise the trial takes no longer."""
     told = []
     progress = SimpleNamespace(expect=lambda *_: None, note=told.append)
     session = SimpleNamespace(progress=progress, profile=load_profile("h100-ib"))

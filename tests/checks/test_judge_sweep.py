@@ -1,4 +1,4 @@
-"""What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
+"""Findings from a sweep coordinator's output: attributed faults, their texts, and results that are never a pass."""
 
 import random
 import re
@@ -21,7 +21,7 @@ from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
 def test_a_healthy_fleet_holds(nodes):
-    """Also of an odd number: every node is proven, and every finding is good."""
+    """The same holds for an odd number: every node is proven, and every finding is ok."""
     sweep = swept(*printed(nodes, lambda _: 380.0))
     assert sweep.blame.verdict == "go", sweep.blame.reasons
     assert all(f.ok for f in everything(sweep))
@@ -30,7 +30,7 @@ def test_a_healthy_fleet_holds(nodes):
 
 
 def test_a_slow_node_is_accused_and_no_other():
-    """With three failures with proven partners, and the command that keeps others off it."""
+    """The finding has three failures with proven partners, and the cordon command."""
     sweep = swept(*printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-3", "sweep.node")]
@@ -38,7 +38,7 @@ def test_a_slow_node_is_accused_and_no_other():
 
 
 def test_a_slow_pair_accuses_neither_of_its_nodes():
-    """Both pass with everybody else."""
+    """Both nodes pass with all others."""
     sweep = swept(*printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-2 - node-5", "sweep.pair")]
@@ -48,7 +48,7 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
 
 
 def test_a_slow_uplink_accuses_a_leaf_and_no_node():
-    """Its nodes pass among themselves, and are slow with all other leaves."""
+    """Its nodes pass among themselves and are slow with all other leaves."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
     def speed(pair):
@@ -61,7 +61,7 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     assert all("leaf-1" in f.subject for f in bad)
     (finding,) = bad
     count = r"(\d+) of \1 pairs with other leaves fail though their nodes pass otherwise: 0\.53 of the median; "
-    assert re.fullmatch(rf"{count}all others at 1\.00", finding.observed)  # and no node's name: none is at fault
+    assert re.fullmatch(rf"{count}all others at 1\.00", finding.observed)  # without a node name: no node is at fault
     again = "to see the uplink of leaf-1 again: seatrial sweep --on node-4,node-5,node-0,node-1"
     assert list(seen_again(sweep)) == [again]
     (named,) = sweep.section["findings"]
@@ -69,7 +69,7 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
 
 
 def test_an_uplink_that_no_label_names_accuses_nobody():
-    """The nodes of the leaf are told, with how often they fail with the others, and what to label."""
+    """The leaf's nodes are listed with their failures, and the missing label is named."""
     leaf = {f"node-{n}" for n in range(4, 8)}
     sweep = swept(*printed(16, lambda pair: 200.0 if len(leaf.intersection(pair)) == 1 else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -83,7 +83,7 @@ def test_an_uplink_that_no_label_names_accuses_nobody():
 
 
 def test_a_rail_that_is_slow_everywhere_is_named_by_its_device_and_no_node():
-    """sweep.plane: what is slow on all nodes is no node's fault; a rail at 0.9 of the others is none either."""
+    """sweep.plane: a rail that is slow on all nodes is not a node fault; a rail at 0.9 of the others is not a fault."""
     sweep = swept(*printed(6, lambda _: 380.0, pinned=[48.0] * 3 + [19.2]))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.ok, f.fault) for f in bad] == [(None, "sweep.plane")]
@@ -94,7 +94,7 @@ def test_a_rail_that_is_slow_everywhere_is_named_by_its_device_and_no_node():
 
 
 def test_noise_that_hides_faults_is_told_and_accuses_nobody():
-    """sweep.noise: what the sweep could not see is said."""
+    """sweep.noise: the finding states the detection limit."""
     rng = random.Random(1)
     sweep = swept(*printed(16, lambda _: 420.0 * rng.gauss(1, 0.07)))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -104,7 +104,8 @@ def test_noise_that_hides_faults_is_told_and_accuses_nobody():
 
 
 def test_two_heaps_of_nodes_are_told_with_their_members():
-    """sweep.groups: 13 of 16 nodes are slow with each other, too; no node is reported as at fault, and the verdict is not go."""
+    """sweep.groups: 13 of 16 nodes are slow with each other, too; no node is reported as at fault, and the verdict is
+    not go."""
     slow = {f"node-{n}" for n in range(13)}
     sweep = swept(*printed(16, lambda pair: 320.0 if slow.intersection(pair) else 400.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -123,15 +124,15 @@ def test_what_no_round_tested_stands_in_the_result():
 @pytest.mark.parametrize(
     ("ranks", "placed", "named"),
     [
-        ({}, {"node-3": None}, "node-3"),  # no pod was ever there
+        ({}, {"node-3": None}, "node-3"),  # no pod ran there
         ({}, {"node-3": None, "node-9": {3}}, "node-3"),  # its pod was on another node
-        ({"node-3": 5}, {}, "node-3"),  # the pod of node-5 says that it is node-3
-        ({"node-9": 3}, {}, "node-9"),  # a node that nobody asked for, and no results of it
+        ({"node-3": 5}, {}, "node-3"),  # the pod of node-5 claims to be node-3
+        ({"node-9": 3}, {}, "node-9"),  # an unrequested node without results
     ],
 )
 @pytest.mark.parametrize("slow", ["", "node-3"])
 def test_results_of_a_node_on_which_no_pod_ran_count_for_nothing(ranks, placed, named, slow):
-    """sweep.misplaced: never a go, and the node whose name was used is not accused."""
+    """sweep.misplaced: never go, and the node whose name was used is not at fault."""
     names, stages = printed(8, lambda pair: 200.0 if slow in pair else 380.0)
     stages["sweep.fleet.1"]["ranks"] = {name: rank for rank, name in enumerate(names)} | ranks
     where = {node: there for node, there in {**on(names), **placed}.items() if there}
@@ -143,7 +144,7 @@ def test_results_of_a_node_on_which_no_pod_ran_count_for_nothing(ranks, placed, 
 
 
 def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
-    """sweep.misplaced: a row that names another node is no pass."""
+    """sweep.misplaced: a row with another node's name is not a pass."""
     names, stages = printed(4, lambda _: 380.0)
     rows = [[1 << 30, 380.0, 0]]
     stages["sweep.job"] = {"nodes": list(names), "outcome": "measured", "busbw": 380.0, "rows": rows, "asked": 4}
@@ -155,7 +156,7 @@ def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
 
 
 def test_a_suspect_is_neither_accused_nor_proven():
-    """sweep.suspect: of two nodes nothing tells who is slow."""
+    """sweep.suspect: for two nodes it is unknown which is slow."""
     sweep = swept(*printed(3, lambda pair: 380.0 if pair == ("node-0", "node-1") else 200.0))
     bad = {f.fault: f.ok for f in everything(sweep) if f.ok is not True}
     assert "sweep.suspect" in bad
@@ -179,7 +180,7 @@ def test_a_suspect_is_neither_accused_nor_proven():
     ids=["no log", "no stage", "no end", "a round is missing", "budget", "a node never came"],
 )
 def test_what_is_missing_is_never_a_pass(change, said):
-    """sweep.not-tested, and why."""
+    """sweep.not-tested, with the reason."""
     names, stages = change(*printed(6, lambda _: 380.0))
     sweep = swept(names, stages)
     bad = [f for f in ran_findings(sweep) if f.ok is not True]
@@ -203,7 +204,7 @@ def test_what_is_missing_is_never_a_pass(change, said):
     ids=["one node", "no pair", "nothing", "all pairs slow", "all nodes slow", "a silent agent", "all hang"],
 )
 def test_no_sweep_is_go_that_proved_too_little(nodes, speed, alone):
-    """One node, nobody who reports, a fleet that is slow as a whole: no check passes all of its findings."""
+    """One node, no reports, a uniformly slow fleet: no check passes all of its findings."""
     sweep = swept(*printed(nodes, speed, alone=alone))
     assert sweep.blame.verdict != "go"
     assert any(f.ok is not True for f in everything(sweep))
@@ -212,7 +213,7 @@ def test_no_sweep_is_go_that_proved_too_little(nodes, speed, alone):
 @pytest.mark.parametrize("value", [float("nan"), "nothing"], ids=["not a number", "nothing"])
 @pytest.mark.parametrize("passing", [("node-5",), ("node-1", "node-5"), ()])
 def test_a_node_that_measured_nothing_is_not_proven(value, passing):
-    """Though it reported: that it met all others proves nothing where nothing came of it."""
+    """Meeting all partners proves nothing without a measurement."""
 
     def speed(pair):
         return value if "node-3" in pair and not set(passing).intersection(pair) else 380.0
@@ -227,7 +228,7 @@ def test_a_node_that_measured_nothing_is_not_proven(value, passing):
 
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
-    """It is tried three times; where one of them measures, nothing is left to say."""
+    """It is tried three times; if one attempt measures it, there is no finding."""
     path = ("node-0", "node-2")
     sweep = swept(*printed(nodes, lambda pair: None if pair == path else 380.0))
     assert sweep.blame.verdict == "inconclusive"
@@ -240,7 +241,7 @@ def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
 @pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport"])
 @pytest.mark.parametrize("nodes", [2, 4, 16])
 def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
-    """No partner is proven that would tell which node it is."""
+    """No proven partner can identify the node at fault."""
     sweep = swept(*printed(nodes, lambda _: outcome))
     blame = sweep.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
@@ -260,7 +261,7 @@ def test_one_node_with_wrong_sums_is_still_named():
 
 @pytest.mark.parametrize(("nodes", "pairs"), [(2, "1 of 1 pairs"), (4, "6 of 6 pairs"), (16, "48 of 48 pairs")])
 def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
-    """sweep.fleet, with numbers: all pairs are alike, so none is slower than the others, and all are too slow."""
+    """sweep.fleet, with numbers: no pair is slower than the others, but all are below the floor."""
     sweep = swept(*printed(nodes, lambda _: 200.0))
     blame = sweep.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
@@ -275,7 +276,7 @@ def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
 
 
 def test_a_node_that_failed_alone_and_then_passed_is_told():
-    """It is go, and no secret."""
+    """The verdict is go, and the first failure is reported."""
     tries = iter(["no end"])
     sweep = swept(*printed(8, lambda _: 380.0, alone=lambda node: next(tries, 480.0) if node == "node-3" else 480.0))
     assert (sweep.blame.verdict, sweep.blame.flaky) == ("go", (("node-3",),))
@@ -284,7 +285,7 @@ def test_a_node_that_failed_alone_and_then_passed_is_told():
 
 @pytest.mark.parametrize(("nodes", "slow"), [(3, 1), (5, 2), (6, 2), (8, 3), (12, 4)])
 def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
-    """At 0.87 of the others."""
+    """The ratio is 0.87 of the others."""
     bad = {f"node-{n}" for n in range(slow)}
     sweep = swept(*printed(nodes, lambda pair: 0.87 * 380.0 if bad.intersection(pair) else 380.0))
     assert sweep.blame.verdict != "go"
@@ -300,14 +301,14 @@ def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
             ERR_INFRA,
             True,
             None,
-        ),  # others took it away: whatever else was seen, the cluster is innocent
+        ),  # terminated by others: the cluster is not at fault, whatever else was reported
         ("node.lost", ERR_INFRA, False, False),
         ("job.failed", ERR_PROGRAM, False, None),
         ("job.failed", None, False, None),
     ],
 )
 def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok):
-    """Its words until then are kept, and why it is gone is named: red where the infrastructure failed."""
+    """Its earlier output is kept, and the reason for its termination is named: red if the infrastructure failed."""
     names, stages = printed(6, lambda _: 380.0, rounds=2)
     lost = FailureAnalysis(
         fault=fault,
@@ -327,7 +328,7 @@ def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok
 
 @pytest.mark.parametrize(("fleets", "last"), [(False, ENDED), (True, "")])
 def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last):
-    """The leader was evicted, before or after it had told of its fleet; the pod of the last node never began."""
+    """The leader was evicted before or after it reported its fleet; the last node's pod never started."""
     names, stages = printed(6, lambda _: 380.0, rounds=1)
     taken = interrupted("x-0", "pod x-0 on node-0: EvictionByEvictionAPI: Eviction API: evicting")
     kept = {name: data for name, data in stages.items() if fleets and not name.endswith("end")}
@@ -345,7 +346,7 @@ def test_an_agent_that_did_not_come_though_its_pod_ran_is_told_as_that():
 
 
 def test_lost_lines_are_no_pass():
-    """A log of which lines are missing may have lost the round that failed."""
+    """A missing line may report a failed round."""
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept(names, stages, missing=(7,))
     assert "1 lines" in next(iter(ran_findings(sweep))).observed
@@ -372,14 +373,14 @@ def test_lost_lines_are_no_pass():
     ],
 )
 def test_the_job_over_all_nodes(row, ok):
-    """sweep.scale: an end that failed accuses no node; one that said nothing is no pass."""
+    """sweep.scale: a failed job is not attributed to a node; a missing result is not a pass."""
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept(names, stages | {"sweep.job": {"nodes": list(names), **row}})
     assert [f.ok for f in scale_findings(sweep, PROFILE)] == [ok]
 
 
 def test_a_floor_for_as_many_nodes_is_held():
-    """Where the profile has one."""
+    """It applies if the profile has one."""
     names, stages = printed(6, lambda _: 380.0)
     floor = replace(PROFILE.floor("all_reduce", "ring", 2)[0], nodes=6)
     profile = replace(PROFILE, floors=(floor,))
@@ -389,7 +390,7 @@ def test_a_floor_for_as_many_nodes_is_held():
 
 
 def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
-    """And no pass: the path is named already."""
+    """It is also not a pass: the path is already reported."""
     names, stages = printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0)
     row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
@@ -398,7 +399,7 @@ def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
 
 
 def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial():
-    """A person finds the card by it; a GPU that slowed itself down in a node that passes is told, and not blamed."""
+    """The serial locates the part; a throttled GPU on a passing node is reported without a fault."""
     names, stages = printed(8, lambda _: 380.0)
     for row in stages["sweep.round.1"]["tests"]:
         gpu = {"index": 3, "uuid": "GPU-aa", "serial": "165000", "mhz": [345.0, 1185.0, 1980.0]}
@@ -418,7 +419,7 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
 
 
 def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
-    """So that a slow link differs from slow NCCL; of other rails and other nodes nothing is told."""
+    """They distinguish a slow link from slow NCCL; writes of other rails and nodes are not reported."""
     names, stages = printed(8, lambda _: 380.0)
     for name, row in stages.items():
         for test in row.get("tests", ()) if name.startswith("sweep.round.") else ():
@@ -435,7 +436,7 @@ def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
 
 
 def test_port_counters_that_grew_are_told_and_blame_nobody():
-    """Of a node that passes they are a note; of one at fault they stand beside what contradicts it."""
+    """On a passing node they are a note; on a node at fault they appear with the contradicting evidence."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():
         for test in row.get("tests", ()) if stage != "sweep.round.1" else ():
@@ -469,7 +470,8 @@ SPEEDS = {
 @pytest.mark.parametrize("nodes", [2, 3, 5, 8])
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
-    """One verdict everywhere: no-go is a finding that failed, go is that all hold, and else something is not known."""
+    """Both have one verdict: no-go means a failed finding, go means all findings hold, otherwise a result is
+    undetermined."""
     sweep = swept(*printed(nodes, SPEEDS[name]))
     shown = {f.ok for f in everything(sweep)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
@@ -489,14 +491,14 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     ],
 )
 def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
-    """sweep.scale: the reasons are the nodes' own, each with its node."""
+    """sweep.scale: each reason is quoted with its node."""
     names, stages = printed(6, lambda _: 380.0)
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": {"nodes": list(names), **row}}), PROFILE)
     assert (finding.subject, finding.observed, finding.ok) == ("all_reduce of 6 nodes", said, False)
 
 
 def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
-    """Of a node that the coordinator has not met; what a pod said before it came is nothing."""
+    """This holds for a node that the coordinator has not met; output before the pod joined does not count."""
     names, stages = printed(3, lambda _: 380.0)
     stages["sweep.fleet.1"] |= {
         "ranks": {"node-0": 0, "node-1": 1, "node-2": 2},
@@ -515,7 +517,7 @@ def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
 
 
 def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
-    """Whoever reads the section (marks, metrics, a scheduled run) finds it at fault; one that is gone is open."""
+    """Marks, metrics and scheduled runs read the section: the node is at fault; a node that has left is undetermined."""
     sweep = swept(*printed(4, lambda _: 380.0))
     lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
     gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")

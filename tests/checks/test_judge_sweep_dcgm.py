@@ -1,4 +1,4 @@
-"""What sweep.dcgm says of DCGM's diagnostics of nodes alone: whom they accuse, and whom they leave as they were."""
+"""Results of sweep.dcgm for DCGM's single-node diagnostics: attributed faults and unchanged nodes."""
 
 import pytest
 
@@ -21,7 +21,8 @@ def result(status, *who, **said):
 
 
 def fleet(nodes=4, *, placed=None, **told):
-    """A sweep over nodes that pass all of its tests; `told`: by node, with _ for -, its results, or why there are none."""
+    """Return a sweep over nodes that pass all of its tests; `told`: results by node (_ for -), or the reason that there
+    are none."""
     names, stages = printed(nodes, lambda _: 380.0)
     for number, name in enumerate(names, 1):
         said = told.get(name.replace("-", "_"), [result("pass", *ALL)])
@@ -46,7 +47,7 @@ def bad(sweep):
 
 
 def test_nodes_that_pass_are_proven():
-    """One finding for each GPU."""
+    """Each GPU has one finding."""
     sweep = with_diagnostics(fleet(), GPUS)
     assert (len(list(findings(sweep, GPUS))), bad(sweep), list(notes(sweep))) == (4 * GPUS, [], [])
     assert (len(sweep.proven), sweep.section["verdict"]) == (4, "go")
@@ -61,7 +62,7 @@ def test_nodes_that_pass_are_proven():
     ],
 )
 def test_a_failed_test_accuses_the_gpu_and_its_node_is_not_proven(said, fault):
-    """With the action of DCGM's number; the other nodes stay proven."""
+    """The action follows DCGM's number; the other nodes remain proven."""
     sweep = fleet(node_2=[result("fail", "GPU 3", **said), result("pass", *ALL)])
     assert bad(sweep) == [("node-2 GPU 3", False, fault)]
     (found,) = (f for f in findings(sweep, GPUS) if f.ok is False)
@@ -90,7 +91,7 @@ def test_a_node_on_which_they_could_not_run_is_as_before_and_named(told, why):
 
 @pytest.mark.parametrize("results", [[result("skip", *ALL)], [result("pass", *ALL[:7])], [result("warn", *ALL)]])
 def test_what_diagnoses_only_a_part_leaves_the_node_open(results):
-    """As in a trial: a test that is skipped, or that only warns, shows nothing; neither is it a fault."""
+    """As in a trial, a skipped test or a warning proves nothing and is not a fault."""
     sweep = fleet(node_2=results)
     assert {(subject.split()[0], ok) for subject, ok, _ in bad(sweep)} == {("node-2", None)}
     judged = with_diagnostics(sweep, GPUS)
@@ -104,7 +105,7 @@ def test_a_test_that_is_skipped_beside_one_that_passes_is_no_gap():
 
 
 def test_a_node_that_the_api_server_saw_elsewhere_diagnoses_nobody():
-    """A pod speaks for the node on which it ran only."""
+    """A pod reports only for the node on which it ran."""
     where = on(f"node-{n}" for n in range(4))
     del where["node-2"]
     sweep = fleet(placed=where, node_2=[result("fail", "GPU 3", text="A mismatch.", category=10)])

@@ -1,4 +1,4 @@
-"""The paths of a sweep: which pairs passed, and which are explained because of a named fault."""
+"""The paths of a sweep: passed pairs, and pairs explained by a named fault."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ from tests.checks.sweeps import printed, swept
     ids=["healthy", "all slow", "all hang", "silence", "a bad node", "a bad pair", "a silent pair", "between"],
 )
 def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
-    """Or by an accused node or path that explains it: what failed and is not decided is no pass."""
+    """A faulty node or path may also explain it; an undecided failure is not a pass."""
     (paths,) = (f for f in link_findings(swept(*printed(6, speed))) if f.subject == "paths")
     assert paths.ok is ok
     assert said in paths.observed
@@ -42,7 +42,7 @@ def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
 
 @pytest.mark.parametrize(("grades", "ok"), [((UNCLEAR,), None), ((), None), ((UNCLEAR, PASS), True)])
 def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
-    """Too slow to clear and too fast to accuse, all of them: that no one failed is no pass."""
+    """All pairs are too slow to clear and too fast to fail, so the check does not pass."""
     healthy = swept(*printed(6, lambda _: 380.0))
     sweep = replace(healthy, paths=dict.fromkeys(healthy.paths, frozenset(grades)))
     (paths,) = (f for f in link_findings(sweep) if f.subject == "paths")
@@ -50,7 +50,7 @@ def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
 
 
 def test_pairs_behind_a_bad_uplink_are_explained():
-    """They fail, and the uplink is named for it."""
+    """They fail, and the uplink is reported."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
     def speed(pair):
@@ -67,7 +67,7 @@ def test_pairs_behind_a_bad_uplink_are_explained():
 @pytest.mark.parametrize(
     ("kind", "names", "failed"),
     [
-        ("uplink", ("leaf-0",), ("node-0", "node-1")),  # both are of leaf-0: the uplink does not lie between them
+        ("uplink", ("leaf-0",), ("node-0", "node-1")),  # both are in leaf-0: the uplink is not on their path
         ("uplink", ("leaf-0",), ("node-2", "node-3")),
         ("pair", ("node-0", "node-2"), ("node-0", "node-3")),
         ("node", ("node-0",), ("node-1", "node-2")),
@@ -75,7 +75,7 @@ def test_pairs_behind_a_bad_uplink_are_explained():
     ],
 )
 def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, failed):
-    """A pair that failed elsewhere is still to be decided: no pass."""
+    """A pair that failed elsewhere is undecided and not a pass."""
     leaves = {f"node-{n}": f"leaf-{n // 2}" for n in range(4)}
     healthy = swept(*printed(4, lambda _: 380.0, leaves=leaves), leaves=leaves)
     blame = replace(healthy.blame, findings=(Accusation(kind, names, (), "slow"),))
@@ -86,7 +86,7 @@ def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, fa
 
 
 def test_the_rest_is_what_a_bad_uplink_does_not_carry():
-    """Pairs inside its leaf and of other leaves; not its own."""
+    """These are pairs inside its leaf and between other leaves."""
     leaves = {"a": "leaf-0", "b": "leaf-0", "c": "leaf-1", "d": "leaf-1"}
     shares = {("a", "b"): 1.0, ("c", "d"): 0.9, ("a", "c"): 0.5, ("b", "d"): 0.5}
     section = {"tests": [{"nodes": nodes, "share": share} for nodes, share in shares.items()]}

@@ -1,4 +1,4 @@
-"""What sweep.trains and sweep.pace say of the training steps of nodes alone: who is slow or wrong, and who is only near it."""
+"""Results of sweep.trains and sweep.pace for single-node training steps: slow or wrong nodes, and near misses."""
 
 import pytest
 
@@ -20,7 +20,7 @@ GPUS = 8
 
 
 def node_steps(name, gpus=GPUS, **changes):
-    """The line of one node, as its agent tells it: a few of the steps' times."""
+    """Return one node's line as its agent prints it, with a few step times."""
     ranks = [
         rank(local, local, world=gpus, compute_ms=around(COMPUTE_MS, f"{name} {local}", 40)) for local in range(gpus)
     ]
@@ -31,7 +31,7 @@ def node_steps(name, gpus=GPUS, **changes):
 
 
 def fleet(nodes=6, *, without=(), placed=None, speed=lambda _: 380.0, release=False, **changed):
-    """A sweep over healthy nodes that trained; `changed`: by node, with _ for -, what changes its line."""
+    """Return a sweep over healthy nodes that trained; `changed`: changed fields of a node's line, by node (_ for -)."""
     names, stages = printed(nodes, speed, release=release)
     for number, name in enumerate(names):
         if name not in without:
@@ -43,7 +43,7 @@ def fleet(nodes=6, *, without=(), placed=None, speed=lambda _: 380.0, release=Fa
 
 
 def slower(share, gpus=range(GPUS)):
-    """Some of a node's GPUs compute slower, and all of its steps take as much longer."""
+    """Slow down some of a node's GPUs, and all of its steps by the same time."""
 
     def change(line):
         for local, each in enumerate(line["ranks"]):
@@ -64,7 +64,7 @@ def judged(sweep, asked=NO_FLOOR):
 
 @pytest.mark.parametrize("nodes", [2, 6, 17])
 def test_nodes_that_train_well_pass(nodes):
-    """One line for each node, with what it reached."""
+    """Each node has one line with its rate."""
     sweep = fleet(nodes)
     assert judged(sweep) == ([], [])
     assert [f.subject for f in pace_findings(sweep, NO_FLOOR)] == list(sweep.tested)
@@ -72,7 +72,7 @@ def test_nodes_that_train_well_pass(nodes):
 
 
 def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
-    """training.slow-gpu: neither its node, whose steps wait for it, nor its neighbours; nor the floor that it misses."""
+    """training.slow-gpu: its node and the other GPUs, whose steps wait for it, and the missed floor are not reported."""
     sweep = fleet(node_3=slower(1.12, [5]))
     rate = 1e-12 * FLOPS / (STEP_MS / 1000)
     for asked in (NO_FLOOR, TrainingSection(tflops=0.95 * rate, source="ours")):
@@ -80,23 +80,23 @@ def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
 
 
 def test_a_slow_node_is_named_as_a_whole():
-    """training.slow-node: all of its GPUs, by their own compute."""
+    """training.slow-node: all of its GPUs are slow by their compute times."""
     assert judged(fleet(node_3=slower(1.12))) == ([], [("node-3", False, "training.slow-node")])
 
 
 def test_a_node_of_which_one_gpu_tells_no_times_does_not_pass():
-    """Nobody can say whether that GPU is slow."""
+    """It is unknown whether that GPU is slow."""
     assert judged(fleet(node_3=untimed))[1] == [("node-3 GPU 2", None, "")]
 
 
 def test_products_of_hipblas_accuse_nobody():
-    """It promises no bits: that they are others on one GPU is no corruption."""
+    """hipBLAS does not guarantee bitwise identical results, so a difference on one GPU is not corruption."""
     nodes = {f"node_{n}": by_hipblas for n in range(6)}
     assert judged(fleet(**nodes | {"node_3": lambda line: (by_hipblas(line), wrong_product(line))})) == ([], [])
 
 
 def test_a_node_whose_own_gpus_wait_for_each_other_is_slow():
-    """training.slow-node: its GPUs compute like all others, and its steps together take longer."""
+    """training.slow-node: its GPUs compute at the normal rate, but its joint steps take longer."""
     ((subject, ok, fault),) = judged(fleet(node_3=slower(1.2, [])))[1]
     assert (subject, ok, fault) == ("node-3", False, "training.slow-node")
 
@@ -108,7 +108,7 @@ def test_a_node_that_is_a_little_slower_is_not_named(share):
 
 
 def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
-    """Five of six: the sixth is odd by any comparison; a floor decides."""
+    """Five of six are slow, so the sixth is the outlier in any comparison; only a floor decides."""
     sweep = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
     assert judged(sweep)[1] == [(f"node-{n}", None, "") for n in range(5)]
     rate = 1e-12 * FLOPS / (STEP_MS / 1000)
@@ -118,7 +118,7 @@ def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
 
 
 def test_all_below_the_floor_are_told():
-    """training.low-tflops: no comparison shows it."""
+    """training.low-tflops: no comparison would detect it."""
     floor = TrainingSection(tflops=600.0, source="ours")
     findings = judged(fleet(3), floor)[1]
     assert findings == [(f"node-{n}", False, "training.low-tflops") for n in range(3)]
@@ -168,20 +168,20 @@ def stays(line):
     ],
 )
 def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok, fault):
-    """Of the node alone, and of no other; half of an answer is no pass."""
+    """The fault is reported for that node only; an incomplete result is not a pass."""
     findings = judged(fleet(node_3=change))[0]
     assert findings and findings[0] == (subject, ok, fault)
     assert {name.partition(" ")[0] for name, *_ in findings} == {"node-3"}
 
 
 def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
-    """Neither of them: nobody knows whether it trains, and how fast."""
+    """Neither check passes: correctness and rate are unknown."""
     steps, pace = judged(fleet(without=["node-2"]))
     assert (steps, pace) == ([("node-2", None, "")], [("node-2", None, "")])
 
 
 def test_the_steps_of_a_node_on_which_no_pod_ran_do_not_count():
-    """sweep.misplaced: nor does anybody's slowness that is told in its name."""
+    """sweep.misplaced: slowness reported under its name does not count either."""
     sweep = fleet(
         node_3=slower(1.5),
         placed={name: there for name, there in on(f"node-{n}" for n in range(6)).items() if name != "node-3"},
@@ -200,7 +200,7 @@ def states(sweep):
     ids=["pace", "trains"],
 )
 def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
-    """Neither in the text, nor the notes, nor the record: it is at fault, and to be cordoned."""
+    """Text, notes and record all show it as at fault and recommend a cordon."""
     sweep = with_training(fleet(node_3=change), SPEC, NO_FLOOR)
     assert sweep.proven == tuple(sweep.section["proven"]) == ("node-0", "node-1", "node-2", "node-4", "node-5")
     assert states(sweep) == {**dict.fromkeys(sweep.proven, "proven"), "node-3": "at fault"}
@@ -214,13 +214,13 @@ def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
 
 
 def test_a_slow_node_that_is_released_early_is_tested_as_planned_and_named():
-    """--no-scale lets go who has passed: its training steps have ended before, with its tests alone."""
+    """--no-scale releases passed nodes: their training steps ran before, with the single-node tests."""
 
     _, stages = printed(40, lambda _: 380.0)
     slow = next(tuple(test["nodes"]) for test in stages["sweep.round.2"]["tests"] if "node-0" in test["nodes"])
 
     def speed(pair):
-        return 200.0 if pair == slow else 380.0  # what is left to be found out when others go
+        return 200.0 if pair == slow else 380.0  # still undecided when others are released
 
     _, stages = printed(40, speed, release=True)
     assert "node-39" in stages["sweep.fleet.2"]["gone"]
@@ -237,7 +237,7 @@ def test_a_slow_node_that_is_released_early_is_tested_as_planned_and_named():
 
 
 def test_scheduled_runs_count_what_training_finds_against_the_node():
-    """With the fault of the training, not that of a pair; the others have passed."""
+    """The fault is that of training, not of a pair; the other nodes pass."""
     sweep = with_training(fleet(node_3=slower(1.12, [5])), SPEC, NO_FLOOR)
     record = {
         "run_id": "r",
@@ -256,7 +256,7 @@ def test_scheduled_runs_count_what_training_finds_against_the_node():
 
 
 def test_a_node_of_whose_training_nothing_is_known_is_not_proven():
-    """It is no fault of it: not tested, and why."""
+    """The node is reported as not tested, with the reason, and not at fault."""
     sweep = with_training(fleet(without=["node-2"]), SPEC, NO_FLOOR)
     assert "node-2" not in sweep.proven and states(sweep)["node-2"] == "not tested"
     assert "it reported no training steps" in sweep.section["not_tested"]["node-2"]
@@ -264,13 +264,13 @@ def test_a_node_of_whose_training_nothing_is_known_is_not_proven():
 
 
 def test_training_takes_nothing_from_nodes_that_train_well():
-    """The section stays as pairs have decided it."""
+    """The section keeps the results of the pairs."""
     sweep = fleet()
     assert with_training(sweep, SPEC, NO_FLOOR).section == sweep.section
 
 
 def test_each_nodes_losses_are_its_own():
-    """No gradient goes from node to node: what two nodes compute wrongly is a fault of both, whoever had it first."""
+    """Nodes share no gradients in single-node steps, so wrong results on two nodes are two faults."""
 
     def alone(line):
         line["ranks"][2].update(bad_step=3)
@@ -284,7 +284,7 @@ def test_each_nodes_losses_are_its_own():
 
 @pytest.mark.parametrize("nodes", [("node_3",), tuple(f"node_{n}" for n in range(6))], ids=["one", "all"])
 def test_gradients_that_a_node_shares_wrongly_are_its_fault(nodes):
-    """All of its ranks have it at once, and none alone: the node is named, also where it is every node."""
+    """All of its ranks have it at once, so the node is named, even if every node is affected."""
 
     def everywhere(line):
         for each in line["ranks"]:

@@ -1,4 +1,4 @@
-"""How near GPUs and cards are: NUMA policies, PCIe paths, ACS."""
+"""Distances between GPUs and NICs: NUMA policies, PCIe paths, ACS."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def topology_object(policy, *gpus, version=2):
         ("single-numa-node", (2, 2, 2, 2), 2, True),
         ("single-numa-node", (2, 2, 2, 2), 4, False),
         ("single-numa-node", (0, 1), 1, True),
-        ("single-numa-node", (0, 7), 8, False),  # what a zone does not have does not count
+        ("single-numa-node", (0, 7), 8, False),  # resources missing in a zone do not count
         ("restricted", (0, 7), 8, False),
     ],
 )
 def test_which_requests_a_topology_policy_admits(policy, zones, gpus, admitted):
-    """Six GPUs on two NUMA nodes of four: never under single-numa-node, well under restricted."""
+    """Six GPUs on two NUMA nodes of four: never under single-numa-node, always under restricted."""
     known = read_zones([topology_object(policy, *zones)])["gpu-node-0"]
     assert (refused(known, {"nvidia.com/gpu": gpus}) == "") is admitted
 
 
 def test_two_kinds_of_devices_must_share_their_best_set():
-    """GPUs on one NUMA node and cards on the other have no set in common under restricted."""
+    """GPUs on one NUMA node and NICs on the other have no common set under restricted."""
     item = {
         "metadata": {"name": "a"},
         "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}],
@@ -90,7 +90,7 @@ def test_two_kinds_of_devices_must_share_their_best_set():
 
 @pytest.mark.parametrize("none", [[], [{"name": "nvidia.com/gpu"}], [{"name": "nvidia.com/gpu", "allocatable": "0"}]])
 def test_a_zone_that_offers_no_gpu_is_not_the_best_one(none):
-    """Whether it lists none, or lists the resource without a number."""
+    """The same holds for a zone that lists no GPU resource, or lists it without a number."""
     card = {"name": "x/nic", "allocatable": "1"}
     zones = [[*none, card], [{"name": "nvidia.com/gpu", "allocatable": "1"}]]
     item = {
@@ -102,7 +102,7 @@ def test_a_zone_that_offers_no_gpu_is_not_the_best_one(none):
 
 
 def test_old_and_new_topology_objects_say_the_same(spec):
-    """v1alpha1 has topologyPolicies, v1alpha2 attributes; without either nothing is told."""
+    """v1alpha1 has topologyPolicies, v1alpha2 attributes; without either the policy is unknown."""
     for item in (topology_object("SingleNUMANodePodLevel", 4, 4, version=1), topology_object("single-numa-node", 4, 4)):
         findings = list(policy_findings(["gpu-node-0"], read_zones([item]), spec))
         assert faults(findings) == [("gpu-node-0", "topology.inadmissible")]
@@ -110,7 +110,7 @@ def test_old_and_new_topology_objects_say_the_same(spec):
 
 
 def test_what_is_no_numa_node_of_a_topology_object_is_not_read():
-    """Zones may be sockets and caches, too, and an object of another exporter may hold anything."""
+    """Zones may be sockets or caches, and objects of other exporters may have any content."""
     item = topology_object("restricted", 4, 4)
     known = read_zones([item])
     item["zones"] += [{"name": "socket-0", "type": "Socket", "resources": item["zones"][0]["resources"]}, None, "x"]
@@ -118,7 +118,7 @@ def test_what_is_no_numa_node_of_a_topology_object_is_not_read():
 
 
 def test_a_gpu_far_from_its_card_is_named(world, spec, h100):
-    """Its nearest card is on the other socket; PXB is still near."""
+    """Its nearest NIC is on the other socket; PXB still counts as near."""
     for path in stage(world, 1, "topology")["paths"]:
         if path["gpu"] == 3:
             path["path"] = "PXB" if path["nic"] == "mlx5_3" else "SYS"
@@ -130,7 +130,7 @@ def test_a_gpu_far_from_its_card_is_named(world, spec, h100):
 
 
 def test_fewer_cards_than_gpus_cannot_all_be_near(world, spec, h100):
-    """Four rails for eight GPUs: four of the GPUs have a card beside them, and that is what was built."""
+    """Four rails for eight GPUs: four GPUs have a near NIC, which is the intended design."""
     for rank in (0, 1):
         paths = stage(world, rank, "topology")["paths"]
         stage(world, rank, "topology")["paths"] = [p for p in paths if int(p["nic"][-1]) % 2 == 0]
@@ -140,7 +140,7 @@ def test_fewer_cards_than_gpus_cannot_all_be_near(world, spec, h100):
 
 
 def test_nodes_that_are_built_otherwise_are_named(world, spec):
-    """GPU by GPU; of two nodes neither is accused, and both ways are shown."""
+    """GPUs are compared one by one; for two nodes both topologies are shown, and neither is at fault."""
     stage(world, 1, "topology")["rows"][2] = "GPU2 NUMA 1 | | SYS"
     (finding,) = [f for f in likeness_findings(world, spec) if f.ok is False]
     assert (finding.subject, finding.fault) == ("GPU topology", "topology.differs")
@@ -149,7 +149,7 @@ def test_nodes_that_are_built_otherwise_are_named(world, spec):
 
 
 def test_acs_is_judged_where_it_can_be_read(world, spec):
-    """Redirecting bridges are a fault; a register that is not shown is not."""
+    """Redirecting bridges are a fault; an unreadable register is not."""
     assert list(acs_findings(world, spec)) == []
     stage(world, 0, "topology")["acs"] = [{"bus_id": "0000:16:00.0", "enabled": False}]
     assert faults(acs_findings(world, spec)) == []
@@ -171,8 +171,8 @@ def demanded(item, h100, demand=DEMAND, why=None):
         ({"Policy": "single-numa-node", "Scope": "pod"}, True),
         ({"Policy": "single-numa-node", "Scope": "container"}, False),
         ({"Policy": "best-effort", "Scope": "pod"}, False),
-        ({"Policy": "single-numa-node"}, None),  # half a word is no pass
-        ({"Policy": "none"}, False),  # and enough for a fault
+        ({"Policy": "single-numa-node"}, None),  # an incomplete policy is not a pass
+        ({"Policy": "none"}, False),  # enough for a fault
         ({}, None),
     ],
 )
@@ -205,7 +205,7 @@ def test_what_is_not_demanded_is_not_asked_for(h100):
 
 
 def test_kubelets_say_what_no_object_tells(h100):
-    """Where the account may ask them; one that does not answer is not known, and says why."""
+    """Kubelets are asked if the account has permission; one that does not respond is undetermined, with the reason."""
     config = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
 
     def request(_, url_path, **__):

@@ -1,4 +1,4 @@
-"""What training.* says of the pace of steps and ranks; all of it on numbers that nobody had to measure."""
+"""Results of training.* for the pace of steps and ranks, on synthetic numbers."""
 
 import re
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_without_the_option_a_trial_has_no_steps_and_takes_no_longer(whole_spec)
 
 
 def test_without_the_option_no_check_and_no_right_is_added():
-    """The steps ask the API server for nothing; what drains would do to a training job is read, where it may be."""
+    """The steps need nothing of the API server; drain policies are read if permitted."""
     without, asked = declared_checks(), declared_checks(["--training"])
     assert not [name for name in without if name.startswith(("training.", "drains."))]
     added = [each for name, each in asked.items() if name not in without]
@@ -99,7 +99,7 @@ def test_figures_that_no_steps_can_have_are_no_pace(trained_trial, training_spec
 
 
 def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
-    """A rank that is slower by a tenth would not be seen: that is no pass."""
+    """With too much noise a rank that is 10 % slower would not be detected, so the result is not a pass."""
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, spread=0.6)
@@ -109,7 +109,7 @@ def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
 
 
 def test_noise_that_leaves_room_for_a_tenth_is_no_pass_of_that_rank(trained_trial, training_spec):
-    """Below its limit and not by enough: more steps would tell, and the ranks make them where they can."""
+    """A rank just below its limit is undetermined; more steps reduce the noise, and ranks add them where possible."""
     own = steps_of(trained_trial)
     own["compute_ms"] = around(COMPUTE_MS * 1.07, 5, spread=0.12)
     members = rules.members(trained_trial, training_spec)
@@ -130,14 +130,14 @@ def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
     findings = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
     assert "1110 MHz, others 1740; 600 W, others 600" in findings[0].observed
     for sample in trained_trial.evidence[1].stages["training"]["samples"]:
-        sample["power_w"] = None  # [N/A] of this board alone
+        sample["power_w"] = None  # [N/A] on this board only
     findings = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
     assert findings[0].observed.endswith("1110 MHz, others 1740")
 
 
 @pytest.mark.parametrize(("late", "named"), [(1.12, True), (1.02, False)])
 def test_a_gpu_that_becomes_slow_in_the_heat_of_a_soak_is_named(trained_trial, training_spec, late, named):
-    """The median of all steps is that of the time before; the last third is held against the others', too."""
+    """The median of all steps reflects the time before it; the last third is compared with the other GPUs, too."""
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, count=180)
@@ -149,7 +149,7 @@ def test_a_gpu_that_becomes_slow_in_the_heat_of_a_soak_is_named(trained_trial, t
 
 
 def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial, training_spec):
-    """A straggler's waiting is not communication: the slowest rank's own compute is what a step is held against."""
+    """Waiting for a straggler is not communication, so a step is compared with the slowest rank's compute time."""
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
@@ -243,7 +243,7 @@ def test_a_gpu_that_fails_or_is_slowed_while_it_trains(trained_trial, training_s
 
 
 def test_a_gpu_that_is_no_longer_read_after_the_steps_does_not_pass(trained_trial, training_spec):
-    """Seven healthy GPUs say nothing of the eighth."""
+    """Seven healthy GPUs do not show that the eighth is."""
     evidence = trained_trial.evidence[1].stages
     evidence["runtime"] |= {"gpus": list(evidence["training"]["gpus"])}
     del evidence["training"]["gpus"][5]
@@ -289,7 +289,7 @@ def test_a_profile_says_where_its_floor_comes_from():
 
 
 def test_a_slow_node_is_told_beside_how_many_others_and_by_how_much(trained_trial, training_spec):
-    """training.slow-node: its own time, theirs, and the number of nodes and GPUs that it was compared with."""
+    """training.slow-node: its time, the others' time, and the number of nodes and GPUs in the comparison."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["compute_ms"] = around(COMPUTE_MS * 1.2, 8 + local)
     members = rules.members(trained_trial, training_spec)

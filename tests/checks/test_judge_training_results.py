@@ -1,4 +1,4 @@
-"""What training.* says of what the steps compute: products that differ, losses that stay or are not finite."""
+"""Results of training.* for computed values: different products, and losses that stall or are not finite."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, trainin
 
 
 def test_a_gpu_is_named_by_its_index_where_the_ranks_are_ordered_otherwise(trained_trial, training_spec):
-    """CUDA_VISIBLE_DEVICES turns them round: the first rank has the last GPU, the last one GPU 0."""
+    """CUDA_VISIBLE_DEVICES reverses the order: the first rank has the last GPU, the last one GPU 0."""
     stages = trained_trial.evidence[1].stages
     listed = [{"index": index, "bus_id": f"00000000:{index + 1:02X}:00.0"} for index in range(8)]
     stages["runtime"]["gpus"] = listed
@@ -49,7 +49,7 @@ def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, tr
 
 
 def test_a_product_without_a_digest_is_no_pass(trained_trial, training_spec):
-    """It was alike every time, and nothing says that it is what the others computed."""
+    """It was identical each time, but cannot be compared with the others."""
     steps_of(trained_trial)["products"][0]["digest"] = None
     findings = list(rules.products(rules.members(trained_trial, training_spec)))
     assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
@@ -61,7 +61,7 @@ def test_a_gpu_that_has_nobody_to_be_compared_with_passes_by_its_own_products(tr
 
 
 def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
-    """Eight against eight, or one against one: somebody computes wrongly, and nobody can say who."""
+    """Eight against eight, or one against one: some GPU computes wrongly, but it is unknown which."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["products"][0]["digest"] = "bb"
     findings = list(rules.products(rules.members(trained_trial, training_spec)))
@@ -94,7 +94,7 @@ def test_who_computes_nan_first_is_named(trained_trial, training_spec):
 
 
 def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
-    """Its gradient reached all at once: the shared steps show sixteen, its own steps show one."""
+    """Its gradient reached all GPUs: the shared steps show sixteen, the single-GPU steps show one."""
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["bad_step"] = 18

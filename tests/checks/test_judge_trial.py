@@ -1,4 +1,4 @@
-"""What job.started, runtime.* and rendezvous.* say of a trial's evidence."""
+"""Results of job.started, runtime.* and rendezvous.* for a trial's evidence."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 )
 @pytest.mark.parametrize("nodes", [("gpu-node-0", "gpu-node-1"), ("gpu-node-0", "gpu-node-0")])
 def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, began, fault):
-    """On two nodes or on one: the Job is Complete, its pods never met, and each has sent its evidence."""
+    """On one node or two, the Job is Complete and each pod sent evidence, but the pods never met."""
     day = "2026-11-22T"
     first = PodFacts(index=0, name="p-0", began=f"{day}10:00:00Z", ended=ended and day + ended)
     second = PodFacts(index=1, name="p-1", began=began and day + began, ended=f"{day}10:01:00Z")
@@ -48,7 +48,7 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
         first,
         second,
         replace(second, name="p-1-again", began=f"{day}10:00:05Z"),
-    )  # which of them, nobody knows
+    )  # it is unknown which of them
     assert not [f for f in start_findings(trial, spec) if f.fault]
 
 
@@ -57,7 +57,7 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
     [("02c-ranks-one-after-another", 1), ("11c-quota-one-after-another", 1), ("01-healthy-a", 0), ("29-two-jobs", 0)],
 )
 def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, flagged):
-    """Pods of a real cluster, whose Job was Complete each time."""
+    """Recorded pods of a real cluster whose Job was Complete each time."""
     pods = {}
     for line in recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines:
         if recordings.is_change(line) and line.kind == "Pod" and line.type != "DELETED":
@@ -70,7 +70,7 @@ def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, flagg
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
-    """Every judgement is quiet about a healthy trial."""
+    """No rule raises a finding for a healthy trial."""
     judged = [
         start_findings(trial, spec),
         gpu_findings(trial, spec, h100),
@@ -119,7 +119,7 @@ LAUNCHER = (
 
 
 def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
-    """More lines than a probe prints, or parts that do not join: whose they are is not known."""
+    """More lines than a probe prints, or parts that do not join: their origin is unknown."""
     trial.evidence[1] = replace(trial.evidence[1], problem="stage runtime: its parts do not join to JSON")
     findings = [f for f in start_findings(trial, spec) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "gpu-node-1", "job.no-evidence")]
@@ -127,7 +127,7 @@ def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
 
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
-    """ERR_INFRA is one failed finding on the launcher's subject, and nothing else is told."""
+    """ERR_INFRA is one failed finding on the launcher's subject, and the only one."""
     trial.analysis, trial.state = failure(fault), JobState.ERROR
     (finding,) = start_findings(trial, spec)
     assert (finding.ok, finding.fault, finding.subject) == (False, fault, "gpu-node-1")
@@ -145,7 +145,7 @@ def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
     ],
 )
 def test_what_others_did_is_not_judged(trial, spec, fault, changes):
-    """A disruption or the program's own fault is 'could not tell', never a failure of the cluster."""
+    """A disruption or a program fault is undetermined, never a failure of the cluster."""
     trial.analysis = failure(fault, **changes)
     assert [(f.ok, f.fault) for f in start_findings(trial, spec)] == [(None, fault)]
 
@@ -159,14 +159,15 @@ def test_a_silent_rank_is_not_a_pass(trial, spec, bad):
 
 
 def test_two_pods_on_one_node_prove_nothing(trial, spec, bad):
-    """The trial is about the network between nodes."""
+    """The trial tests the network between nodes."""
     trial.replicas = tuple(replace(r, node="gpu-node-0") for r in trial.replicas)
     assert bad(start_findings(trial, spec)) == [("seatrial-abc", "")]
 
 
 @pytest.mark.parametrize(("code", "ok"), [(0, True), (2, None), (15, False)])
 def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
-    """GPUs that only the list shows are there; a tool that fails otherwise is no pass, and a lost GPU stays lost."""
+    """GPUs that only `nvidia-smi -L` shows are present; another tool failure is not a pass, and a lost GPU is still
+    missing."""
     error = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost" if code == 15 else "Unknown option"
     runtime(trial, nvidia_smi={"found": True, "exit": code, "error": error, "listed": True})
     (finding,) = [f for f in gpu_findings(trial, spec, h100) if f.subject == "gpu-node-1"]
@@ -176,13 +177,13 @@ def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
 
 
 def test_a_tool_that_did_not_end_is_a_fault(trial, spec, h100, bad):
-    """nvidia-smi hangs where the driver does: it has no exit code, and says why."""
+    """nvidia-smi hangs with the driver: it has no exit code, and the finding says so."""
     runtime(trial, nvidia_smi={"found": True, "exit": None, "error": "no answer within 60 s"}, gpus=[])
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.nvidia-smi")]
 
 
 def test_small_shared_memory_is_told(trial, spec, h100, bad):
-    """64 MiB where 16 GiB were asked for; a page less than asked is no fault."""
+    """64 MiB where 16 GiB were requested; one page less is not a fault."""
     trial.evidence[0].stages["start"]["shm_bytes"] -= 4096
     assert not bad(limit_findings(trial, spec, h100))
     trial.evidence[0].stages["start"]["shm_bytes"] = 64 * 2**20
@@ -204,7 +205,7 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
     ],
 )
 def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad, memlock, cap_eff, minimum, fault):
-    """IPC_LOCK or a high limit will do; without the profile's word it is not judged."""
+    """IPC_LOCK or a high limit is enough; without the profile's requirement it is not judged."""
     for rank in trial.evidence.values():
         rank.stages["start"].update(memlock_bytes=memlock, cap_eff=cap_eff)
     profile = replace(h100, runtime=RuntimeSection(memlock_min=minimum))
@@ -213,7 +214,7 @@ def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad
 
 
 def test_the_cgroups_limits_are_told(trial, spec):
-    """What explains much and is nobody's fault."""
+    """They are context and not a fault."""
     trial.evidence[0].stages["start"].update(cpu_max=8.0, memory_max=2**35)
     assert list(limit_notes(trial, spec)) == [
         "gpu-node-0: the container may use 8 CPUs, 32 GiB",
@@ -232,7 +233,7 @@ def test_versions_and_capabilities_are_read_as_numbers():
 
 
 def test_errors_end_the_check_as_an_error(trial, spec, evidence):
-    """A finding that could not be told makes the check an error, not a pass and not a failure."""
+    """An undetermined finding makes the check an error, neither a pass nor a failure."""
     del trial.evidence[1]
     for f in start_findings(trial, spec):
         evidence.add(f.subject, ok=f.ok, observed=f.observed, fault=f.fault)
@@ -245,7 +246,7 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
     [(63 << 20, True), (64 << 20, True), (66 << 20, False), (2**40, False), (0, False), (None, False)],
 )
 def test_a_small_shm_is_told_with_the_memory_limit_that_makes_it_so(trial, spec, h100, limit, told):
-    """runtime.shm-small: only a limit of that size explains it."""
+    """runtime.shm-small: the memory limit is named only if it has that size."""
     trial.evidence[0].stages["start"].update(shm_bytes=64 << 20, memory_max=limit)
     (finding,) = [each for each in limit_findings(trial, spec, h100) if each.fault == "runtime.shm-small"]
     assert finding.observed.startswith("0.06 GiB of /dev/shm")
@@ -254,17 +255,17 @@ def test_a_small_shm_is_told_with_the_memory_limit_that_makes_it_so(trial, spec,
 
 @pytest.mark.parametrize(("names", "known"), [(("clone", "clone"), []), (("a", "b.site"), ["a", "b"])])
 def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
-    """Two machines of one name: both pods are there, and the name that NCCL prints stands for neither node."""
+    """Two machines with one host name: both pods are present, and NCCL's host name maps to neither node."""
     for rank, name in enumerate(names):
         trial.evidence[rank].stages["start"]["hostname"] = name
     assert sorted(ranks.hosts(trial)) == known
     assert sorted(ranks.pods(trial).values()) == ["gpu-node-0", "gpu-node-1"]
-    trial.evidence[1].stages.clear()  # a pod that told nothing proves nothing
+    trial.evidence[1].stages.clear()  # a pod without evidence proves nothing
     assert list(ranks.pods(trial).values()) == ["gpu-node-0"]
 
 
 def test_a_rank_is_no_node_where_nobody_saw_its_node(trial):
-    """Coverage counts nodes; findings still need a name for it."""
+    """Coverage counts nodes, but findings still need a subject."""
     assert sorted(ranks.pods(trial).values()) == sorted({*ranks.hosts(trial).values()}) == ["gpu-node-0", "gpu-node-1"]
     trial.replicas = trial.replicas[:1]
     assert {*ranks.pods(trial).values(), *ranks.hosts(trial).values()} == {"gpu-node-0"}

@@ -1,4 +1,4 @@
-"""What nodes of one pool may differ in, and what is drift."""
+"""Allowed differences between nodes of one pool, and drift."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from checks.rules import nodes as node_rules
 
 
 def test_drift_names_the_odd_one(node, bad):
-    """The node that differs from most is at fault, with what and against how many (nodes.drift)."""
+    """The node that differs from the majority is at fault, with value and count (nodes.drift)."""
     nodes = [node("a"), node("b"), replace(node("c"), kernel="6.8.0-52")]
     (wrong,) = [f for f in node_rules.unlike_nodes(nodes) if not f.ok]
     assert (wrong.subject, wrong.fault) == ("c", "nodes.drift")
@@ -34,14 +34,14 @@ def test_drift_names_the_odd_one(node, bad):
     ],
 )
 def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, drifts):
-    """A managed pool always has two of them during a roll-out; kernel and runtime are held to the last figure."""
+    """A managed pool has two of them during a rollout; kernel and runtime must match in the last number."""
     nodes = [replace(node(name), os="Ubuntu 24.04.3 LTS") for name in "ab"]
     faults_raised = bad(node_rules.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
     assert faults_raised == ([("c", "nodes.drift")] if drifts else [])
 
 
 def test_a_tie_accuses_nobody(node, bad):
-    """Two against two, or one against one: the difference is the finding, with every value; a third node decides."""
+    """Two against two, or one against one: the finding lists every value; a third node decides."""
     old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
     for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
         assert bad(node_rules.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]
@@ -55,7 +55,8 @@ def test_a_tie_accuses_nobody(node, bad):
 
 
 def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
-    """GB200 beside H100, or two instance types, where no profile names one pool; an unlabelled node is no kind of its own."""
+    """GB200 next to H100, or two instance types, if no profile selects one pool; an unlabelled node is not a separate
+    kind."""
     x86 = {"kubernetes.io/arch": "amd64", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     arm = {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GB200"}
     nodes = [
@@ -77,14 +78,14 @@ def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
     ("kubelet", "ok"), [("v1.36.9", True), ("v1.33.0", True), ("v1.32.9", False), ("v1.37.0", False), ("", None)]
 )
 def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
-    """Not newer than the server, at most three minors older (nodes.kubelet-skew); an unknown one is not judged."""
+    """Not newer than the server, at most three minor versions older (nodes.kubelet-skew); an unknown one is not judged."""
     (finding,) = node_rules.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
     assert finding.ok is ok
     assert finding.fault == ("nodes.kubelet-skew" if ok is False else "")
 
 
 def test_the_profile_says_what_may_differ_in_words_that_exist():
-    """A misspelt fact would let everything differ, or nothing."""
+    """A misspelt fact would allow every difference, or none."""
     with pytest.raises(ValueError, match="did you mean kernel"):
         StackSection(may_differ=("kernal",))
     assert Profile().stack.may_differ == ()

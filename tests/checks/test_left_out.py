@@ -1,7 +1,8 @@
-"""Evidence that leaves something out: a field that is null where a healthy run has a value is never a pass, or says why.
+"""Evidence with missing values: a field that is null where a healthy run has a value is never a pass, or the exception
+has a reason.
 
-Every field that a check reads of a healthy trial is taken away, of all ranks (an older probe), and of the last entry on
-one rank (just the value that would be bad). The check must then not pass, nor accuse anybody of what was not told.
+Every field that a check reads in a healthy trial is removed from all ranks (an older probe), and from the last entry on
+one rank (the value that would be bad). The check must then neither pass nor report a fault for the missing value.
 """
 
 import functools
@@ -115,11 +116,11 @@ OPTIONAL = {
     "storage.paths.#.readonly": ("storage.paths", "it was written and read back"),
     "storage.s3.#.endpoint": ("storage.s3", SHOWN),
 }
-"""Field -> the checks that may pass without it, and why; patterns as fnmatch has them."""
+"""Field -> checks that may pass without it, with the reason; fnmatch patterns."""
 
 
 class Spy(dict):
-    """A part of the evidence that writes down which of its fields are read."""
+    """A part of the evidence that records which of its fields are read."""
 
     reads = None
 
@@ -128,7 +129,7 @@ class Spy(dict):
         self.where = where
 
     def get(self, key, default=None):
-        """Write it down."""
+        """Record the read."""
         self.reads.add((*self.where, key))
         return super().get(key, default)
 
@@ -142,7 +143,7 @@ class Spy(dict):
 
 
 def spied(value, where):
-    """A copy that writes down what is read of it."""
+    """Return a copy that records its reads."""
     if isinstance(value, list):
         return [spied(each, (*where, "#")) for each in value]
     return Spy(value, where) if isinstance(value, dict) and where[-1] != "nccl" else value
@@ -150,7 +151,7 @@ def spied(value, where):
 
 @functools.cache
 def full():
-    """The stages of both ranks of a healthy trial that has everything: Xids, buckets, a second interface, bridges."""
+    """Return the stages of both ranks of a healthy trial with everything: Xids, buckets, a second interface, bridges."""
     of_ranks = json.loads(json.dumps(real()))
     of_ranks = {int(rank): stages for rank, stages in of_ranks.items()}
     for stages in of_ranks.values():
@@ -170,7 +171,7 @@ def full():
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory):
-    """That trial's profile, with every check of evidence that can be asked for."""
+    """Return that trial's profile, with every optional check of evidence enabled."""
     text = yaml.safe_load((PLACE / "profile.yaml").read_text())
     text["storage"] |= {"s3": [{"uri": "s3://bucket"}], "source": "a test"}
     text["storage"]["credentials"] = [{"env": "TOKEN", "secret": "hub", "key": "token"}]
@@ -186,7 +187,7 @@ def asking(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read(asking):
-    """Check -> the fields that it reads; what the log reader's parts come to; the whole evidence."""
+    """Return check -> fields that it reads, the results of the log reader's parts, and the whole evidence."""
     evidence = {rank: arrived(rank, stages) for rank, stages in full().items()}
     jobs = judged(asking, SimpleNamespace(evidence=evidence))
     watched = {
@@ -202,7 +203,7 @@ def read(asking):
 
 @functools.cache
 def needed():
-    """Check -> those without which it is not judged."""
+    """Return check -> the stages without which it is not judged."""
     own = {}
     for check, function in checks():
         mark = next(mark for mark in function.pytestmark if mark.name == "check")
@@ -213,7 +214,7 @@ def needed():
 
 
 def fields(value, where):
-    """Every field below a place, and whether it is a list."""
+    """Yield every field below a path, and whether it is a list."""
     if isinstance(value, dict) and where[-1] not in MAPS:
         for key, each in value.items():
             yield (*where, key), isinstance(each, list)
@@ -224,7 +225,7 @@ def fields(value, where):
 
 
 def without(stages, field, empty, *, last):
-    """The stages of a rank without a field: null, or an empty list; with ``last`` only of the last entry."""
+    """Return a rank's stages without a field (null, or an empty list); with ``last`` only in the last entry."""
 
     def take(at, way):
         if way[0] == "#":
@@ -252,7 +253,7 @@ STAGES = ["start", "runtime", "rdma", "topology", "dns", "port", "network", "per
 @pytest.mark.parametrize("stage", [*STAGES, "collective.default", "collective.node"])
 @pytest.mark.parametrize("ranks", [(0, 1), (0,)], ids=["of all ranks", "of one rank"])
 def test_what_is_left_out_is_no_pass(asking, read, stage, ranks):
-    """Nor is anybody accused by a null; an empty list may be all that there is."""
+    """A null raises no fault, either; an empty list may be the correct value."""
     by_check, jobs, whole = read
     known = sorted(set(fields(full()[0][stage], (stage,))))
     silent, accused = [], []
@@ -265,7 +266,7 @@ def test_what_is_left_out_is_no_pass(asking, read, stage, ranks):
             for rank in ranks:
                 stages[rank] = without(stages[rank], field, empty, last=len(ranks) == 1)
             if all(map(operator.eq, stages.values(), full().values())):
-                continue  # it is null in a healthy trial
+                continue  # null in a healthy trial, too
             heard = {rank: arrived(rank, {stage: each[stage]}) for rank, each in stages.items()}
             assert not any(each.problem for each in heard.values())
             evidence = {
@@ -290,7 +291,7 @@ def test_what_is_left_out_is_no_pass(asking, read, stage, ranks):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("name", ["ring", "default", "sendrecv", "alltoall", "node"])
 def test_a_log_that_is_left_out_is_no_pass(asking, read, name, rank):
-    """What NCCL printed on a rank: the check that needs it does not pass."""
+    """Without NCCL's log of a rank, the check that needs it does not pass."""
     stages = {each: full()[each] for each in (0, 1)}
     stages[rank] = without(stages[rank], ("collective." + name, "nccl"), False, last=False)
     heard = arrived(rank, {"collective." + name: stages[rank]["collective." + name]})

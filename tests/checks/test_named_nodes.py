@@ -1,4 +1,4 @@
-"""Names of `--on`: what is no node of the cluster is refused with the nearest; what cannot be known is not."""
+"""Names given to `--on`: an unknown node is refused with the nearest name; an undecidable one is accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODES = ("gpu-a", "gpu-b", "gpu-c")
 
 
 class Nodes:
-    """A server that has these nodes; ``selects``: whether it knows field selectors."""
+    """A server with these nodes; ``selects``: whether it supports field selectors."""
 
     def __init__(self, *names: str, selects: bool = True, error: ClusterError | None = None) -> None:
         self.names, self.selects, self.error = names, selects, error
@@ -69,13 +69,13 @@ def test_nodes_that_are_there_are_let_through_without_reading_the_fleet(tmp_path
     ],
 )
 def test_what_cannot_be_known_is_left_to_the_checks(nodes: Nodes | None, tmp_path: Path) -> None:
-    """A server that is down, that hides its nodes or has none: nothing was mistyped, as far as anyone can tell."""
+    """A server that is down, hides its nodes or has none: a typo cannot be detected."""
     refuse_unknown(("gpu-d", "gpu-e"), nodes, tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("nodes", [Nodes(*NODES), Nodes(), None])
 def test_a_folder_that_is_not_there_is_refused_with_the_nearest_run(nodes: Nodes | None, tmp_path: Path) -> None:
-    """Folders without a record are not proposed, however near; one of repeats is."""
+    """Folders without a record are not proposed, however similar; a folder of repeats is."""
     for name in ("before/report.json", "befor_/notes.txt", "runs/repeat/one/report.json"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
@@ -90,4 +90,4 @@ def test_a_folder_that_is_not_there_is_refused_with_the_nearest_run(nodes: Nodes
     ):
         with pytest.raises(pytest.UsageError, match=said):
             tried(text, tmp_path)
-    assert tried("befor", tmp_path) == ()  # it may be a node
+    assert tried("befor", tmp_path) == ()  # may be a node

@@ -1,4 +1,4 @@
-"""A part of the suite that pytest is given: what it requires runs before it, as an IDE's run button needs it."""
+"""Parts of the suite given to pytest: prerequisites run first, as the run button of an IDE needs."""
 
 import pytest
 
@@ -8,7 +8,7 @@ PART = "checks/test_nccl.py::test_no_data_goes_through_sockets"
 
 
 def collected(root, *arguments):
-    """Run pytest on parts of the suite without any check; return what would run, in its order, and how it ended."""
+    """Run pytest on parts of the suite without executing checks; return the selected items in order, and the result."""
     done = run_pytest("--collect-only", "-q", "-p", "no:cacheprovider", *arguments, cwd=root)
     return [line for line in done.outlines if line.startswith("checks/")], done
 
@@ -31,12 +31,12 @@ def test_two_parts_and_a_file_of_the_users_are_all_run(root, tmp_path):
     assert done.ret == 0
     assert PART in names
     assert any(name.startswith("checks/test_api.py::") for name in names)
-    assert any(line.endswith("::test_one") for line in done.outlines)  # pytest drops a path beside the suite
+    assert any(line.endswith("::test_one") for line in done.outlines)  # pytest drops a path next to the suite
 
 
 @pytest.mark.parametrize("part", ["checks/test_nccl.py::test_no_data", "checks/test_nccl.py::test_nothing"])
 def test_a_name_that_is_no_check_is_a_usage_error(root, part):
-    """The beginning of a name is not the name."""
+    """A prefix of a name is not the name."""
     _, done = collected(root, part)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert f"{part} names no check of this command" in done.stderr.str() + done.stdout.str()
@@ -44,7 +44,7 @@ def test_a_name_that_is_no_check_is_a_usage_error(root, part):
 
 @pytest.mark.parametrize("place", ["checks", "checks/test_gpu.py"])
 def test_parallel_checks_are_refused_in_one_line(root, place):
-    """They share a namespace and its GPUs; the tests of this suite run in parallel all the same."""
+    """Checks share a namespace and its GPUs; the tests of this repository may still run in parallel."""
     done = run_pytest(place, "-n", "2", cwd=root)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert "-n is refused" in done.stderr.str() + done.stdout.str()
@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_said_in_one_line(tmp_path, text, said):
 
 @pytest.mark.slow
 def test_what_failed_last_runs_again_behind_what_it_requires(root, tmp_path):
-    """--lf: the socket's check alone failed; on a healthy cluster it passes, and the run says that it was partial."""
+    """--lf: only the socket check failed; on a healthy cluster it passes, and the run is marked partial."""
     cache = ("-o", f"cache_dir={tmp_path}")
     first = run_pytest(PART, "--cluster", "sim:socket-fallback", *cache, cwd=root)
     assert first.ret == pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""Whom `seatrial cron --new-nodes` tries and beside whom, and when it opens nobody."""
+"""Choice of nodes and partners by `seatrial cron --new-nodes`, and cases without a release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def raw(
     written: str = "2026-01-01T00:00:00Z",
     **spec: Any,
 ) -> dict[str, Any]:
-    """A node; ``status``: what our condition says of it, of the boot ``of``."""
+    """Return a node; ``status``: our condition's status, for boot ``of``."""
     conditions = [{"type": "Ready", "status": str(ready), "reason": "KubeletReady", "message": ""}]
     if status:
         message = f"rdma.port-down (boot {of or boot})" if status == "True" else f"(boot {of or boot})"
@@ -65,7 +65,7 @@ def raw(
 def seen(
     *nodes: dict[str, Any], key: str = "", busy: tuple[str, ...] = (), most: int = 0, state: NodeHistory | None = None
 ) -> Outlook:
-    """What a run would do."""
+    """Return the actions that a run would take."""
     pods = [PodUse("team", "train", node, {GPU: 8}, "Job/train", "Running") for node in busy]
     cluster = Inventory(nodes=tuple(map(read_node, nodes)), pods=tuple(pods))
     spec: Any = spec_of(PROFILE, run_id="r", namespace="default", tolerations=({"key": KEY, "operator": "Exists"},))
@@ -85,13 +85,13 @@ P1, P2 = raw("p1", "False"), raw("p2", "False")
         (raw("n", "Unknown"), None),
         (raw("n", "False"), False),
         (raw("n", "True"), True),
-        (raw("n", "False", of="b0"), None),  # it has booted since it passed
-        (raw("n", "True", of="b0"), None),  # and since it failed
-        (raw("n", "False", of="b"), None),  # no part of a name is the name
+        (raw("n", "False", of="b0"), None),  # rebooted since it passed
+        (raw("n", "True", of="b0"), None),  # rebooted since it failed
+        (raw("n", "False", of="b"), None),  # a substring of a name does not match
         (raw("n", "False", taints=(KEY,)), None),
         (raw("n", "False", labels={KEY: "true"}), None),
         (raw("n", "False", taints=("seatrial/newer",)), False),
-        (raw("n", "True", taints=(KEY,)), True),  # its taint stays, and it is not tried again without a change
+        (raw("n", "True", taints=(KEY,)), True),  # its taint remains, and it is not tested again without a change
         (
             raw("n", "False", labels={"nvidia.com/cuda.driver-version.full": "580.1"}),
             None,
@@ -114,9 +114,9 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
             (),
             ("n", "p2"),
             "with nodes",
-        ),  # the cordon is another's
-        ((raw("n"), raw("p1", "False", of="b0")), (), ("n", "p1"), "tried with each other"),  # no proof of this boot
-        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "with nodes"),  # a failed one is no partner
+        ),  # cordoned by another tool
+        ((raw("n"), raw("p1", "False", of="b0")), (), ("n", "p1"), "tried with each other"),  # no proof for this boot
+        ((raw("n"), raw("p1", "True"), P2), (), ("n", "p2"), "with nodes"),  # a failed node is not a partner
         ((raw("n"), raw("m")), (), ("m", "n"), "tried with each other, and a failure may be any one's"),
         ((raw("n", labels={PRODUCT: "H100-NVL"}), P1, P2), (), (), "would need a proven partner of the same kind"),
         ((raw("n"), P1), ("p1",), (), "would need a proven partner"),
@@ -124,15 +124,15 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
         ((raw("n"), P1), ("n",), (), "none can be tried"),
         ((raw("n", ready=False), P1, P2), (), (), "none can be tried"),
         ((raw("n", taints=("vendor/sick",)), P1, P2), (), (), "none can be tried"),
-        ((raw("n", offered=7), P1, P2), (), ("n", "p1"), "n unproven"),  # the trial names what it lacks
-        # By turns: who was tried longest ago, also where that showed nothing.
+        ((raw("n", offered=7), P1, P2), (), ("n", "p1"), "n unproven"),  # the trial names the missing GPU
+        # In turn: the longest untested first, including trials without a result.
         (
             (raw("a", "Unknown", written="2026-01-02T00:00:00Z"), raw("b", "Unknown"), P1, P2),
             (),
             ("b", "p1"),
             "b unproven",
         ),
-        # Another kind's new node is tried where the first one's has no partner.
+        # A new node of another kind is tested if the first one has no partner.
         ((raw("a", labels={PRODUCT: "H100-NVL"}), raw("b"), P1, P2), (), ("b", "p1"), "b unproven"),
     ],
 )
@@ -146,7 +146,7 @@ def test_an_unproven_node_is_tried_beside_a_proven_one_of_its_kind(
 
 
 def test_what_somebody_cordoned_is_left_alone_and_no_trouble() -> None:
-    """Nor is a node that failed and has not changed."""
+    """The same holds for a failed node that has not changed."""
     met = seen(raw("n", unschedulable=True), raw("f", "True"), P1, P2)
     assert (met.choice.nodes, met.waits) == ((), False)
     assert met.notes == ("failed, and not changed since: f", "n waits: cordoned (8 of 8 free)")
@@ -159,7 +159,7 @@ def test_a_taint_that_the_pods_do_not_tolerate_is_told() -> None:
 
 
 def test_a_new_node_whose_gpus_are_not_seen_yet_is_told() -> None:
-    """Its device plugin and its labels may come in a minute; another profile's new node is that one's."""
+    """Its device plugin and labels may appear within a minute; a new node of another profile is left to that profile."""
     bare = raw("bare", taints=(KEY,), offered=0)
     bare["metadata"]["labels"], bare["status"]["capacity"], bare["status"]["allocatable"] = {}, {}, {}
     other = raw("other", taints=(KEY,), labels={PRODUCT: "L40S"})
@@ -180,13 +180,13 @@ def test_a_sweep_takes_several_each_with_a_proven_one() -> None:
 
 
 def test_who_is_under_suspicion_is_no_partner() -> None:
-    """A nightly run doubts it, and did not write its condition."""
+    """A nightly run suspects it, but did not write its condition."""
     state = NodeHistory({"p1": Watched(passed=1.0, suspect=True)})
     assert seen(raw("n"), P1, P2, state=state).choice.nodes == ("n", "p2")
 
 
 def test_a_failed_pair_blames_the_new_node_and_only_for_what_the_trial_shows() -> None:
-    """Its partner's condition is proof enough, though no run of this history tried it; a queue is nobody's fault."""
+    """The partner's condition is proof even without a run in this history; a queue is not a fault."""
     nodes = {"a": raw("a", "Unknown"), "b": raw("b", "False")}
     state = assumed(NodeHistory(), nodes, KEY, NOW)
     pair = learn(state, record("no-go", subject="a -> b"), now=NOW)
@@ -198,11 +198,11 @@ def test_a_failed_pair_blames_the_new_node_and_only_for_what_the_trial_shows() -
     queue = learn(state, seen_by_the_api, now=NOW)
     assert (queue.nodes["a"].strikes, queue.nodes["b"].good) == (0, True)
     changed = assumed(pair, nodes | {"a": raw("a", "Unknown", of="b0")}, KEY, NOW)
-    assert changed.nodes["a"].strikes == 0  # another machine's failures are not its own
+    assert changed.nodes["a"].strikes == 0  # failures of another machine do not count
 
 
 class Served:
-    """An API server with one node, which somebody may replace before any read."""
+    """An API server with one node, which may be replaced before any read."""
 
     server = authority = namespace = ""
 
@@ -227,7 +227,7 @@ UPGRADED = raw("a", taints=(KEY,), labels={"nvidia.com/cuda.driver-version.full"
 
 
 def marked(kube: Any, verdict: str, monkeypatch: pytest.MonkeyPatch, *, why: str = "") -> bool:
-    """Mark after a run of this verdict on a and b, of which a is new."""
+    """Mark nodes after a run with this verdict on a and b, of which a is new."""
     monkeypatch.setattr("cli.schedule.cron.was_tried", lambda *_: True)
     monkeypatch.setattr("cli.schedule.cron.refused", lambda *_: why)
     options = SimpleNamespace(new_nodes=KEY, node_condition=False, label_nodes=False)
@@ -260,8 +260,8 @@ def test_a_taint_goes_only_after_a_pass_of_that_machine_in_this_run(
     opened: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another node under its name, a boot, another driver: what was tried is not there any more."""
-    at_b = raw("b", "False", taints=(KEY,))  # somebody marked its partner as new while the trial ran
+    """Another node with its name, a reboot, or another driver: the tested node is gone."""
+    at_b = raw("b", "False", taints=(KEY,))  # its partner was marked as new while the trial ran
     kube: Any = Served(*states)
     kube.list = lambda _path, fieldSelector, seen=kube.list: ([at_b], "") if fieldSelector.endswith("=b") else seen("")  # noqa: N803
     all_opened = marked(kube, verdict, monkeypatch, why=why)
@@ -299,7 +299,7 @@ def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("kubernetes.io/hostname", "is of Kubernetes"),  # a label of all nodes: without it nothing is bound to them
+        ("kubernetes.io/hostname", "is of Kubernetes"),  # a label of all nodes: pods are bound by it
         ("node-role.kubernetes.io/control-plane", "is of Kubernetes"),
         ("node.kubernetes.io/not-ready", "is of Kubernetes"),
         ("topology.k8s.io/zone", "is of Kubernetes"),
@@ -311,7 +311,7 @@ def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture
     ],
 )
 def test_a_key_that_is_not_the_gates_own_is_refused(key: str, words: str, tmp_path: Any, capsys: Any) -> None:
-    """Before a trial: its pass would take it from the node."""
+    """It is refused before a trial, because a pass would remove it from the node."""
     assert main(["--profile", "h100-ib", "--out", str(tmp_path), f"--new-nodes={key}"]) == 4
     assert mark.main([str(tmp_path), "--untaint", key]) == 4
     assert capsys.readouterr().err.count(words) == 2

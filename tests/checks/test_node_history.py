@@ -1,4 +1,4 @@
-"""What a scheduled run remembers: whom it tests, whom it blames, and that one bad moment is no bad node."""
+"""State of scheduled runs: tested nodes, strikes, and tolerance of a single failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = 1_000_000_000.0
 
 
 def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0) -> Record:
-    """A run on some nodes; a failed one has a fault on its subject."""
+    """Return the record of a run on some nodes; a failed one has a fault on its subject."""
     finding = {"subject": subject, "ok": False, "fault": "x.y"}
     check = {"id": "c", "outcome": "failed" if subject else "passed", "findings": [finding] if subject else []}
     hosts = {f"pod-{n}": node for n, node in enumerate(nodes)}
@@ -41,7 +41,7 @@ def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = 
 
 
 def after(*records: Record) -> NodeHistory:
-    """The state after these runs, an hour apart, read back from JSON each time."""
+    """Return the state after these runs, one hour apart, with a JSON round trip each time."""
     state = NodeHistory()
     for hour, run in enumerate(records):
         state = NodeHistory.read(json.loads(json.dumps(learn(state, run, now=NOW + 3600 * hour).to_dict())))
@@ -49,7 +49,7 @@ def after(*records: Record) -> NodeHistory:
 
 
 def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
-    """The first failure is one strike, the second calls it bad; a pass in between takes both away."""
+    """The first failure is one strike, the second marks it bad; a pass in between resets both."""
     failed = record("no-go", subject="a GPU 3")
     assert after(failed).bad == ()
     assert after(failed, failed).bad == ("a",)
@@ -61,7 +61,7 @@ def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
 def full(
     fault: str, observed: str = "0 of 8 free", subject: str = "a", *, ok: bool | None = False, **more: str
 ) -> dict[str, Any]:
-    """A run that found no room for a trial; of GPUs in use the verdict is inconclusive, by older versions no-go."""
+    """Return a run that found no room for a trial; GPUs in use are inconclusive, in older versions no-go."""
     finding = {"subject": subject, "ok": ok, "fault": fault, "observed": observed}
     outcome, verdict = ("error", "inconclusive") if ok is None else ("failed", "no-go")
     check = {"id": "gpu.free", "stage": "preflight", "outcome": outcome, "findings": [finding]} | more
@@ -88,12 +88,13 @@ SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims t
     ],
 )
 def test_a_cluster_at_work_has_nothing_wrong_with_it(run: dict[str, Any], verdict: str) -> None:
-    """That others hold every GPU is no failure; what else keeps a trial away is, at once where the API alone shows it."""
+    """GPUs in use are not a failure; other obstacles are, at once if the API shows them."""
     assert conclude(NodeHistory(), learn(NodeHistory(), run, now=NOW), run)[0] == verdict
 
 
 def tenant(stage: str = "preflight", outcome: str = "passed") -> Record:
-    """A tenant's run that has tried no node: what takes the right to list nodes is skipped, and required."""
+    """Return a tenant's run that has tried no node: checks that need permission to list nodes are skipped, and
+    required."""
     hidden = {"id": "gpu.allocatable", "stage": "preflight", "outcome": "skipped", "proven_by": ["nccl.ranks"]}
     other = {"id": "api.version", "stage": stage, "outcome": outcome}
     made = {**record("inconclusive", ()), "collectives": {}, "scope": "partial", "required": ["gpu.allocatable"]}
@@ -120,12 +121,12 @@ def tenant(stage: str = "preflight", outcome: str = "passed") -> Record:
 def test_between_two_trials_a_tenant_need_not_see_what_the_last_one_showed(
     before: NodeHistory, run: Record, verdict: str
 ) -> None:
-    """Night after night nothing is due, and what only a trial shows a tenant was shown by one that passed."""
+    """Night after night nothing is due, and a passed trial showed what a tenant cannot list."""
     assert conclude(before, learn(before, run, now=NOW), run)[0] == verdict
 
 
 def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
-    """Night after night: it is not called bad for it, and is as good as it was."""
+    """Repeated runs do not mark it bad, and its state does not change."""
     for fault in ("gpu.taken", "nodes.cordoned", "nodes.tainted"):
         state = after(record("go"), full(fault), full(fault), full(fault))
         assert state.bad == ()
@@ -134,7 +135,7 @@ def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
 
 
 def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:
-    """Both are suspects; beside a node that has passed, the one that fails again gets the strike."""
+    """Both are suspects; with a proven partner, the one that fails again gets the strike."""
     pair = record("no-go", subject="a -> b (ring)")
     both = after(pair)
     assert [both.nodes[n].suspect for n in "ab"] == [True, True]
@@ -153,32 +154,32 @@ def test_two_good_nodes_that_fail_together_are_suspects() -> None:
 
 
 def test_a_name_is_not_taken_for_a_longer_one() -> None:
-    """gpu-1 is not blamed for gpu-11, nor for gpu-1-b."""
+    """gpu-1 does not match gpu-11 or gpu-1-b."""
     state = after(record("no-go", ("gpu-1", "gpu-11"), subject="gpu-11 GPU 0"))
     assert [state.nodes[n].strikes for n in ("gpu-1", "gpu-11")] == [0, 1]
 
 
 def test_an_inconclusive_run_says_nothing_about_any_node() -> None:
-    """Drained, blocked, interrupted: no strike, no pass, and not tested either."""
+    """Drained, blocked, interrupted: no strike, no pass, and not counted as tested."""
     assert after(record("inconclusive", subject="a")).nodes == {}
 
 
 def test_only_a_full_run_with_a_trial_is_a_success() -> None:
-    """Preflight alone shows no training."""
+    """Preflight alone does not test training."""
     assert after(record("go")).last_success == 1767225600
     assert after(record("go", ())).last_success == 0
     assert after({**record("go"), "scope": "partial"}).last_success == 0
-    ahead = NodeHistory(last_success=NOW + 1)  # a clock was wrong: an alert on its age would not fire for years
+    ahead = NodeHistory(last_success=NOW + 1)  # the clock was wrong: an alert on its age would not fire for years
     assert learn(ahead, record("no-go"), now=NOW).last_success == 0
 
 
 @pytest.mark.parametrize(
     ("state", "idle", "nodes"),
     [
-        (NodeHistory(), ["a"], ()),  # the cluster is at work
+        (NodeHistory(), ["a"], ()),  # the cluster is busy
         (NodeHistory(), ["a", "b", "c"], ("a", "b")),
         (NodeHistory({n: Watched(tested=NOW, passed=NOW) for n in "abc"}), ["a", "b", "c"], ()),
-        (NodeHistory({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node beside a good one
+        (NodeHistory({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node next to a good one
         (
             NodeHistory({"a": Watched(tested=NOW - 2 * WEEK), "b": Watched(tested=NOW - 3 * WEEK)}),
             ["a", "b"],
@@ -208,14 +209,15 @@ def test_only_a_full_run_with_a_trial_is_a_success() -> None:
     ],
 )
 def test_who_is_tested_next(state: NodeHistory, idle: list[str], nodes: tuple[str, ...]) -> None:
-    """Suspects beside good nodes first, then what was not tested for a week; nothing where nothing is idle or due."""
+    """Suspects with good partners come first, then nodes untested for a week; with no idle or due node the choice is
+    empty."""
     chosen = choose(state, idle, need=2, now=NOW, every_s=WEEK)
     assert chosen.nodes == nodes
     assert chosen.why
 
 
 def test_a_tenants_failed_trial_is_tried_again() -> None:
-    """Where no nodes are seen, a trial that passed gives a week's rest; one that failed counts only when it fails again."""
+    """Without visible nodes, a passed trial is valid for a week; a failed one counts only if it fails again."""
 
     def chosen(*verdicts: str, later: float = WEEK / 2) -> tuple[str, ...]:
         state = after(*map(record, verdicts))
@@ -226,11 +228,11 @@ def test_a_tenants_failed_trial_is_tried_again() -> None:
     assert chosen("no-go") == (ANY,)
     assert chosen("go", "no-go") == (ANY,)
     assert chosen("no-go", "go") == ()
-    assert choose_unseen(after(record("go")), now=NOW - 1, every_s=WEEK).nodes == (ANY,)  # a clock that was ahead
+    assert choose_unseen(after(record("go")), now=NOW - 1, every_s=WEEK).nodes == (ANY,)  # the clock was ahead
 
 
 def test_the_trend_needs_a_history() -> None:
-    """Ten percent below five accepted runs is told; below four it is not; three percent never is."""
+    """Ten percent below five accepted runs is reported; with fewer than four, or by three percent, it is not."""
 
     def notes_of(runs: int, busbw: float) -> list[str]:
         return trend(after(*[record("go") for _ in range(runs)]), record("go", busbw=busbw))
@@ -242,7 +244,7 @@ def test_the_trend_needs_a_history() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
-    """Thousands of nodes and runs stay within one ConfigMap; keys of the wrong type are forgotten."""
+    """Thousands of nodes and runs fit in one ConfigMap; keys of the wrong type are dropped."""
     state = NodeHistory({f"n{i}": Watched(tested=float(i)) for i in range(2 * MOST_NODES)})
     for _ in range(2 * MOST_RUNS):
         state = learn(state, record("go"), now=NOW)
@@ -258,7 +260,7 @@ def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
 
 
 def swept(**states: str) -> dict[str, Any]:
-    """The record of a sweep that showed this of its nodes."""
+    """Return the record of a sweep with these node results."""
     rows = [{"name": name, "state": state} for name, state in states.items()]
     findings = [{"kind": "rail", "names": [n], "rails": [3]} for n, state in states.items() if state == "at fault"]
     verdict = "no-go" if findings else "go" if set(states.values()) <= {"proven", "flaky"} else "inconclusive"
@@ -266,20 +268,20 @@ def swept(**states: str) -> dict[str, Any]:
 
 
 def asking(action: str, run: Record) -> Record:
-    """The same record with what to do with node a."""
+    """Return the same record with an action for node a."""
     asked = {"node": "a", "action": action, "said": "", "parts": {"a GPU 3": action}}
     return completed({**run, "actions": {"a": asked}})
 
 
 def test_what_to_do_with_a_bad_node_is_remembered_until_it_passes() -> None:
-    """Of its last failure that tells it; a peer has none, and what is written by hand is no action."""
+    """The action comes from its last failure that has one; a partner has none, and invalid manual edits are ignored."""
     failed = record("no-go", subject="a GPU 3")
     assert after(asking("RESET_GPU", failed)).actions == {}  # one strike: not bad yet
     assert after(asking("RESET_GPU", failed), failed).actions == {"a": "RESET_GPU"}
     assert after(failed, asking("REBOOT_NODE", failed)).actions == {"a": "REBOOT_NODE"}
     other = record("no-go", subject="a mlx5_3")
     other["checks"][0]["findings"][0]["fault"] = "rdma.port-down"
-    assert after(asking("RESET_GPU", failed), other).actions == {}  # a reset mends no port
+    assert after(asking("RESET_GPU", failed), other).actions == {}  # a reset does not fix a port
     again = after(asking("RESET_GPU", failed), record("go"), failed, failed)
     assert (again.bad, again.actions) == (("a",), {})
     passed = asking("RESET_GPU", record("go"))
@@ -291,7 +293,7 @@ def test_what_to_do_with_a_bad_node_is_remembered_until_it_passes() -> None:
 
 
 def test_a_sweep_says_of_each_node_what_it_showed() -> None:
-    """Whoever met a bad node is not under suspicion; what was not tested stays as it was."""
+    """Partners of a bad node are not suspects; an untested node keeps its state."""
     state = after(swept(a="at fault", b="proven", c="suspect", d="not tested"))
     assert (state.nodes["a"].strikes, state.nodes["a"].faults) == (1, ("sweep.rail",))
     assert (state.nodes["b"].good, state.nodes["c"].suspect, "d" in state.nodes) == (True, True, False)
@@ -300,7 +302,7 @@ def test_a_sweep_says_of_each_node_what_it_showed() -> None:
 
 
 def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_between() -> None:
-    """A node that fails every second week is never called bad; its score says it. Old weeks are forgotten."""
+    """A node that fails every second week is never marked bad, but its score shows it. Old weeks expire."""
     state = NodeHistory()
     for week in range(30):
         run = swept(a="proven" if week % 2 else "at fault", b="proven")
@@ -315,7 +317,7 @@ def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_
 
 
 def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> None:
-    """Starvation is told, also of a node that no run has ever tested, and by metrics of bounded number."""
+    """Starvation is reported, also for a node that was never tested, and in metrics of bounded number."""
     state = after(record("go")).watching({"a", "b", "busy"}, NOW)
     state = NodeHistory.read(json.loads(json.dumps(state.to_dict())))
     assert overdue(state, now=NOW + WEEK, limit_s=4 * WEEK) == ()
@@ -329,7 +331,7 @@ def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> N
 
 
 def test_suspects_are_taken_beside_proven_nodes_then_the_oldest() -> None:
-    """Idle nodes only, at most so many, in an order that the planner keeps to; nothing where nothing is due."""
+    """Idle nodes only, up to a limit, in a stable order for the planner; empty if none is due."""
     state = NodeHistory(
         {
             "bad": Watched(tested=NOW, strikes=1),
@@ -362,7 +364,7 @@ def test_suspects_are_taken_beside_proven_nodes_then_the_oldest() -> None:
 
 @pytest.mark.parametrize("most", [2, 3, 4, 8, 9])
 def test_many_suspects_do_not_keep_the_oldest_from_their_turn(most: int) -> None:
-    """Forty of 60 nodes are under suspicion for good: every node is tested in its turn, suspects and others alike."""
+    """With 40 of 60 nodes permanently suspect, every node is still tested in its turn."""
     names = [f"n{number:02}" for number in range(60)]
     nodes = {name: Watched(tested=NOW, suspect=number < 40, passed=1.0) for number, name in enumerate(names)}
     longest: dict[str, float] = dict.fromkeys(names, 0.0)
@@ -377,7 +379,7 @@ def test_many_suspects_do_not_keep_the_oldest_from_their_turn(most: int) -> None
 
 
 def test_nodes_that_only_an_earlier_sweep_tested_were_tested_then() -> None:
-    """Of a sweep that goes on with another: each node at the time of its rounds, and never twice."""
+    """For a resumed sweep, each node has the time of its rounds, and never counts twice."""
     run = swept(a="proven", b="proven", c="at fault")
     run["sweep"] |= {
         "resumed": {"ended": "2026-01-02T00:00:00+00:00", "rounds": 2, "run_id": "x"},

@@ -1,4 +1,4 @@
-"""After the trial: do its nodes still offer what they offered before?"""
+"""After the trial, its nodes must still offer their earlier resources."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_a_node_that_is_not_ready_afterwards_fails(node):
 
 
 def test_a_node_that_was_taken_away_leaves_it_open():
-    """An autoscaler may have done so."""
+    """An autoscaler may have removed it."""
     (found,) = kept(["n1"], Inventory((), ()), GPU, {"n1": BEFORE})
     assert (found.ok, found.fault) == (None, "job.disrupted")
 
@@ -46,12 +46,12 @@ def test_other_nodes_and_claimed_gpus_are_not_judged(node):
     ("asked", "offered", "begun", "resource", "count"),
     [
         (8, 8, False, GPU, 8),
-        (8, 7, False, GPU, 7),  # the fault was waived: preflight's number holds
+        (8, 7, False, GPU, 7),  # the fault was waived: preflight's number applies
         (None, 8, False, GPU, 8),  # no profile
         (4, 8, False, GPU, 4),
         (8, 6, True, GPU, 8),  # read after a trial of another process
-        (8, None, True, GPU, 8),  # its device plugin is gone altogether by then
-        (None, 8, True, GPU, 0),  # what it offered before nobody knows
+        (8, None, True, GPU, 8),  # its device plugin has stopped completely by then
+        (None, 8, True, GPU, 0),  # its earlier number is unknown
         (8, None, True, "", 0),  # claimed GPUs: no node counts them
     ],
 )

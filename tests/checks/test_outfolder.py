@@ -1,4 +1,4 @@
-"""The folder of --out holds the reports and logs of one run: what an earlier one left goes, what is not ours stays."""
+"""The folder of --out holds the reports and logs of one run: files of an earlier run are removed, foreign files stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOREIGN = (
 
 
 def test_the_logs_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    """By the names that controllers give pods; a folder, a link and a user's files stay."""
+    """They are recognised by the pod names that controllers create; a folder, a link and a user's files stay."""
     logs = tmp_path / "logs"
     logs.mkdir()
     for name in (*(f"{PREFIX}{each}.log" for each in OURS), *FOREIGN):
@@ -48,7 +48,7 @@ def test_the_logs_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path)
 
 
 def test_logs_that_are_somewhere_else_stay(tmp_path: Path) -> None:
-    """A link named logs leads to anybody's files."""
+    """A link named logs leads to foreign files."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / f"{PREFIX}r1-0-clrf8.log").write_text("x")
@@ -60,7 +60,7 @@ def test_logs_that_are_somewhere_else_stay(tmp_path: Path) -> None:
 
 
 def test_no_folder_is_no_trouble_and_a_file_is_told(tmp_path: Path) -> None:
-    """Nothing to remove is fine; a file in the folder's place is a usage error."""
+    """A missing folder is fine; a file at that path is a usage error."""
     clear(tmp_path / "none")
     (tmp_path / "file").write_text("")
     with pytest.raises(pytest.UsageError, match="this is a file"):

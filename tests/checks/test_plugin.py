@@ -1,4 +1,4 @@
-"""The rules of a run: outcomes, ordering, blocking, the verdict, the exit code. Each in a session of its own."""
+"""The rules of a run: outcomes, order, blocking, verdict, exit code. Each test runs a separate session."""
 
 import json
 
@@ -19,7 +19,7 @@ HEAD = "import pytest\ncheck = pytest.mark.check\n"
 
 @pytest.fixture
 def trial(pytester, monkeypatch, root):
-    """Run checks given as source; returns (record, result)."""
+    """Run checks given as source; return (record, result)."""
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makeconftest(CONFTEST)
 
@@ -45,7 +45,7 @@ def test_good(evidence):
 
 
 def test_a_run_in_which_every_check_saw_and_held_is_go(trial):
-    """go and exit code 0 need at least one pass and nothing else."""
+    """go and exit code 0 need at least one pass and no other outcome."""
     record, result = trial(GOOD)
     assert (record["verdict"], record["exit_code"], result.ret) == ("go", 0, 0)
     assert record["checks"][0]["findings"] == [
@@ -74,7 +74,7 @@ def test_bad(evidence):
 
 
 def test_advice_that_fits_what_was_said_comes_before_the_faults_own(trial):
-    """What a message names is shown; where it says no more, the entry's own advice is."""
+    """Advice for a text in the message is shown; otherwise the entry's advice is."""
     body = """
 @check("a.bad", "Bad")
 def test_bad(evidence):
@@ -106,7 +106,7 @@ def test_bad(evidence):
     ids=["does nothing", "no findings", "a subject unseen", "could not tell", "no verdict", "crashes", "unknown"],
 )
 def test_a_check_that_did_not_see_is_an_error_and_never_a_pass(trial, body):
-    """Nothing observed is never a pass: the run is inconclusive (10)."""
+    """An empty observation makes the run inconclusive (10)."""
     record, result = trial(f"""
 @check("a.blind", "Blind")
 def test_blind(evidence):
@@ -117,7 +117,7 @@ def test_blind(evidence):
 
 
 def test_a_run_of_skipped_checks_is_inconclusive(trial):
-    """pytest exits 0 when everything is skipped; a trial does not."""
+    """pytest exits 0 when everything is skipped; seatrial does not."""
     record, result = trial("""
 @check("a.skipped", "Skipped")
 def test_skipped(evidence):
@@ -144,13 +144,13 @@ def test_first(evidence):
 
 
 def test_checks_run_after_what_they_require(trial):
-    """Order follows `requires`, not the file."""
+    """The order follows `requires`, not the file."""
     record, _ = trial(CHAIN % "True")
     assert list(outcomes(record)) == ["a.first", "b.second", "c.third"]
 
 
 def test_what_requires_a_failed_check_is_blocked_all_the_way_down(trial):
-    """One broken thing is one failure; its consequences are blocked and name what blocks them."""
+    """One fault is one failure; dependent checks are blocked and name their blocker."""
     record, result = trial(CHAIN % "False")
     assert outcomes(record) == {"a.first": "failed", "b.second": "blocked", "c.third": "blocked"}
     assert record["checks"][2]["blocked_by"] == ["b.second"]
@@ -158,7 +158,7 @@ def test_what_requires_a_failed_check_is_blocked_all_the_way_down(trial):
 
 
 def test_a_deselected_prerequisite_comes_back(trial):
-    """-k chooses a check; what it requires is run as well, and the run is marked partial."""
+    """-k selects a check; its prerequisites also run, and the run is marked partial."""
     record, _ = trial(CHAIN % "False", "-k", "third")
     assert outcomes(record) == {"a.first": "failed", "b.second": "blocked", "c.third": "blocked"}
     assert record["scope"] == "partial"
@@ -171,14 +171,14 @@ def test_a_check_can_be_selected_by_id(trial):
 
 
 def test_an_unknown_check_id_is_a_usage_error_with_the_nearest_word(trial):
-    """Exit code 4, one clear line, nothing written."""
+    """Exit code 4, one clear line, no report."""
     record, result = trial(CHAIN % "True", "--check", "b.secnd")
     assert (record, result.ret) == (None, 4)
     assert "did you mean b.second" in result.stderr.str()
 
 
 def test_checks_that_require_each_other_are_a_usage_error(trial):
-    """A circle is named, not run."""
+    """The cycle is named, and no check runs."""
     record, result = trial("""
 @check("a.one", "One", requires=["a.two"])
 def test_one(evidence): evidence.verdict()
@@ -190,7 +190,7 @@ def test_two(evidence): evidence.verdict()
 
 
 def test_unless_failed_lets_an_unknown_pass_and_stops_at_a_failure(trial):
-    """A tenant who cannot see the nodes may still run the trial; a cluster known to be short of GPUs may not."""
+    """A tenant without visible nodes may run the trial; a cluster that lacks GPUs may not."""
     source = """
 @check("a.base", "Base")
 def test_base(evidence):
@@ -209,7 +209,7 @@ def test_trial(evidence):
 
 
 def test_an_error_in_teardown_amends_a_pass(trial):
-    """A check whose clean-up broke did not pass."""
+    """A check whose clean-up failed did not pass."""
     record, result = trial("""
 @pytest.fixture
 def leaky():
@@ -225,13 +225,13 @@ def test_leaky(leaky, evidence):
 
 
 def test_stopping_at_the_first_failure_keeps_the_verdict(trial):
-    """-x ends the run early; what failed still decides."""
+    """-x ends the run early; the failure still decides."""
     record, result = trial(CHAIN % "False" + GOOD, "-x")
     assert (record["verdict"], result.ret) == ("no-go", 1)
 
 
 def test_an_interrupted_run_is_reported_and_exits_2(trial):
-    """KeyboardInterrupt (SIGINT, SIGTERM): the record exists, says so, and is inconclusive."""
+    """After KeyboardInterrupt (SIGINT, SIGTERM) the record exists, says so, and is inconclusive."""
     record, result = trial(
         GOOD
         + """
@@ -247,7 +247,7 @@ def test_slow(evidence):
 
 
 def test_junit_and_html_are_written_whole_with_hostile_text_escaped(trial, pytester):
-    """What a cluster answers is untrusted: it must not run in the reader's browser nor break the XML."""
+    """API responses are untrusted: they must neither run in the reader's browser nor break the XML."""
     hostile = "<img src=x onerror=alert(1)> ]]> \\x1b[31m"
     record, _ = trial(f"""
 @check("a.hostile", "Hostile")
@@ -265,7 +265,7 @@ def test_hostile(evidence):
 
 
 def test_an_error_is_an_error_in_junit_and_not_a_failure(trial, pytester):
-    """Dashboards tell 'could not tell' from 'the cluster is at fault'."""
+    """Dashboards distinguish undetermined results from cluster faults."""
     trial("""
 @check("a.blind", "Blind")
 def test_blind(evidence):
@@ -286,7 +286,7 @@ def test_plain():
 
 
 def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
-    """A user's own test without a marker fails: the record says why the run is not go."""
+    """A user's test without a marker fails: the record explains why the run is not go."""
     record, result = trial(PLAIN_BAD)
     assert (record["verdict"], record["interrupted"], result.ret) == (
         "inconclusive",
@@ -296,7 +296,7 @@ def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
 
 
 def test_a_session_without_a_check_is_no_success_where_a_trial_was_asked_for(trial):
-    """The tests of something else passed: that says nothing about a cluster."""
+    """Passed tests of other programs show nothing about a cluster."""
     record, result = trial("def test_plain(): pass")
     assert (record, result.ret) == (None, 4)
     result.stderr.fnmatch_lines(["*no check is among the 1 tests*"])
@@ -323,7 +323,7 @@ def test_other(evidence):
     ids=["deselect", "override", "ignore", "plugin"],
 )
 def test_whatever_narrows_the_run_makes_it_partial(trial, pytester, narrowing):
-    """A gate refuses a partial run, however its checks were left out; also a plugin that shards or deselects."""
+    """A gate refuses a partial run, whatever excluded its checks, including a plugin that shards or deselects."""
     pytester.makepyfile(
         dropper="""
 def pytest_collection_modifyitems(items):
@@ -338,7 +338,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.mark.parametrize("mistake", [("--check", "nope"), ("-k", "(")], ids=["check", "expression"])
 def test_a_run_that_does_not_begin_leaves_no_older_report_behind(trial, pytester, mistake):
-    """A gate that reads report.json must not find the verdict of last week."""
+    """A gate that reads report.json must not find an old verdict."""
     trial(GOOD)
     assert (pytester.path / "out" / "report.json").exists()
     record, result = trial(GOOD, *mistake)
@@ -348,7 +348,7 @@ def test_a_run_that_does_not_begin_leaves_no_older_report_behind(trial, pytester
 
 @pytest.mark.parametrize("place", ["taken", "taken/below"])
 def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester, place):
-    """One line and exit code 4 before the trial, and not a traceback after it."""
+    """One line and exit code 4 before the trial, instead of a traceback after it."""
     (pytester.path / "taken").write_text("a file")
     _, result = trial(GOOD, "--out", place)
     assert result.ret == 4
@@ -357,7 +357,7 @@ def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester
 
 
 def test_a_report_that_finds_no_place_is_no_success_in_any_word(trial, pytester):
-    """A disk that is full when the run ends: the terminal must not say go, nor name a report that is not there."""
+    """The disk is full at the end of the run: the terminal must neither print go nor name a missing report."""
     record, result = trial(
         GOOD
         + """
@@ -394,7 +394,7 @@ faults:
 
 
 def test_a_check_of_ones_own_brings_the_words_of_its_fault(trial, pytester):
-    """The file beside it is read as the catalogue is, and its command filled in for the subject."""
+    """The YAML file next to it is read like the catalogue, and its command is filled in for the subject."""
     pytester.path.joinpath("test_sample.faults.yaml").write_text(ENTRY)
     record, result = trial(OWN)
     assert record["exit_code"] == 1
@@ -422,7 +422,7 @@ def test_a_file_of_faults_that_is_none_is_a_usage_error(trial, pytester, text, s
 
 
 def test_a_check_that_was_named_and_skipped_is_no_go_of_others(trial):
-    """What it requires passed, and is no answer to what was asked."""
+    """A passed prerequisite does not answer for the named check."""
     record, result = trial(
         GOOD
         + """
@@ -440,7 +440,7 @@ def test_off(evidence):
 
 
 def test_a_check_of_another_command_is_named_with_it(trial):
-    """Nobody has to guess which option runs the check that was named."""
+    """The message gives the option that runs the named check."""
     body = CHAIN % "True" + '\n\n@pytest.mark.training\n@check("t.rate", "Rate")\ndef test_rate(evidence): pass\n'
     record, result = trial(body, "--check", "t.rate")
     assert (record, result.ret) == (None, 4)
@@ -448,7 +448,7 @@ def test_a_check_of_another_command_is_named_with_it(trial):
 
 
 def test_a_log_says_which_check_is_judged(trial):
-    """Asked while it goes on: what is said of a check that takes long is no word about the API server."""
+    """The name is read during the check, so a slow check is not mistaken for a slow API server."""
     record, _ = trial(
         """
 @check("a.slow", "Slow")
@@ -480,7 +480,7 @@ faults:
 
 
 def test_a_failed_finding_has_the_heavier_of_its_faults_action_and_its_own(trial, pytester):
-    """By the fault's entry, a user's too; what was not determined, what passed and a setting ask for nothing."""
+    """The action comes from the fault's entry, also a user's; undetermined findings, passes and settings require none."""
     (pytester.path / "test_sample.faults.yaml").write_text(BOARD % "CONTACT_SUPPORT")
     record, _ = trial(ACTED)
     actions = {f["subject"]: f["action"] for f in record["checks"][0]["findings"]}
@@ -493,7 +493,7 @@ def test_a_failed_finding_has_the_heavier_of_its_faults_action_and_its_own(trial
         "node-d": "",
         "node-e": "",
     }
-    assert record["actions"] == {}  # no run, no pool: nobody knows that these are nodes
+    assert record["actions"] == {}  # without a run or a pool, the subjects may not be nodes
 
 
 def test_an_action_that_there_is_not_is_refused(trial, pytester):

@@ -1,4 +1,4 @@
-"""The fingerprint of a profile: what it asks, and nothing of what it is called or where it stands."""
+"""The digest of a profile: its requirements, without its name or path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def digest(folder: Path, text: str, name: str = "mine.yaml") -> str:
-    """The digest of a profile file."""
+    """Return the digest of a profile file."""
     (folder / name).write_text(text)
     return load_profile(str(folder / name)).digest
 
@@ -31,18 +31,18 @@ def digest(folder: Path, text: str, name: str = "mine.yaml") -> str:
     ],
 )
 def test_every_demand_changes_it(edit: str, tmp_path: Path) -> None:
-    """A profile that was edited under its name is another one."""
+    """An edited profile with the same name has a different digest."""
     assert digest(tmp_path, f"extends: h100-ib\n{edit}\n") != load_profile("h100-ib").digest
 
 
 @pytest.mark.parametrize("edit", ["name: other", "title: Ours", "nodes: 2", "# a comment", "kubernetes_min: '1.28'"])
 def test_names_comments_and_what_is_the_default_do_not(edit: str, tmp_path: Path) -> None:
-    """The same demand in other words."""
+    """The requirements are the same in a different notation."""
     assert digest(tmp_path, f"extends: h100-ib\n{edit}\n") == load_profile("h100-ib").digest
 
 
 def test_shipped_profiles_differ_and_none_has_none() -> None:
-    """A digest for each; without a profile there is nothing to fingerprint."""
+    """Each profile has a digest; without a profile there is none."""
     digests = {load_profile(name).digest for name in profile_names()}
     assert len(digests) == len(profile_names())
     assert all(each.startswith("sha256:") for each in digests)

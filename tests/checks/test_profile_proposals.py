@@ -1,4 +1,4 @@
-"""`seatrial profile detect` and `capture`: what a cluster and an accepted run stand for, as a profile."""
+"""`seatrial profile detect` and `capture`: profiles proposed from a cluster and from an accepted run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROFILES = {name: load_profile(name) for name in profile_names()}
 
 
 def node(name: str, product: str = "NVIDIA-H100-80GB-HBM3", count: int = 8, **changes: Any) -> Node:
-    """A GPU node as the inventory reads it."""
+    """Return a GPU node as the inventory reads it."""
     labels = {"nvidia.com/gpu.product": product, **changes.pop("labels", {})}
     offered = {"nvidia.com/gpu": count, **changes.pop("offered", {"rdma/hca_shared_devices_a": 63})}
     plain = {
@@ -35,12 +35,12 @@ def node(name: str, product: str = "NVIDIA-H100-80GB-HBM3", count: int = 8, **ch
 
 
 def cluster(*nodes: Node) -> Inventory:
-    """A cluster of these nodes."""
+    """Return a cluster of these nodes."""
     return Inventory(nodes, ())
 
 
 def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
-    """Product and fabric resource choose; what the profile already says is not said twice."""
+    """Product and fabric resource decide; inherited values are not repeated."""
     proposal = propose(cluster(node("a"), node("b")), PROFILES)
     assert proposal is not None
     assert proposal.document == {
@@ -59,7 +59,7 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
         ({"product": "NVIDIA-H200", "offered": {}, "labels": {"cloud.google.com/gke-nodepool": "p"}}, (), "a3-ultra"),
         ({"product": "NVIDIA-A100-SXM4-80GB"}, (), "a100-ib"),
         ({"product": "NVIDIA-L4"}, (), None),
-        ({"offered": {}}, (), "h100-ib"),  # nothing tells of a cloud's shape
+        ({"offered": {}}, (), "h100-ib"),  # no sign of a cloud's shape
         ({"offered": {"nvidia.com/sriov-rdma-vf": 8}}, (), "h100-roce"),
         ({"offered": {"nvidia.com/rdma-vf": 16}, "labels": {MACHINE: "BM.GPU.H100.8"}}, ("rdma-vf",), "oke-h100"),
         ({"offered": {"rdma/shared_ib": 63}, "labels": {MACHINE: "Standard_ND96isr_H100_v5"}}, (), "aks-h100"),
@@ -85,7 +85,7 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
     ],
 )
 def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
-    """The same GPUs on another fabric are another profile; unknown GPUs have none, and that is said."""
+    """The same GPUs on another fabric have another profile; unknown GPUs have none, which is reported."""
     proposal = propose(cluster(node("a", **changes), node("b", **changes)), PROFILES, networks)
     assert proposal is not None
     assert proposal.document.get("extends") == parent
@@ -94,7 +94,7 @@ def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[st
 
 @pytest.mark.parametrize("model", ["MI300X", "MI325X", "MI355X"])
 def test_each_instinct_has_its_profile(model: str) -> None:
-    """By the label of AMD's feature discovery."""
+    """The product comes from the label of AMD's feature discovery."""
     offered = {"amd.com/gpu": 8, "rdma/rdma_shared_device_roce": 63}
     labels = {"amd.com/gpu.product-name": f"AMD_Instinct_{model}_OAM"}
     each = node("a", product="", count=0, offered=offered, labels=labels)
@@ -105,7 +105,7 @@ def test_each_instinct_has_its_profile(model: str) -> None:
 
 @pytest.mark.parametrize(("product", "name"), [("NVIDIA-GB200", "gb200"), ("NVIDIA-GB300", "gb300")])
 def test_a_rack_is_judged_by_nvlink_where_channels_can_be_claimed(product: str, name: str) -> None:
-    """With the DeviceClass of IMEX channels the profile of NVLink between nodes, without it the one of its NICs."""
+    """With the DeviceClass of IMEX channels it is the profile of NVLink between nodes, without it the one for its NICs."""
     tray = node("a", product, 4)
     nvlink = {"gb200": "gb200-mnnvl", "gb300": "gb300-nvls"}[name]
     classes = [{"metadata": {"name": "compute-domain-default-channel.nvidia.com"}}]
@@ -116,7 +116,7 @@ def test_a_rack_is_judged_by_nvlink_where_channels_can_be_claimed(product: str, 
 
 
 def test_two_pools_are_kept_apart() -> None:
-    """The larger pool is proposed, selected by its product; the other one is named as not covered."""
+    """The larger pool is proposed, selected by its product; the other one is listed as not covered."""
     proposal = propose(cluster(node("a"), node("b"), node("c", "NVIDIA-L4", 1)), PROFILES)
     assert proposal is not None
     assert proposal.document["pod"]["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -124,7 +124,7 @@ def test_two_pools_are_kept_apart() -> None:
 
 
 def test_a_taint_that_all_nodes_have_is_tolerated() -> None:
-    """Who keeps a pool for GPU work taints all of it; a taint of one node or of the moment is none of the profile's."""
+    """A pool reserved for GPU work is tainted on all nodes; taints of one node and temporary taints are excluded."""
     lasting, moment = Taint("dedicated", "gpu", "NoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
     proposal = propose(cluster(node("a", taints=(lasting, moment)), node("b", taints=(lasting, moment))), PROFILES)
     assert proposal is not None
@@ -137,13 +137,13 @@ def test_a_taint_that_all_nodes_have_is_tolerated() -> None:
 
 
 def test_no_gpu_is_no_proposal() -> None:
-    """Nothing observed is never a profile."""
+    """An empty observation never becomes a profile."""
     assert propose(cluster(), PROFILES) is None
     assert pools(cluster()) == ()
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    """An accepted run that measured two rows."""
+    """Return an accepted run with two measured rows."""
 
     def row(size: int, out: float, in_place: float) -> dict[str, Any]:
         return {"size_bytes": size, "out_of_place": {"busbw_gbps": out}, "in_place": {"busbw_gbps": in_place}}
@@ -165,7 +165,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_floor_is_the_worse_side_less_the_slack() -> None:
-    """Of both sides the worse one counts; small rows are latency and no floor; the source names the run."""
+    """The slower side counts; small rows measure latency and get no floor; the source names the run."""
     (floor,) = baseline(completed(record()), slack=0.1)["floors"]
     assert (floor["collective"], floor["algorithm"], floor["nodes"], floor["size"]) == ("all_reduce", "ring", 2, "8G")
     assert floor["busbw_gbps"] == 333.0
@@ -183,14 +183,14 @@ def test_a_floor_is_the_worse_side_less_the_slack() -> None:
     ],
 )
 def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str) -> None:
-    """A baseline from a run that was not accepted would accept what it failed to."""
+    """Such a baseline would accept the run's failures."""
     with pytest.raises(NotABaselineError, match=why):
         baseline(completed(record(**changes)), slack=0.1)
 
 
 @pytest.mark.parametrize(("count", "parent"), [(8, "dra-only"), (4, None)])
 def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> None:
-    """No node counts GPUs and the slices publish them (DRA); floors of eight GPUs are not those of four."""
+    """No node counts GPUs, but slices publish them (DRA); floors for eight GPUs do not apply to four."""
     inventory = cluster(node("a", count=0), node("b", count=0))
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
     slices = tuple(
@@ -216,7 +216,7 @@ def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> 
 
 
 def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
-    """A dead device plugin: how many a node has is left for a person to say, and is never 0."""
+    """With a failed device plugin the number of GPUs is left to the user, and is never 0."""
     proposal = propose(cluster(node("a", count=0), node("b", count=0)), PROFILES, (), lambda _: Listing())
     assert proposal is not None
     assert proposal.document["gpu"] == {"resource": "nvidia.com/gpu"}
@@ -224,7 +224,7 @@ def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
 
 
 def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() -> None:
-    """A slack of ten percent must not undo a floor that sees a lost rail, nor drop one that was not measured."""
+    """A slack of ten percent must neither weaken a floor that detects a lost rail nor drop an unmeasured one."""
     shipped = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in PROFILES["h100-ib"].floors}
     rows = baseline(completed(record()), slack=0.1, floors=PROFILES["h100-ib"].floors)["floors"]
     floors = {(f["collective"], f["algorithm"], f["nodes"], f["size"]): f["busbw_gbps"] for f in rows}
@@ -234,7 +234,7 @@ def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() 
 
 
 def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
-    """The worst node counts; a table that does not name its collective is that of its run."""
+    """The slowest node counts; a table without a collective belongs to its run's collective."""
 
     def job(busbw: float) -> dict[str, Any]:
         side = {"busbw_gbps": busbw}
@@ -250,7 +250,7 @@ def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
 
 
 def test_cards_by_another_name_take_the_place_of_the_profiles() -> None:
-    """Mappings are merged: a resource that no node offers must be taken away, or the pod fits nowhere."""
+    """Mappings are merged, so a resource that no node offers must be removed, or the pod cannot be scheduled."""
     proposal = propose(cluster(*(node(name, offered={"nvidia.com/hostdev": 8}) for name in "ab")), PROFILES)
     assert proposal is not None
     parent = PROFILES[proposal.document["extends"]].pod.resources

@@ -1,4 +1,5 @@
-"""The profile loader: strict, one line, with the path and the nearest right word; and what the shipped ones hold."""
+"""The profile loader: strict, with one-line errors that have the path and the nearest name; and the content of the
+shipped profiles."""
 
 import typing
 from dataclasses import is_dataclass, replace
@@ -34,7 +35,7 @@ def test_the_shipped_profiles_are_readable_and_named_after_their_files():
 
 @pytest.mark.parametrize("name", [name for name in profile_names() if not without_gpus(name)])
 def test_floors_are_below_physics_and_not_blind(name):
-    """A floor that no cluster reaches, or one that half of the rails reach, judges nothing."""
+    """A floor that no cluster meets, or that half of the rails meet, is useless."""
     profile = load_profile(name)
     node = profile.fabric.node_gbps
     assert profile.known
@@ -47,7 +48,7 @@ def test_floors_are_below_physics_and_not_blind(name):
     assert profile.floor("all_reduce", "default", profile.nodes)
     for floor in profile.floors:
         if floor.nodes == 1 or floor.collective != "all_reduce" or profile.fabric.kind == "mnnvl":
-            continue  # the lint judges them by their own formulae
+            continue  # the lint checks them by their formulas
         limit = limit_gbps(floor.algorithm, node, nodes=floor.nodes, gpus_per_node=profile.gpu.per_node)
         assert floor.busbw_gbps < limit, floor
         assert floor.busbw_gbps > 0.7 * node, floor
@@ -55,13 +56,13 @@ def test_floors_are_below_physics_and_not_blind(name):
         assert floor.size >= 2**30, floor
 
 
-#: Where no bus bandwidth is published, what the links are said to give: seven xGMI links of 48 GB/s (ROCm blogs).
+# If no bus bandwidth is published, the stated link rate: seven xGMI links of 48 GB/s (ROCm blogs).
 LINKS = {("mi300x", 1): 7 * 48}
 
 
 @pytest.mark.parametrize("name", profile_names())
 def test_floors_stay_below_what_was_published_for_them(shared, name):
-    """No floor is above the number in the reference that its source names."""
+    """No floor exceeds the number in the reference that its source names."""
     reference = yaml.safe_load((shared / "reference-busbw.yaml").read_text())
     for floor in load_profile(name).floors:
         quoted = [v for e in reference for v in e["busbw_gbps"].values() if str(v) in floor.source]
@@ -69,14 +70,14 @@ def test_floors_stay_below_what_was_published_for_them(shared, name):
             assert floor.busbw_gbps < LINKS[name, floor.nodes], floor
             continue
         if not quoted and floor.collective != "all_reduce":
-            assert "PERFORMANCE.md" in floor.source, floor  # nothing is published: the wires and their formula say it
+            assert "PERFORMANCE.md" in floor.source, floor  # unpublished: derived from the link rate and its formula
             continue
         assert quoted, floor
         assert floor.busbw_gbps < max(quoted), floor
 
 
 def test_no_profile_knows_nothing():
-    """Without a profile, what only a profile knows is empty; the trial still has a pod to run."""
+    """Profile-only values are empty; the trial still has a pod to run."""
     nothing = Profile()
     assert not nothing.known
     assert (nothing.name, nothing.gpu.per_node, nothing.fabric.kind, nothing.floors) == (None, None, None, ())
@@ -118,7 +119,7 @@ def test_no_profile_knows_nothing():
     ],
 )
 def test_bad_profiles_are_refused_in_one_line(write, text, said):
-    """Each refusal names the file, the path and what would be right, without a traceback's many lines."""
+    """Each refusal names the file, the path and the valid value, without a traceback."""
     with pytest.raises(ProfileError) as refused:
         load_profile(write(text))
     assert said in str(refused.value)
@@ -127,7 +128,7 @@ def test_bad_profiles_are_refused_in_one_line(write, text, said):
 
 
 def test_a_ring_floor_above_the_wires_is_refused(write):
-    """Such a floor fails every cluster; most likely the unit or the link count is wrong."""
+    """Such a floor fails every cluster; usually the unit or the link count is wrong."""
     text = """
 fabric: {kind: ib, rails: 8, rail_gbit_s: 400}
 floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 480, topology: t, source: s}]
@@ -137,7 +138,7 @@ floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbp
 
 
 def test_unknown_names_and_paths_are_one_line(tmp_path):
-    """A typo in the name gets the nearest name; a path that is not a file says so."""
+    """A misspelt name gets the nearest name; a path that is not a file is reported."""
     with pytest.raises(ProfileError, match="unknown profile 'h100ib'; did you mean h100-ib"):
         load_profile("h100ib")
     with pytest.raises(ProfileError, match="is a directory"):
@@ -149,7 +150,7 @@ def test_unknown_names_and_paths_are_one_line(tmp_path):
 
 
 def test_floors_measured_with_another_number_of_gpus_are_not_inherited(write):
-    """Four of a node's eight GPUs have no NVLink SHARP and half of the cards: floors for eight would accuse them."""
+    """Four of a node's eight GPUs have no NVLink SHARP and half of the NICs, so floors for eight would fail them."""
     assert load_profile(write("extends: h100-ib\ngpu: {per_node: 4}\n")).floors == ()
     eight = load_profile("h100-ib")
     assert load_profile(write("extends: h100-ib\ngpu: {per_node: 8}\n")).floors == eight.floors
@@ -160,7 +161,7 @@ def test_floors_measured_with_another_number_of_gpus_are_not_inherited(write):
 
 
 def test_extends_merges_mappings_and_replaces_lists(write):
-    """A site's own profile says only what differs; a circle is refused."""
+    """A site's profile contains only the differences; a cycle is refused."""
     mine = load_profile(write("extends: h100-ib\npod: {env: {NCCL_IB_HCA: mlx5}}\nfloors: []\n"))
     assert (mine.name, mine.gpu.per_node, mine.pod.env, mine.floors) == ("mine", 8, {"NCCL_IB_HCA": "mlx5"}, ())
     assert mine.pod.resources == {"rdma/hca_shared_devices_a": 1}
@@ -174,19 +175,19 @@ def test_extends_merges_mappings_and_replaces_lists(write):
     [("8G", 2**33), ("16Gi", 2**34), ("1M", 2**20), ("64K", 65536), (4096, 4096), ("1T", 2**40), ("unlimited", -1)],
 )
 def test_sizes_are_read_as_nccl_tests_does(text, size):
-    """Powers of 1024, with or without an i."""
+    """Units are powers of 1024, with or without an i."""
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["8.5G", "-2", -1, True, None, "G", "8 GB/s", [8]])
 def test_what_is_no_size_is_refused(text):
-    """A size that cannot be read is never zero."""
+    """An unreadable size is never zero."""
     with pytest.raises(ProfileError):
         parse_size(text)
 
 
 def test_sizes_are_written_as_nccl_tests_takes_them():
-    """The label of a row is what the user types."""
+    """The label of a row is the size that the user types."""
     assert [format_size(n) for n in (2**33, 2**29, 2**16, 1000, 0, -1)] == [
         "8G",
         "512M",
@@ -198,7 +199,7 @@ def test_sizes_are_written_as_nccl_tests_takes_them():
 
 
 def test_the_trial_asks_for_what_training_would(h100):
-    """Whole nodes with their RDMA resource, both collectives, shared memory, and the options on top."""
+    """Whole nodes with their RDMA resource, both collectives, shared memory, and the command's options."""
     spec = build_spec(
         h100, Options(image="my/img:1", registry="mirror:5000", nodes="pool=a"), run_id="r", namespace="n"
     )
@@ -218,14 +219,14 @@ def test_the_trial_asks_for_what_training_would(h100):
 
 
 def test_only_what_can_be_judged_is_run(h100):
-    """One GPU a node has no neighbour to talk to; all_to_all is run only where a floor judges it."""
+    """One GPU per node has no local peer; all_to_all runs only if a floor judges it."""
     one = replace(h100, gpu=replace(h100.gpu, per_node=1), floors=())
     names = [c.name for c in build_spec(one, Options(), run_id="r", namespace="n").collectives]
     assert names == ["ring", "default", "sendrecv"]
 
 
 def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
-    """The smallest capacity that every GPU node has; without sight of nodes a single GPU."""
+    """The smallest capacity of all GPU nodes; without visible nodes a single GPU."""
     cluster = inventory([node("a", 8), node("b", 4), node("c", 0)])
     assert build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster).gpus_per_node == 4
     assert build_spec(Profile(), Options(), run_id="r", namespace="n").gpus_per_node == 1
@@ -241,13 +242,13 @@ def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
     ],
 )
 def test_a_mirror_keeps_the_path(image, expected):
-    """The registry's host is replaced, the rest stays."""
+    """Only the registry's host is replaced."""
     assert mirrored(image, "m/") == expected
     assert mirrored(image, "") == image
 
 
 def test_a_selector_that_no_pod_can_select_by_is_refused():
-    """nodeSelector knows equality only; anything else would let the trial run on other nodes than those judged."""
+    """nodeSelector supports equality only; anything else would place the trial on nodes that are not judged."""
     assert equalities("a=b, c.d/e==f") == {"a": "b", "c.d/e": "f"}
     for text in ("a in (b,c)", "!a", "a!=b", "a"):
         with pytest.raises(SpecError, match="--nodes"):
@@ -257,7 +258,7 @@ def test_a_selector_that_no_pod_can_select_by_is_refused():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("bench: {max: 8Gb}", "bench.max: a size like 8G or 16Gi is expected"),  # bits to everybody else
+        ("bench: {max: 8Gb}", "bench.max: a size like 8G or 16Gi is expected"),  # bits in general use
         ("gpu: {kind: amd}", "gpu.resource is nvidia.com/gpu, but the kind is amd"),
         ("gpu: {resource: amd.com/gpu}", "gpu.resource is amd.com/gpu, but the kind is nvidia"),
         ("pool: {pool: a}\npod: {node_selector: {pool: b}}", "pool says pool=a and pod.node_selector pool=b"),
@@ -266,20 +267,20 @@ def test_a_selector_that_no_pod_can_select_by_is_refused():
     ],
 )
 def test_what_contradicts_itself_or_the_terminal_is_refused(write, text, said):
-    """Two words of which one must be wrong, a unit of something else, and what no terminal should print."""
+    """Two contradictory values, a wrong unit, and control characters."""
     with pytest.raises(ProfileError, match=r"^mine\.yaml:") as refused:
         load_profile(write(f"extends: h100-ib\n{text}\n"))
     assert said in str(refused.value)
 
 
 def test_the_same_label_twice_is_no_contradiction(write):
-    """The pool and the pod's selector may say the same."""
+    """The pool and the pod's selector may have the same label."""
     text = "extends: h100-ib\npool: {pool: a}\npod: {node_selector: {pool: a}}\n"
     assert load_profile(write(text)).pool == {"pool": "a"}
 
 
 def test_null_takes_away_what_is_inherited(tmp_path):
-    """The cards have another name here: the parent's resource must not be asked for as well; nothing else is lost."""
+    """The NICs have a different resource here, so the inherited one must be removed, without other changes."""
     mine = tmp_path / "mine.yaml"
     mine.write_text(
         "extends: h100-ib\npod: {resources: {rdma/hca_shared_devices_a: null, rdma/ib: 1}}\ngpu: {product: null}\n"
@@ -294,7 +295,7 @@ def test_null_takes_away_what_is_inherited(tmp_path):
 
 
 def hints_of(cls):
-    """Every type of a key that a profile may have, with its path."""
+    """Return every type of a key that a profile may have, with its path."""
     for name, hint in typing.get_type_hints(cls).items():
         yield f"{cls.__name__}.{name}", hint
         for part in (hint, *typing.get_args(hint)):
@@ -304,7 +305,7 @@ def hints_of(cls):
 
 @pytest.mark.parametrize("value", [{}, {"a": "b"}, [], "x", 1, 1.5, True, None], ids=repr)
 def test_no_key_is_of_a_type_that_the_loader_does_not_know(value):
-    """A value is taken or refused in one line, whatever the key."""
+    """Any value of any key is accepted or refused in one line."""
     for path, hint in hints_of(Profile):
         try:
             build(hint, value, path)

@@ -1,4 +1,4 @@
-"""Progress of long work: one line that lives on a terminal, a line now and then in a log."""
+"""Progress of long operations: a live line on a terminal, a periodic line in a log."""
 
 import threading
 
@@ -11,7 +11,7 @@ from tests.waiting import HANG_S
 
 
 class Reporter:
-    """Keeps what pytest's terminal reporter would print."""
+    """Keeps the output of pytest's terminal reporter."""
 
     def __init__(self, isatty):
         self.isatty = isatty
@@ -30,7 +30,7 @@ class Reporter:
             self.again.set()
 
     def flush(self):
-        """It keeps what it is given."""
+        """Do nothing: the output is kept."""
 
 
 class Config:
@@ -63,7 +63,7 @@ def progress():
 
 
 def test_a_terminal_has_one_line_that_lives(progress):
-    """Each step takes the place of the one before; nothing stays."""
+    """Each step replaces the previous one, and nothing remains."""
     tell, reporter = progress(isatty=True)
     tell("creating job a")
     tell("rank 0: dns")
@@ -72,7 +72,7 @@ def test_a_terminal_has_one_line_that_lives(progress):
 
 
 def test_the_line_goes_on_while_nothing_is_reported(progress):
-    """Its time counts, also of what reports nothing."""
+    """The elapsed time advances even without progress reports."""
     tell, reporter = progress(isatty=True, tick_s=0.01)
     with tell.doing("reading nodes and pods"):
         assert reporter.again.wait(HANG_S)
@@ -80,7 +80,7 @@ def test_the_line_goes_on_while_nothing_is_reported(progress):
 
 
 def test_the_line_makes_room_for_what_stays(progress):
-    """A check's line is not written behind the one that lives."""
+    """A check's line is not appended to the live line."""
     tell, reporter = progress(isatty=True)
     tell("creating job a")
     hook = tell.pytest_runtest_logreport()
@@ -94,7 +94,7 @@ RING = "rank 0: collective.ring: 8 GiB 383.4 GB/s"
 
 
 def test_a_collective_is_shown_with_its_bandwidth_and_floor(progress):
-    """Which of how many it is, what it measured, and what it is to reach at that size."""
+    """The line shows its number, the measured bandwidth, and the floor at that size."""
     tell, reporter = progress(isatty=True)
     tell.expect(["node", "ring"], {"ring": {8 << 30: 350.0, 1 << 30: 325.0}})
     tell("rank 0: collective.ring")
@@ -108,7 +108,7 @@ def test_a_collective_is_shown_with_its_bandwidth_and_floor(progress):
 
 
 def test_what_is_still_to_come_takes_as_long_as_what_was(progress, monkeypatch):
-    """Nothing is foretold before one has ended."""
+    """There is no estimate before the first one has completed."""
     now = [100.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
     tell, reporter = progress(isatty=True)
@@ -125,7 +125,7 @@ def test_what_is_still_to_come_takes_as_long_as_what_was(progress, monkeypatch):
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_the_line_is_as_wide_as_the_terminal_and_breaks_no_word(progress, monkeypatch, columns):
-    """The time goes first, then what is measured; a word is left out whole."""
+    """The time is dropped first, then the measurement; a word is dropped whole."""
     monkeypatch.setenv("COLUMNS", str(columns))
     tell, reporter = progress(isatty=True)
     tell.expect(["sendrecv"], {"sendrecv": {1 << 30: 35.0}})
@@ -140,7 +140,7 @@ def test_the_line_is_as_wide_as_the_terminal_and_breaks_no_word(progress, monkey
 
 
 def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatch):
-    """At 80 columns; what is nothing is left out."""
+    """At 80 columns; empty parts are omitted."""
     monkeypatch.setenv("COLUMNS", "80")
     tell, reporter = progress(isatty=True)
     figures = {"number": 12, "rounds": 14, "pairs": 512, "of_pairs": 640, "suspects": 0, "left_s": 120, "at_fault": 1}
@@ -149,7 +149,7 @@ def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatc
 
 
 def test_a_log_has_each_bandwidth_once(progress):
-    """With the next line, and not with those that follow."""
+    """It appears in the next line only."""
     tell, reporter = progress(isatty=False)
     tell(RING)
     assert reporter.enough.wait(HANG_S)
@@ -158,7 +158,7 @@ def test_a_log_has_each_bandwidth_once(progress):
 
 
 def test_a_log_is_told_what_is_waited_for(progress):
-    """Again and again while nothing changes, also before the first step."""
+    """The line is repeated while nothing changes, also before the first step."""
     tell, reporter = progress(isatty=False)
     assert reporter.enough.wait(HANG_S)
     assert reporter.lines[0].startswith("  · starting (for ")
@@ -170,7 +170,7 @@ def test_a_log_is_told_what_is_waited_for(progress):
 
 
 def test_a_log_names_what_goes_on_in_silence(progress):
-    """What is done inside of it, then what was said before: each for as long as it takes."""
+    """The inner operation is named, then the last reported one, each with its duration."""
     tell, reporter = progress(isatty=False)
 
     def line():
@@ -187,7 +187,7 @@ def test_a_log_names_what_goes_on_in_silence(progress):
 
 
 def test_a_log_is_not_filled_with_steps(progress):
-    """A hundred steps within the interval are no line."""
+    """A hundred steps within the interval add no line."""
     tell, reporter = progress(isatty=False, every_s=600)
     for step in range(100):
         tell(f"rank 0: {step}")
@@ -195,7 +195,7 @@ def test_a_log_is_not_filled_with_steps(progress):
 
 
 def test_nothing_is_said_once_it_is_closed(progress):
-    """The verdict is the last word."""
+    """The verdict is the final line."""
     tell, reporter = progress(isatty=False)
     assert reporter.enough.wait(HANG_S)
     tell.close()
@@ -205,7 +205,7 @@ def test_nothing_is_said_once_it_is_closed(progress):
 
 
 def test_a_secret_is_not_told(progress):
-    """What a cluster says may carry one."""
+    """Cluster texts may contain a secret."""
     tell, reporter = progress(isatty=True)
     tell("pulling with token=ghp_" + "a" * 36)
     tell(f"rank 0: collective.{'ghp_' + 'a' * 36}: 8 GiB 383.4 GB/s")
@@ -214,6 +214,6 @@ def test_a_secret_is_not_told(progress):
 
 @pytest.mark.parametrize("more", [{"verbosity": -2}, {"prints": True}])
 def test_one_line_stays_one_line(progress, more):
-    """-q prints the verdict and nothing else, --print-manifests YAML and nothing else."""
+    """-q prints only the verdict, --print-manifests only YAML."""
     tell, _ = progress(isatty=False, **more)
     assert tell._reminder is None

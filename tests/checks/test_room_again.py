@@ -1,4 +1,4 @@
-"""Before a trial is tried once more: whether the nodes have room for it, and what has become of those that had."""
+"""Before a retry, the trial checks for room on the nodes and for the state of the earlier ones."""
 
 from dataclasses import replace
 
@@ -15,14 +15,14 @@ HELD = ("default", "urgent", "b", 8, "")
 
 @pytest.fixture
 def trial():
-    """A trial on a and b that lost its pod on b."""
+    """Return a trial on a and b that lost its pod on b."""
     replicas = tuple(Replica(index=rank, pod=f"p-{rank}", node=name) for rank, name in enumerate("ab"))
     return TrialResult(job="j", state=JobState.ERROR, replicas=replicas, analysis=interrupted("p-1", "evicted"))
 
 
 @pytest.fixture
 def again(inventory, node, spec, trial):
-    """Say why there is no room, on nodes as they are now, where a and b were free before."""
+    """Return the reason for lack of room on the current nodes, where a and b were free before."""
 
     def look(now, pods=(), asked=spec, not_seen=None):
         before = inventory([node("a"), node("b")])
@@ -56,7 +56,7 @@ def test_what_an_interruption_left_without_room_is_named(again, node, there, pod
 @pytest.mark.parametrize(
     ("now", "others"),
     [
-        ({}, ()),  # b is back already
+        ({}, ()),  # b has returned
         ({"unschedulable": True}, ("c",)),  # another node has room
     ],
 )

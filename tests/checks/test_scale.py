@@ -1,4 +1,4 @@
-"""What a cluster costs grows with its nodes and pods, and not with their square: also where all of them are bad."""
+"""Cost grows with the number of nodes and pods, not with its square, even if all nodes are bad."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ WRONG = {
 
 
 def pods_on(number):
-    """A plugin, a job that holds all GPUs, and one of Slurm's workers, each with a name and an owner of its own."""
+    """Return a plugin, a job that holds all GPUs, and a Slurm worker, each with a unique name and owner."""
     at = f"n-{number}"
     yield PodUse(
         "gpu-operator", f"nvidia-device-plugin-{number}", at, {}, "DaemonSet/d", "Running", ready=number % 2 == 0
@@ -53,7 +53,7 @@ def pods_on(number):
 
 @pytest.fixture
 def cluster(node):
-    """Make a cluster of so many nodes with something wrong at each."""
+    """Return a cluster of so many nodes with a fault on each."""
 
     def make(size, wrong):
         nodes = tuple(WRONG[wrong](node(f"n-{i}", labels=PRODUCT), i) for i in range(size))
@@ -102,14 +102,14 @@ def test_a_rule_takes_twice_the_steps_for_twice_the_nodes(rule, wrong, cluster, 
 
 
 def result(check_id, size, *, requires=(), withheld=()):
-    """A check that failed on every second node, or pair, or did not judge it."""
+    """Return a check that failed on every second node or pair, or did not judge it."""
     findings = [Finding(subject=f"n-{i}", ok=i % 2 == 1, observed="7", fault="gpu.missing") for i in range(size)]
     findings += [Finding(subject=f"n-{i}", ok=None, observed=f"{NOT_JUDGED}nodes.gpu") for i in withheld]
     return CheckResult(id=check_id, title="", outcome=Outcome.FAILED, findings=tuple(findings), requires=requires)
 
 
 def test_what_withholds_a_check_is_found_in_steps_that_grow_with_the_nodes():
-    """One look at each finding and each place, however many of the other there are."""
+    """Each finding and each place is visited once, independent of the other's number."""
     declared = Declaration(
         id="gpu.free",
         title="",
@@ -132,7 +132,7 @@ def test_what_withholds_a_check_is_found_in_steps_that_grow_with_the_nodes():
 
 @pytest.mark.parametrize("between", ["n-{}", "n-{} - n-0", "n-0 - n-{}"])
 def test_what_is_withheld_is_known_without_a_look_at_each_place(between):
-    """Of nodes, and of pairs that all have one node in common."""
+    """This holds for nodes, and for pairs that all share one node."""
 
     def make(size):
         def judge():
@@ -150,7 +150,7 @@ def test_what_is_withheld_is_known_without_a_look_at_each_place(between):
 
 
 def test_an_index_of_places_finds_what_a_look_at_each_would():
-    """Nodes, pairs in any order, and places of three; a subject that names less than all of a place is not about it."""
+    """Nodes, pairs in any order, and triples; a subject that names only a part of a place does not match it."""
     places = ["n-0", "n-1 - n-2", "n-2 - n-3 - n-4"]
     about = {
         "n-0 GPU 3": ["n-0"],

@@ -1,4 +1,4 @@
-"""A signal to end, at any moment of a run: record, exit code and terminal agree, and it is never go."""
+"""A termination signal at any moment of a run: record, exit code and terminal agree, and the verdict is never go."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_second(evidence):
 
 @pytest.fixture
 def ended(pytester, monkeypatch, root):
-    """Run two good checks with a signal somewhere; returns (record, exit code, what was printed)."""
+    """Run two good checks with a signal at some point; return (record, exit code, output)."""
     monkeypatch.setenv("PYTHONPATH", str(root))
 
     def run(*, body="pass", undo="", late="", times=1):
@@ -63,7 +63,7 @@ def ended(pytester, monkeypatch, root):
         said = result.stdout.str()
         assert record["exit_code"] == result.ret, said
         assert f"VERDICT: {record['verdict']}" in said
-        assert f"exit code {result.ret}" in " ".join(said.split())  # the line may break anywhere
+        assert f"exit code {result.ret}" in " ".join(said.split())  # the line may wrap anywhere
         assert "!!!" not in said
         return record, result.ret, said
 
@@ -72,7 +72,7 @@ def ended(pytester, monkeypatch, root):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_signal_during_a_check_ends_the_run(ended, name):
-    """Inconclusive, exit code 2, a plain sentence; the next check does not begin."""
+    """Inconclusive, exit code 2, a plain sentence; the next check does not start."""
     record, code, said = ended(body=f"send({name!r})")
     assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, f"received {name}")
     assert record["checks"] == []
@@ -90,13 +90,13 @@ def test_a_signal_whose_exception_somebody_swallowed_ends_the_run_before_the_nex
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_signal_during_the_clean_up_takes_no_verdict_away(ended, name, times):
-    """All checks were judged, and the clean-up ends as it would have: the record says what they found."""
+    """All checks were judged, and the clean-up completes: the record holds their results."""
     record, code, _ = ended(undo=name, times=times)
     assert (record["verdict"], code, record["interrupted"]) == ("go", 0, "")
 
 
 def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypatch, root):
-    """With the verdict, and with what was still to be deleted; nothing else of a report is there."""
+    """The record has the verdict and the pending deletions; no other report exists."""
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makeconftest(CONFTEST.format(undo="SIGKILL", late="", times=1))
     pytester.makepyfile(test_sample=SOURCE.format(body="pass"))
@@ -108,7 +108,7 @@ def test_who_is_killed_while_it_cleans_up_has_left_its_record(pytester, monkeypa
 
 
 def test_a_report_that_cannot_be_completed_leaves_no_go_behind(pytester, monkeypatch, root):
-    """What was written before the clean-up is taken away again: the exit code says that there is no report."""
+    """The record written before the clean-up is removed, and the exit code shows that there is no report."""
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makeconftest(CONFTEST.format(undo="", late="", times=1))
     pytester.makepyfile(test_sample=SOURCE.format(body="os.makedirs('out/report.md/in-the-way')"))
@@ -118,20 +118,20 @@ def test_a_report_that_cannot_be_completed_leaves_no_go_behind(pytester, monkeyp
 
 
 def test_three_signals_are_as_one(ended):
-    """The first ends the checks, the second comes during the clean-up, the third while the report is written."""
+    """The first ends the checks, the second arrives during the clean-up, the third while the report is written."""
     record, code, _ = ended(body="send('SIGINT')", undo="SIGINT", late="SIGTERM")
     assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, "received SIGINT")
 
 
 def test_a_signal_after_the_clean_up_comes_too_late(ended):
-    """The verdict stands when the report is written: it is not torn into two."""
+    """The verdict is final when the report is written, so report and exit code agree."""
     record, code, _ = ended(late="SIGINT")
     assert (record["verdict"], code, record["interrupted"]) == ("go", 0, "")
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monkeypatch, root, name):
-    """Nothing was judged: exit code 2, one line, no report."""
+    """No check was judged: exit code 2, one line, no report."""
     monkeypatch.setenv("PYTHONPATH", str(root))
     pytester.makepyfile(
         test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass")
@@ -144,7 +144,7 @@ def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monke
 
 
 def test_what_nohup_ignores_stays_ignored(root):
-    """SIGHUP of a closed terminal does not end what was started by nohup."""
+    """SIGHUP of a closed terminal does not end a run started by nohup."""
     source = "import signal; from checks.framework import signals; signals.install(); print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
     done = subprocess.run(["nohup", sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout == "True\n"
@@ -159,7 +159,7 @@ def test_a_program_under_test_does_not_inherit_what_nohup_ignores(root):
 
 
 def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handlers_back():
-    """SIGTERM unwinds like Ctrl-C."""
+    """SIGTERM raises an exception like Ctrl-C."""
     before = signal.getsignal(signal.SIGQUIT)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"), signals.interruptible():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -184,7 +184,7 @@ def test_outside_the_main_thread_signals_are_left_alone():
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_child_is_told_and_never_outlives_its_block(name, root, tmp_path):
-    """Cron and --partner run accept in a process of its own, which cleans up: every signal reaches it."""
+    """Cron and --partner run accept in a child process, which cleans up, so every signal is forwarded."""
     source = f"""
 import os, pathlib, signal, sys, threading
 from checks.framework import signals

@@ -1,4 +1,4 @@
-"""Does a sweep say what its levels are worth compared with what such hardware gives?"""
+"""A sweep compares its measured levels with published ones."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def levels(profile, models, speed=380.0, alone=480.0):
 
 
 def test_each_level_stands_beside_what_is_published():
-    """A fleet that is slow as a whole has a level of its own, to which every node comes up."""
+    """In a uniformly slow fleet every node reaches the fleet's level."""
     profile = load_profile("h100-ib")
     said = levels(profile, ["NVIDIA-H100-80GB-HBM3"] * 4)
     assert "480 GB/s at 8G is 100% of the 479.7 GB/s that are published for 1 x 8 H100" in said["level alone"]
@@ -35,7 +35,8 @@ def test_gpus_of_several_models_or_none_are_no_hardware_to_compare_with():
 
 @pytest.mark.parametrize(("speed", "ok"), [(380.0, True), (140.0, True), (60.0, None)])
 def test_pairs_that_agree_with_each_other_may_all_be_slow(speed, ok):
-    """sweep.level: below half of the reference nothing is go, whatever floor a profile has; a healthy level is quiet."""
+    """sweep.level: below half of the reference the verdict is never go, whatever the profile's floor; a healthy level
+    has no finding."""
     sweep = swept(*printed(4, lambda _: speed))
     (level,) = level_findings(sweep, load_profile("h100-ib"), ["NVIDIA-H100-80GB-HBM3"] * 4)
     assert (level.ok, level.fault) == (ok, "" if ok else "sweep.level")

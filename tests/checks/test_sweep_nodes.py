@@ -1,4 +1,4 @@
-"""Which nodes a sweep takes in, in which order, and by which leaves."""
+"""Nodes of a sweep, their order, and their leaves."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from tests.checks.sweeps import PROFILE, everything, printed, swept
 
 
 def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
-    """One node has no partner: a line says so. Two are enough where the profile's trial spans four."""
+    """One node has no partner, which is reported. Two are enough even if the profile's trial spans four."""
     four = replace(load_profile("h100-ib"), nodes=4)
     options = Options(sweep=True, trial_on=("n1", "n2"))
     assert build_spec(four, options, run_id="r1", namespace="default").nodes == 2
@@ -33,7 +33,7 @@ def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
 
 
 def test_a_busy_node_is_named_and_no_pass():
-    """It is left alone; a sweep of the fleet without it is no go."""
+    """It is not used; a sweep without it is not go."""
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -43,7 +43,7 @@ def test_a_busy_node_is_named_and_no_pass():
 
 
 def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run():
-    """A scheduled sweep's nodes come in the order chosen; a sweep of all nodes pairs them alike each time."""
+    """A scheduled sweep keeps the chosen node order; a sweep of all nodes has the same pairs each time."""
     names = tuple(f"node-{n}" for n in (5, 2, 9, 1, 7, 4))
 
     def first(run, trial_on):
@@ -58,7 +58,7 @@ def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run
 
 @pytest.mark.parametrize(("resource", "free"), [("", ["a"]), ("nvidia.com/gpu", [])])
 def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventory, node, resource, free):
-    """No node offers a resource to count; what is cordoned or tainted takes no pod all the same."""
+    """No node offers a countable resource; a cordoned or tainted node still gets no pod."""
     nodes = [node("a", allocatable=None), node("b", allocatable=None, unschedulable=True)]
     claim = () if resource else (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
     spec = TrialSpec(
@@ -70,7 +70,7 @@ def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventor
 
 
 def test_a_busy_node_that_became_free_is_judged_like_the_others():
-    """It was left alone when the sweep began; what the coordinator tells of it counts."""
+    """It was busy when the sweep started; the coordinator's later report counts."""
     names, stages = printed(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
     sweep = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
     assert [(f.subject, f.fault) for f in everything(sweep) if f.ok is not True] == [("node-5", "sweep.node")]
@@ -82,7 +82,7 @@ def test_a_busy_node_that_became_free_is_judged_like_the_others():
 
 @pytest.mark.parametrize("take_in", [False, True])
 def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
-    """A pod for each node, those that are busy too; a cordoned one gets none, and nobody waits for them."""
+    """Every node gets a pod, busy ones too; a cordoned node gets none and is not waited for."""
     nodes = [node(name, unschedulable=name == "d") for name in "abcd"]
     cluster = inventory(nodes, [("team", "p", "b", 8, "Job/train")])
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
@@ -107,7 +107,7 @@ def test_pods_wait_for_busy_nodes_where_that_is_asked(inventory, node, take_in):
 
 @pytest.mark.parametrize(("labels", "lacking"), [("xxyy", ()), ("xxy ", ("d",)), ("    ", ("a", "b", "c", "d"))])
 def test_a_label_that_the_profile_names_is_on_every_node_or_no_uplink_is_tested(inventory, node, labels, lacking):
-    """An empty one is none; who lacks it is named, and it is no pass of the uplinks."""
+    """An empty label is missing; nodes without it are named, and uplinks do not pass."""
     nodes = [node(name, labels={"rack": value.strip()}) for name, value in zip("abcd", labels, strict=True)]
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
     profile = replace(PROFILE, topology=replace(PROFILE.topology, leaf_label="rack"))
@@ -124,7 +124,8 @@ def test_a_label_that_the_profile_names_is_on_every_node_or_no_uplink_is_tested(
 
 @pytest.mark.parametrize("label", [*LEAF_LABELS, "example.com/leaf"])
 def test_leaves_are_read_from_the_label_of_each_source(node, label):
-    """A label of our own only where the profile names it; one that not all nodes have, or that tells nobody apart, is none."""
+    """A custom label counts only if the profile names it; one that some nodes lack, or that has a single value, is
+    ignored."""
     own = label if label not in LEAF_LABELS else None
     leaves = {"a": "x", "b": "x", "c": "y", "d": "y"}
     nodes = [node(name, labels={label: leaf}) for name, leaf in leaves.items()]

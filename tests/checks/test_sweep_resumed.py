@@ -1,4 +1,4 @@
-"""A sweep that goes on from an earlier one: of which it may, and what then counts."""
+"""A resumed sweep: accepted earlier sweeps, and results that still count."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def record(folder, *, nodes=6, sweep=NEW, **changes):
-    """The record of a sweep in a folder."""
+    """Return the record of a sweep in a folder."""
     names, stages = printed(nodes, lambda _: 380.0)
     made = {
         "schema": 1,
@@ -87,7 +87,7 @@ SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "
     ],
 )
 def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, said):
-    """What differs is named; what a record does not tell is no proof."""
+    """Differences are named; a value missing in the record is not proof."""
     made = record(tmp_path, **before)
 
     def resume():
@@ -112,7 +112,7 @@ def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, 
     ],
 )
 def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
-    """A record that went on with another is as old as that one."""
+    """A record that resumed another one has that one's age."""
     with pytest.raises(pytest.UsageError, match=said):
         fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
 
@@ -129,7 +129,7 @@ def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
     ids=["infinite", "seconds", "busbw", "deep"],
 )
 def test_what_a_sweep_began_with_is_refused_in_one_line_where_it_is_damaged(tmp_path, text):
-    """No number that Python cannot read, and no depth, is more than that."""
+    """A number too large for Python, or deep nesting, gets the same line."""
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(pytest.UsageError, match="damaged") as error:
         resumed(tmp_path)
@@ -137,7 +137,7 @@ def test_what_a_sweep_began_with_is_refused_in_one_line_where_it_is_damaged(tmp_
 
 
 def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
-    """Nothing is started for it."""
+    """Nothing is started."""
     spec = SimpleNamespace(gpus_per_node=4, image="i")
     with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
         run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
@@ -147,7 +147,7 @@ def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
 
 
 def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
-    """What it found of a node's steps would be forgotten, and the node be proven by its pairs alone."""
+    """Its training results would be lost, and the node would be proven by its pairs alone."""
     folder = record(tmp_path, sweep={"training": True})
     with pytest.raises(pytest.UsageError, match="give --training"):
         resumed(folder)
@@ -155,7 +155,7 @@ def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
 
 
 def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
-    """It may have another driver, or be another machine of that name: its tests, and its partners', run anew."""
+    """It may have another driver or be another machine with that name: its tests, and its partners', run again."""
     boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
     earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
     nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
@@ -177,7 +177,7 @@ def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, 
 
 
 def test_nodes_that_dcgm_did_not_prove_are_tested_alone_again(tmp_path, inventory, node):
-    """Its results are no part of a round: without its tests alone such a node is not proven by the rounds."""
+    """DCGM results are not part of a round, so the rounds alone do not prove such a node."""
     boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
     earlier = resumed(record(tmp_path, sweep={"boots": boots, "undiagnosed": ["node-3"]}))
     nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
@@ -202,7 +202,7 @@ def test_nodes_that_dcgm_did_not_prove_are_tested_alone_again(tmp_path, inventor
     ("lost", "again"), [(False, ("node-3",)), (True, tuple(f"node-{n}" for n in range(6)))], ids=["whole", "lost"]
 )
 def test_a_killed_sweeps_log_says_whom_dcgm_did_not_prove(tmp_path, lost, again):
-    """Where lines of it are missing, they may be of any node."""
+    """Missing lines may concern any node."""
     _, stages = printed(6, lambda _: 380.0)
     result = {"test": "memory", "category": "Hardware", "who": [f"GPU {n}" for n in range(8)], "said": []}
     for number in (2, 3):
@@ -222,7 +222,7 @@ def test_a_killed_sweeps_log_says_whom_dcgm_did_not_prove(tmp_path, lost, again)
 
 
 def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
-    """Rounds and nodes of which this run has shown nothing count, and are named."""
+    """Earlier rounds and nodes without results in this run count, and are named."""
     earlier = resumed(record(tmp_path))
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)

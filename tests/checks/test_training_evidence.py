@@ -1,4 +1,4 @@
-"""Words of ranks that cannot be true, about training steps and checkpoints: none of them passes, and none accuses."""
+"""Impossible evidence of ranks about training steps and checkpoints neither passes nor attributes a fault."""
 
 import json
 import random
@@ -19,7 +19,7 @@ MIB = 2**20
 
 @pytest.fixture
 def healthy_trial(trial):
-    """A trial of two nodes that trained and saved well."""
+    """Return a trial of two nodes that trained and saved correctly."""
     for pod, evidence in trial.evidence.items():
         ranks = [steps.rank(pod * 8 + local, local) for local in range(8)]
         for each in ranks:
@@ -27,12 +27,12 @@ def healthy_trial(trial):
             each["modes"][0]["seconds"] = 20.0
         trains_well = {"exit": 0, "timed_out": False, "seconds": 31.0, "ranks": ranks, "samples": [], "gpus": []}
         stages = {"training": trains_well, "checkpoint": test_judge_checkpoint.checkpoint_stage(pod)}
-        evidence.stages.update(json.loads(json.dumps(stages)))  # nothing is shared
+        evidence.stages.update(json.loads(json.dumps(stages)))  # no shared references
     return trial
 
 
 def trains(trial, spec):
-    """What is found of the steps."""
+    """Return the findings of the steps."""
     spec = trained(spec, 20)
     members = training.members(trial, spec)
     yield from training.completed(trial, spec)
@@ -44,7 +44,7 @@ def trains(trial, spec):
 
 
 def saves(trial, spec):
-    """What is found of the checkpoint, of which 64 MiB a rank were asked."""
+    """Return the findings of the checkpoint, for which 64 MiB per rank were requested."""
     spec = test_judge_checkpoint.replace(spec, checkpoint=CheckpointSpec(path="/results", bytes=64 * MIB))
     for rule in (checkpoint.saved_findings, checkpoint.place_findings):
         yield from rule(trial, spec, CheckpointSection(mb_s=1, source="us"))
@@ -94,7 +94,7 @@ STEPS = {
     "a product of other matrices": lambda trial: rank(trial)["products"][0].update(seed=2),
     "a product by another library": lambda trial: rank(trial).update(library="cuda 99"),
 }
-"""What is changed in the words of healthy ranks."""
+"""Changes to the evidence of healthy ranks."""
 
 
 @pytest.mark.parametrize("change", STEPS.values(), ids=STEPS)
@@ -105,7 +105,7 @@ def test_steps_that_cannot_be_true_do_not_pass(healthy_trial, spec, change):
 
 @pytest.mark.parametrize("comm", [1e12, None, 0.0])
 def test_one_rank_does_not_say_how_long_gradients_take(healthy_trial, spec, comm):
-    """Communication that does not hide stays one, whatever a single rank tells of it."""
+    """Exposed communication remains a finding, whatever a single rank reports."""
     assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, "")}
     for each in every(healthy_trial):
         each["modes"][0]["step_ms"] = [70.0] * steps.STEPS
@@ -124,7 +124,7 @@ def saved(trial, pod=NODE):
 
 
 def of_rank(trial, **changes):
-    """Change what one rank told of the step that counts."""
+    """Change one rank's evidence of the decisive step."""
     saved(trial)["ranks"][RANK]["saves"][-1].update(changes)
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_cannot_be_true_does_not_pass(healthy_trial, spec, cha
 
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_words_break_no_rule(healthy_trial, spec, seed):
-    """What has the form of evidence is judged without an exception."""
+    """Well-formed evidence is judged without an exception."""
     dice = random.Random(seed)
     name, pod = dice.choice(("training", "checkpoint")), dice.choice((0, 1))
     data, _ = damage(dice, healthy_trial.evidence[pod].stages[name])

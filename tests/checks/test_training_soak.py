@@ -1,4 +1,4 @@
-"""A soak: it lasted as long as was asked by every clock that saw it, and the GPUs were looked at meanwhile."""
+"""A soak lasted as long as requested by every clock, and the GPUs were sampled during it."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ BEGAN, ENOUGH, EARLY = "2026-01-01T00:00:00Z", "2026-01-01T00:21:00Z", "2026-01-
 
 @pytest.fixture
 def soaked(trained_trial):
-    """A trial whose ranks, probes and kubelets agree that the steps took 20 minutes."""
+    """Return a trial whose ranks, probes and kubelets agree on 20 minutes of steps."""
     for evidence in trained_trial.evidence.values():
         facts = evidence.stages["training"]
         looks = {"samples": 400, "sm_mhz": 1755.0, "temperature_c": 71.0}
@@ -32,13 +32,13 @@ def steps_hold(trial, spec):
 
 def test_a_soak_that_all_clocks_saw_passes(soaked, spec):
     assert steps_hold(soaked, spec) == [True, True]
-    soaked.pods = tuple(replace(pod, began="", ended="") for pod in soaked.pods)  # no kubelet told
+    soaked.pods = tuple(replace(pod, began="", ended="") for pod in soaked.pods)  # without kubelet times
     assert steps_hold(soaked, spec) == [True, True]
 
 
 @pytest.mark.parametrize("lasted", [31.0, None])
 def test_a_soak_that_was_cut_short_is_no_pass(soaked, spec, lasted):
-    """The time that was asked for is what heat needs: forty steps in five seconds have shown nothing of it."""
+    """Heat needs the requested time: forty steps in five seconds do not show it."""
     for rank in soaked.evidence[1].stages["training"]["ranks"]:
         rank["modes"][0]["seconds"] = lasted
     assert steps_hold(soaked, spec) == [True, None]
@@ -62,8 +62,8 @@ def test_a_pod_that_ended_before_its_soak_could_is_no_pass(soaked, spec):
     [
         (None, ()),
         ([], range(8)),
-        ([{"index": 5, "samples": 400, "sm_mhz": None, "temperature_c": None}], [5]),  # [N/A] is no look
-        ([{"index": 5, "samples": 3, "sm_mhz": 1755.0}], [5]),  # it answered three times in 20 minutes
+        ([{"index": 5, "samples": 400, "sm_mhz": None, "temperature_c": None}], [5]),  # [N/A] is not a sample
+        ([{"index": 5, "samples": 3, "sm_mhz": 1755.0}], [5]),  # three samples in 20 minutes
         ([{"index": 5, "samples": 400, "temperature_c": 70.0}], []),
     ],
     ids=["all", "none", "not-available", "three", "heat-only"],
@@ -80,13 +80,13 @@ def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unsee
 
 
 def test_a_clock_without_a_count_of_looks_is_no_look():
-    """In a soak shorter than the time between two looks, one is enough: it must have been made."""
+    """In a soak shorter than the sampling interval one sample is enough, but there must be one."""
     taken = {"counted": {"samples": 1, "sm_mhz": 1755.0}, "told": {"sm_mhz": 1755.0}}
     assert [each.ok for each in training_evidence.watched(taken, 10)] == [True, None]
 
 
 def test_the_end_of_the_longest_soak_is_seen(monkeypatch):
-    """A day has more looks than are kept: then earlier ones go, and not the last."""
+    """A day has more samples than are kept: earlier ones are dropped, never the last."""
     watch = Meanwhile("none", {})
     watch.tool = "nvidia-smi"
     answer = type("Answer", (), {"out": b"0, GPU-0, 1755, 600, 71, 100\n"})
