@@ -1,4 +1,4 @@
-"""What the analyzer's tests share: judging bytes, and the recorded runs."""
+"""Shared fixtures of the analyzer's tests: judging bytes, and the recorded runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """Logs of our own: recorded runs, with labels."""
+    """Return our own logs: recorded runs with labels."""
     return DATA
 
 
 @pytest.fixture(scope="session")
 def judge():
-    """Judge texts or bytes, each a file of its own, as one job."""
+    """Judge texts or bytes as one job, each as a separate file."""
 
     def judge(*logs: bytes | str, **options):
         streams = [

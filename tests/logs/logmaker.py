@@ -1,6 +1,6 @@
-"""Makes NCCL logs of many versions, in the shapes that the sources print: what the tests here read.
+"""Makes NCCL logs of many versions, in the line forms of NCCL's source.
 
-A job is a dict of processes, (host, pid) -> lines, so that tests can tag, interleave, split and cut it.
+A job is a dict of processes, (host, pid) -> lines, so that tests can tag, interleave, split and truncate it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Maker:
-    """One job on some hosts; every field is one thing that the log will show."""
+    """One job on some hosts; each field controls one part of the log."""
 
     version: str = "2.28.9+cuda13.0"
     hosts: tuple[str, ...] = ("gpu-node-0", "gpu-node-1")
@@ -203,7 +203,7 @@ def interleaved(processes: dict[tuple[str, int], list[str]], seed: int) -> bytes
 
 
 def averaged(text: str) -> str:
-    """Return a log of one table with the average that its rows have: of busbw on both sides, as nccl-tests takes it."""
+    """Return a table's log with the average of its rows: busbw of both sides, as in nccl-tests."""
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+[a-z]", line)]
     printed = [fields[at] for fields in rows for at in (-6, -2)]
     values = [float(value) for value in printed if re.match(r"-?[\d.]+\Z", value)]
@@ -211,8 +211,7 @@ def averaged(text: str) -> str:
 
 
 def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: float = 1.75) -> list[str]:
-    """Return a table with this bus bandwidth in its largest row, and the time and algorithm bandwidth that belong to
-    it."""
+    """Return a table with this bus bandwidth in its largest row, and the matching time and algorithm bandwidth."""
     side = f"{size * factor / busbw / 1e3:.2f} {busbw / factor:.3f} {busbw:.3f} 0"
     row = f"  {size}  {size // 4}  float  sum  -1  {side}  {side}".replace(" ", "  ")
     changed = [row if line.lstrip().startswith("1073741824 ") else line for line in table]
@@ -220,6 +219,6 @@ def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: floa
 
 
 def before_the_end(log: str, line: str) -> str:
-    """Put a line before the last three of a log: behind its benchmark's end it would be the last line of a process."""
+    """Insert a line before the last three of a log; after the benchmark's end it would be the last line of a process."""
     lines = log.splitlines(keepends=True)
     return "".join([*lines[:-3], line + "\n", *lines[-3:]])

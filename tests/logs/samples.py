@@ -1,4 +1,4 @@
-"""Texts that a pattern matches, made from its parts: every alternative, repeated as often as little as may be."""
+"""Texts generated from a pattern: every alternative, with the fewest repetitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIKE = {
 
 
 def samples(pattern: bytes, rng: random.Random, tries: int = 30) -> Iterator[bytes]:
-    """Yield texts in which a pattern is found."""
+    """Yield texts that a pattern matches."""
     parsed = _parser.parse(pattern)
     for _ in range(tries):
         text = _text(parsed, rng)
@@ -44,7 +44,7 @@ def _item(operation: str, value: Any, rng: random.Random) -> bytes:
         "IN": lambda: _one(_in(value), rng),
         "SUBPATTERN": lambda: _text(value[3], rng),
         "BRANCH": lambda: _text(rng.choice(value[1]), rng),
-        "ASSERT": lambda: _text(value[1], rng) if value[0] > 0 and rng.random() < 0.5 else b"",  # as the text after
+        "ASSERT": lambda: _text(value[1], rng) if value[0] > 0 and rng.random() < 0.5 else b"",  # like the text after
         "ASSERT_NOT": lambda: b"",
         "AT": lambda: b"",
         "MAX_REPEAT": lambda: b"".join(

@@ -1,4 +1,4 @@
-"""The rows of the catalogue's symptom table, each with a log that shows it."""
+"""The rows of the catalogue's symptom table, each with an example log."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ALONE = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
 
 
 def failing(text: str, code: int = 2) -> str:
-    """Return a job with a first process that warns and fails while it starts."""
+    """Return a job whose first process warns and fails during its start."""
     return STARTED + f"\n{A}{WARN}{text}\n{A}{INFO}init.cc:903 -> {code}\n"
 
 
 def sockets(first: str, env: str = "") -> str:
-    """Return a job on sockets with ranks that printed a line first."""
+    """Return a job on sockets whose ranks printed a line first."""
     heads = [line.split("NCCL INFO")[0] for line in SOCKETS.splitlines() if "Using network" in line]
     return (
         "".join(f"{head}{INFO}{first}\n" for head in heads if first)
@@ -40,7 +40,7 @@ def sockets(first: str, env: str = "") -> str:
     )
 
 
-# Row -> (log, fault that is expected first or None for "quiet", why). Rows that need none are in LEFT.
+# Row -> (log, first expected fault or None for "quiet", why). Rows without a log are in LEFT.
 ROWS = {
     1: (SOCKETS, "nccl.socket-fallback", "nccl.ib-no-device"),
     2: (sockets("", "NCCL_IB_HCA set to mlx9"), "nccl.socket-fallback", "nccl.ib-filter"),

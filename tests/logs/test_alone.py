@@ -1,4 +1,4 @@
-"""seatrial.logs in another program: alone with the catalogue, and the same answer as `seatrial explain`."""
+"""seatrial.logs in another program: alone with the catalogue, with the same answers as `seatrial explain`."""
 
 import gzip
 import json
@@ -23,19 +23,19 @@ LOGS = sorted(RECORDED.glob("*.log"))
 
 
 def by_command(capsys, *arguments):
-    """The documents that `seatrial explain` prints."""
+    """Return the documents that `seatrial explain` prints."""
     main([*map(str, arguments), "--format", "json"])
     return json.loads(capsys.readouterr().out)["jobs"]
 
 
 def unnamed(jobs, name="(text)"):
-    """The documents of a text, by the name of a file."""
+    """Return a text's documents without their file name."""
     return json.loads(json.dumps(jobs).replace(json.dumps(name)[1:-1], str(LOG)))
 
 
 @pytest.fixture
 def alone(tmp_path):
-    """A folder with the two packages and PyYAML, and nothing else of ours."""
+    """Return a folder with only the two packages and PyYAML."""
     for package in ("faults", "logs"):
         shutil.copytree(ROOT / "seatrial" / package, tmp_path / "seatrial" / package)
     (tmp_path / "yaml").symlink_to(Path(yaml.__file__).parent)
@@ -43,7 +43,7 @@ def alone(tmp_path):
 
 
 def run(alone, code):
-    """Run Python with no other package than those of a folder."""
+    """Run Python with only the packages of a folder."""
     code = f"import sys; sys.path.insert(0, {str(alone)!r})\n{code}"
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, cwd=alone, check=False
@@ -51,7 +51,7 @@ def run(alone, code):
 
 
 def test_logs_and_the_catalogue_explain_a_log_alone(alone, capsys):
-    """In an empty folder, without clusters, checks, profiles, reports and the command line."""
+    """Runs in an empty folder without clusters, checks, profiles, reports and the command line."""
     done = run(
         alone,
         f"import json, pathlib\nfrom seatrial.logs import explain\nprint(json.dumps(explain(pathlib.Path({str(LOG)!r}))))"
@@ -62,14 +62,14 @@ def test_logs_and_the_catalogue_explain_a_log_alone(alone, capsys):
 
 
 def test_what_it_needs_of_its_own_is_found_missing(alone):
-    """The folder holds what is imported and no more: without the catalogue nothing is explained."""
+    """The folder holds only what is imported; without the catalogue the explanation fails."""
     shutil.rmtree(alone / "seatrial" / "faults")
     done = run(alone, "from seatrial.logs import explain")
     assert done.returncode == 1 and "seatrial.faults" in done.stderr
 
 
 def test_the_package_alone_loads_no_reader(alone):
-    """Who imports it waits for what is used."""
+    """The reader is loaded at its first use."""
     done = run(
         alone, "import seatrial.logs, seatrial.logs.reader\nprint([m for m in sys.modules if 'seatrial.logs.' in m])"
     )
@@ -77,7 +77,7 @@ def test_the_package_alone_loads_no_reader(alone):
 
 
 def test_the_program_on_the_page_prints_what_the_command_says(capsys):
-    """docs/explain.md, as it stands there."""
+    """The program is extracted from docs/explain.md."""
     page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# explained.py\n(.*?)```", page, re.DOTALL)[1]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -91,7 +91,7 @@ def test_a_program_gets_the_answer_of_the_command(log, capsys):
 
 
 def test_a_folder_of_dumps_is_explained_as_by_the_command(capsys):
-    """A hang's evidence beside logs is read, too."""
+    """A hang's dumps next to logs are also read."""
     folder = ROOT / "tests" / "hang" / "data" / "dies"
     (job,) = documents = explain(folder)
     assert json.loads(json.dumps(documents)) == by_command(capsys, folder)
@@ -99,7 +99,7 @@ def test_a_folder_of_dumps_is_explained_as_by_the_command(capsys):
 
 
 def test_a_path_a_text_bytes_and_lines_are_one_log():
-    """Lines with their ends, as of an open file, and without."""
+    """Lines may have line ends, as from an open file, or not."""
     text, whole = LOG.read_text(), unnamed(explain(LOG))
     with LOG.open() as file, LOG.open("rb") as raw:
         for log in (text, text.encode(), text.splitlines(), file, iter(raw), gzip.compress(text.encode())):
@@ -107,7 +107,7 @@ def test_a_path_a_text_bytes_and_lines_are_one_log():
 
 
 def test_logs_of_one_call_are_read_together():
-    """The two halves of a job, one of them as text, are one job; apart they are not."""
+    """Two halves of a job, one of them as text, are one job; in separate calls they are not."""
     one, other = (RECORDED / f"torchrun-node{node}.log" for node in (0, 1))
     both = explain(one, other)
     mixed = explain(one, other.read_text())
@@ -117,7 +117,7 @@ def test_logs_of_one_call_are_read_together():
 
 
 def test_a_hang_is_read_of_a_text_as_of_standard_input():
-    """Reports of torch's watchdog are evidence wherever the text comes from."""
+    """Reports of torch's watchdog count in any input."""
     path = next(log for log in LOGS if log.stem == "rank-hangs")
     (of_text,), (of_file,) = explain(path.read_text()), explain(path)
     assert (of_text["verdict"], of_text["faults"][0]["fault"]) == (of_file["verdict"], of_file["faults"][0]["fault"])
@@ -132,7 +132,7 @@ def test_hardware_that_is_named_is_what_numbers_are_compared_with(capsys):
 
 
 def test_files_of_a_folder_that_are_not_read_withhold_a_go(tmp_path):
-    """A near miss is the folder without them."""
+    """Near miss: the folder without unread files is go."""
     (tmp_path / "a.log").write_text(HEALTHY)
     assert explain(tmp_path)[0]["verdict"] == "go"
     (tmp_path / "b.log.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(100))
@@ -153,11 +153,11 @@ def test_files_of_a_folder_that_are_not_read_withhold_a_go(tmp_path):
     ids=["none", "empty", "no-lines", "binary", "missing", "name"],
 )
 def test_what_cannot_be_read_is_an_error(logs, said):
-    """Never a document: whoever judges by it would have judged nothing."""
+    """Unreadable input raises an error and never yields a document."""
     with pytest.raises(NcclLogError, match=re.compile(re.escape(said), re.IGNORECASE)):
         explain(*logs)
 
 
 def test_a_text_of_which_nothing_is_nccls_is_inconclusive():
-    """One line without an end is a text, if no file is called so; of a healthy job it is go."""
+    """One line without a line end is a text, unless a file has that name; the line of a healthy job is go."""
     assert [job["verdict"] for log in ("hello", HEALTHY) for job in explain(log)] == ["inconclusive", "go"]

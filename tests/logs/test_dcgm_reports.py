@@ -1,4 +1,4 @@
-"""The output of `dcgmi diag` in a log: its JSON and its tables, of DCGM 3 and 4, as files and inside of other text.
+"""The output of `dcgmi diag` in a log: JSON and tables of DCGM 3 and 4, as files and inside other text.
 
 The tables' forms are those of NVIDIA/DCGM, dcgmi/Diag.cpp; that of a failed cuInit is shortened from nccl-tests#264.
 """
@@ -66,7 +66,7 @@ def test_a_failed_test_in_json_accuses_its_gpu(release: str, name: str, indent: 
 
 
 def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
-    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv): the vendor's; a table has no numbers, and no action is guessed."""
+    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv): the vendor's action; a table has no numbers, so no action is assumed."""
     job = only(report("4.4.1", {"memory": MISMATCH}))
     assert "contact its vendor's support" in job["faults"][0]["remedy"]
     assert "What to do with the node" not in only(table(*MEMORY_4))["faults"][0]["remedy"]
@@ -91,7 +91,7 @@ def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
     ],
 )
 def test_a_failed_row_of_a_table_is_a_finding(rows: tuple[str, ...], expected: Findings) -> None:
-    """By GPU, whether it is named in the row (DCGM 3), in a row below (DCGM 4) or in the warning alone."""
+    """By GPU, named in the row (DCGM 3), in a row below it (DCGM 4) or only in the warning."""
     job = only(table(*rows))
     assert (job["verdict"], found(job)) == ("no-go", expected)
     assert job["diagnosis"] == "degraded"
@@ -122,7 +122,7 @@ WARNS = ("-Hardware", "memory|Warn", "|GPU0: Fail", "Warning: GPU0|Less than hal
     ],
 )
 def test_a_report_alone_is_never_a_go(text: str, said: str) -> None:
-    """Passes, skips and warnings are counted apart; half of a report is said to be unread."""
+    """Passes, skips and warnings are counted separately; a truncated report is reported as unread."""
     job = only(text)
     assert (job["verdict"], found(job)) == ("inconclusive", [])
     assert said in job["sentence"]
@@ -151,7 +151,7 @@ def test_inside_a_healthy_jobs_log_what_is_not_passed_counts(more: str, verdict:
 
 @pytest.mark.parametrize("text", [table(*MEMORY_4), report("4.4.1", {}, {"memory": MISMATCH})])
 def test_a_report_in_a_wrapping_that_is_not_looked_into_is_no_pass(text: str) -> None:
-    """Docker's records, one a line: the report's lines are found behind the place where reports are read."""
+    """In Docker's JSON records, one per line, the lines of a report are found after reports were read."""
     wrapped = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) for line in (text + GOOD_JOB).splitlines()]
     assert only("\n".join(wrapped))["verdict"] != "go"
     healthy = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) for line in GOOD_JOB.splitlines()]

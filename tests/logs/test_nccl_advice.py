@@ -1,4 +1,4 @@
-"""Is the advice that of the line? Its failure class, and a word of what to do: lines as clusters print them."""
+"""The advice fits the line, by failure class and a word of the remedy; the lines are as clusters print them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_line_has_its_own_remedy_and_failure_class(line, failure, word):
     ],
 )
 def test_the_word_by_which_a_registry_refuses_is_shown(said):
-    """It stands behind a name that secrets have."""
+    """It follows a name that otherwise marks a secret."""
     job = judged(f'Failed to pull image "nvcr.io/a/b:1": {said}\n')
     assert said in job["faults"][0]["evidence"][0]["text"]
     assert "imagePullSecrets" in job["faults"][0]["remedy"]

@@ -1,4 +1,4 @@
-"""An RCCL log is told in AMD's drivers and commands."""
+"""An RCCL log is explained with AMD's drivers and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.logs.logmaker import Maker, sequential
 
 
 def texts():
-    """Return what the catalogue says of each fault."""
+    """Return the catalogue's texts of each fault."""
     for fault in fault_catalogue().values():
         yield from (fault.meaning, fault.confirm, fault.remedy)
         yield from (text for each in fault.alternatives for text in (each.cause, each.confirm))
@@ -27,7 +27,7 @@ def explained(capsys, path, text):
 
 @pytest.mark.parametrize("rccl", [True, False])
 def test_what_to_do_without_gpudirect_is_said_of_the_gpus_that_there_are(rccl, tmp_path, capsys):
-    """nvidia-peermem is no remedy on an MI300X."""
+    """nvidia-peermem is not a remedy on an MI300X."""
     text = sequential(Maker(gpus=8, rails=8, channels=8, gdr=False).processes()).decode()
     if rccl:
         text = text.replace("NCCL version 2.", "RCCL version : 2.")
@@ -39,13 +39,13 @@ def test_what_to_do_without_gpudirect_is_said_of_the_gpus_that_there_are(rccl, t
 
 
 def test_each_of_nvidias_words_is_one_of_the_catalogue():
-    """A text that was changed there is changed here."""
+    """A text that changed in the catalogue must be changed here."""
     known = " ".join(texts())
     assert [words for words in PHRASES if words not in known] == []
 
 
 def test_no_command_of_nvidias_is_left():
-    """Whatever fault an RCCL log shows: nvidia-smi is not on its hosts. MIG and an NVLink fabric's state are not, either."""
+    """No fault of an RCCL log mentions nvidia-smi, MIG or an NVLink fabric's state."""
     left = [text for text in texts() if "nvidia-smi" in of_amd(text)]
     features = ("Fabric", "MIG Mode", "Compute Mode", "-c DEFAULT", "recovery")
     assert [text for text in left if not any(feature in text for feature in features)] == []

@@ -1,4 +1,4 @@
-"""Is a table judged by the hardware that the user states, by the hardware that it is of, and by no other?"""
+"""A table is judged by its own hardware and by the hardware that the user states, never by other hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 
 def rows(busbw: float, ranks: int = 16, collective: str = "all_reduce", *, sizes=(GIB, 2 * GIB, 4 * GIB)) -> str:
-    """Return a table without the list of its devices."""
+    """Return a table without its device list."""
     factor = 2 * (ranks - 1) / ranks
     lines = [f"# Collective test starting: {collective}_perf"]
     lines.append(
@@ -59,7 +59,7 @@ def test_a_table_that_names_nothing_says_what_to_pass(tmp_path, capsys):
     ],
 )
 def test_a_table_is_judged_by_what_somebody_says(options, ranks, tmp_path, capsys):
-    """The numbers tell the ranks: busbw is 2(n-1)/n times algbw. The transport stays unseen."""
+    """The ratio of busbw and algbw, 2(n-1)/n, gives the number of ranks. The transport remains unknown."""
     job = explained(capsys, tmp_path, rows(40.0, ranks), *options)
     assert job["tables"][0]["nearest"]["kind"] == "published", job["sentence"]
     assert (job["verdict"], [f["fault"] for f in job["faults"]]) == (
@@ -73,7 +73,8 @@ def test_a_table_is_judged_by_what_somebody_says(options, ranks, tmp_path, capsy
 
 
 def test_floors_judge_a_table_of_as_many_ranks_as_the_profile_has(tmp_path, capsys):
-    """nccl.low-bandwidth; of another number of hosts it is a published figure, and no fault of the cluster."""
+    """nccl.low-bandwidth; with another number of hosts the table is compared with published figures, and the cluster is
+    not at fault."""
     job = explained(capsys, tmp_path, rows(200.0), "--profile", "h100-ib")
     assert (job["verdict"], job["tables"][0]["nearest"]["kind"]) == ("no-go", "floor")
     assert explained(capsys, tmp_path, rows(200.0, 64), "--profile", "h100-ib")["verdict"] == "inconclusive"
@@ -94,7 +95,7 @@ def test_floors_judge_a_table_of_as_many_ranks_as_the_profile_has(tmp_path, caps
 def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
     hosts, redop, root, factor, named, tmp_path, capsys
 ):
-    """Before 2.17.6 nccl-tests prints no name; all_gather and alltoall look the same, and a go says what it is by."""
+    """nccl-tests before 2.17.6 prints no name; all_gather and alltoall look the same, and a go names its basis."""
     maker = Maker(hosts=tuple(f"h-{at}" for at in range(hosts)), gpus=8, rails=8, channels=8)
     table = with_busbw(table_of(maker), 60.0, factor=factor(maker.ranks))
     row = next(line for line in table if line.lstrip().startswith("1073741824 "))
@@ -107,7 +108,7 @@ def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
 
 
 def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, capsys):
-    """Four cards of 200 Gb/s carry a quarter of eight of 400: 90 GB/s is healthy there."""
+    """Four cards of 200 Gb/s carry a quarter of eight of 400, so 90 GB/s is healthy there."""
     for nics, low in (("4x200", False), ("8x400", True)):
         job = explained(capsys, tmp_path, rows(90.0), "--gpu", "8xH100", "--nics", nics)
         assert ("nccl.below-published" in [f["fault"] for f in job["faults"]]) == low, job["sentence"]
@@ -115,7 +116,7 @@ def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, caps
 
 @pytest.mark.parametrize(("nics", "fault"), [("1x400", "nccl.below-published"), ("8x50", None)])
 def test_fewer_cards_than_a_log_shows_at_work_excuse_no_speed(nics, fault, tmp_path, capsys):
-    """Eight carry the data; of their rate the log says nothing."""
+    """Eight cards carry the data; the log does not show their rate."""
     table = "\n".join(with_busbw(table_of(EIGHT), 40.0, factor=1.875)) + "\n"
     job = explained(capsys, tmp_path, sequential(EIGHT.processes()).decode() + table, "--nics", nics)
     assert [found["fault"] for found in job["faults"]] == ([fault] if fault else []), job["sentence"]
@@ -181,7 +182,7 @@ def test_rails_that_carry_nothing_come_first_and_what_the_log_rules_out_is_no_ca
 
 
 def test_small_messages_alone_are_no_speed(tmp_path, capsys):
-    """Below 64 MiB latency decides: the go is the transport's, and says so."""
+    """Latency dominates below 64 MiB, so the go covers the transport only and says so."""
     table = [line for line in table_of(EIGHT) if not line.strip().startswith("1073741824")]
     text = sequential(EIGHT.processes()).decode() + averaged("\n".join(table) + "\n")
     job = explained(capsys, tmp_path, text)

@@ -1,4 +1,4 @@
-"""Causes that stand beside the line that failed: interfaces, launchers, containers, versions and the kind of GPU."""
+"""Causes in other lines than the failed one: interfaces, launchers, containers, versions and GPU models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED = "RuntimeError: NCCL error in: x.cpp:1269, unhandled system error, NCCL 
 
 
 def test_bridges_among_nccls_sockets_are_suspected():
-    """nccl.bootstrap-unroutable: behind an unknown end, and where a peer cannot be reached; never beside a real link."""
+    """nccl.bootstrap-unroutable: after an unknown end, or if a peer is unreachable; never with a real link present."""
     bridges = SOCKETS + FAILED
     assert [cause["fault"] for cause in judged(bridges)["causes"]][:2] == ["nccl.bootstrap-unroutable", "nccl.crash"]
     lost = "\nn1:1:9 [0] misc/socket.cc:403 NCCL WARN Connect to 172.19.0.1<33333> failed : Connection timed out\n"
@@ -45,7 +45,7 @@ def test_bridges_among_nccls_sockets_are_suspected():
     ],
 )
 def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, cause_text):
-    """The error is what the log shows; what NCCL warned of, or a last error, is more and leaves no room for guesses."""
+    """The log shows only the error; a warning of NCCL or a `Last error` line is more specific and excludes assumptions."""
     bare = died(f"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, {error}, NCCL version 2.27.5")
     causes = judged(bare + TORCHRUN)["causes"]
     assert cause_text in causes[0]["cause"]
@@ -137,7 +137,7 @@ def test_a_bridge_is_not_blamed_for_a_cuda_call(error, blamed):
 
 @pytest.mark.parametrize(("value", "fault"), [("-2147483648", "nccl.library"), ("4", "nccl.invalid-usage")])
 def test_a_value_of_a_setting_that_was_never_set_is_another_library(value, fault):
-    """NCCL_CONFIG_UNDEF_INT (nccl.h) is what a newer header leaves where an older library looks."""
+    """NCCL_CONFIG_UNDEF_INT (nccl.h) is the default of a newer header, read by an older library."""
     line = f"gpu-a:1:1 [0] init.cc:1 NCCL WARN Invalid config maxCTAs attribute value {value}\n"
     assert judged(line)["causes"][0]["fault"] == fault
 
@@ -279,7 +279,7 @@ def test_a_defect_for_other_gpus_than_those_of_the_log_explains_nothing(gpu, kno
 
 
 def test_a_store_that_is_missed_after_a_timeout_or_an_unknown_end_is_no_cause():
-    """nccl.store-gone follows: rank 0, which holds the store, has ended."""
+    """nccl.store-gone is a consequence: rank 0, which hosts the store, has ended."""
     assert first(HEALTHY + WATCHDOG + STORE + TORCHRUN) == "nccl.hang"
     ended = judged(HEALTHY + died("ValueError: the batch is odd") + STORE + TORCHRUN)
     assert ended["causes"][0]["fault"] == "nccl.crash"
@@ -288,7 +288,7 @@ def test_a_store_that_is_missed_after_a_timeout_or_an_unknown_end_is_no_cause():
 
 
 def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
-    """What keeps a process from starting, where no program died: not proven healthy, and nobody is accused."""
+    """An obstacle to a process start without a crash: not proven healthy, and no fault."""
     probe = "Failed to initialize NVML: Driver/library version mismatch\n"
     assert judged(HEALTHY + probe)["verdict"] == "inconclusive"
     assert judged(probe + HEALTHY)["verdict"] != "no-go"

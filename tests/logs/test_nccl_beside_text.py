@@ -1,4 +1,4 @@
-"""What a record of a log store says beside its text, and what it leaves out: never read as nothing."""
+"""Fields of a log store's record other than the text, and omissions: never ignored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(form: str, records: list[dict]) -> str:
         ({"level": "fatal"}, "inconclusive"),
         ({"levelname": "ERROR"}, "inconclusive"),
         ({"severity": "CRITICAL"}, "inconclusive"),
-        # near misses: what wrote it, what a store gives to all of stderr, what it was before it was taken apart
+        # near misses: its writer, a store's label for all of stderr, the record's original form
         ({"severity": "ERROR", "stream": "stderr"}, "go"),
         ({"level": "info", "error": None, "errors": []}, "go"),
         ({"kubernetes": {"annotations": {"note": "restart when a rank failed with an error"}}}, "go"),
@@ -56,7 +56,7 @@ def test_other_columns_of_a_csv_file_count(tmp_path):
             ("time", "stdout", "stderr"), lambda at, line, bad=bad: (time_of(at), line, bad if at == 20 else "")
         )
         assert (judged(tmp_path, write(LINES))["verdict"] == "go") == (not bad)
-    for names in (("line", "content"), ("log", "message")):  # a number, a group of logs
+    for names in (("line", "content"), ("log", "message")):  # a number, a log group
         write = as_csv(names, lambda at, line: (at, line))
         assert judged(tmp_path, write(LINES))["verdict"] == "go"
 
@@ -73,14 +73,14 @@ def test_other_columns_of_a_csv_file_count(tmp_path):
     ids=["csv", "logcli-jsonl"],
 )
 def test_what_a_stores_limit_cut_is_told_by_its_records(write, tmp_path):
-    """Not by lines, of which a record may hold several."""
+    """The number of records counts, not of lines, since a record may hold several."""
     for count, verdict in ((500, "inconclusive"), (501, "go")):
         lines = LINES[:60] + ["step\nof\nmany"] + ["step"] * (count - len(LINES) - 1) + LINES[60:]
         assert judged(tmp_path, write(lines))["verdict"] == verdict
 
 
 def test_records_without_line_ends_are_lines(tmp_path):
-    """Only the driver of docker cuts a line, at 16 KiB."""
+    """Only Docker's log driver splits a line, at 16 KiB."""
     said = "".join(json.dumps({"log": line}) + "\n" for line in LINES)
     assert judged(tmp_path, said)["verdict"] == "go"
 
@@ -114,7 +114,7 @@ def test_a_size_that_ran_again_hides_no_wrong_values(tmp_path):
 
 
 def test_the_end_of_a_damaged_report_is_looked_for_in_bounded_time(monkeypatch):
-    """Each line that may end it is tried, of all that was read: 10 MB took hours."""
+    """Each of the lines read may end it and is tried: 10 MB once took hours."""
     tried: list[int] = []
     monkeypatch.setattr(json_reports, "_TRIED", 1 << 20)
     monkeypatch.setattr(json_reports, "_decoded", lambda text, _: tried.append(len(text)))

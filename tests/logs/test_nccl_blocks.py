@@ -1,4 +1,4 @@
-"""Does it matter where a log is cut into blocks, and who digests them? Never: the same state, to the byte."""
+"""The state is the same, to the byte, wherever a log is cut into blocks and whoever digests them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RARE = (
 
 
 def chatter(rng: random.Random, maker: Maker, number: int) -> bytes:
-    """Return a line that says nothing, with numbers of its own: a program's, or one of NCCL's long traces."""
+    """Return an irrelevant line with unique numbers: a program's, or one of NCCL's long traces."""
     rank = rng.randrange(maker.ranks)
     head = f"{maker.host(rank)}:{maker.pid(rank)}:{maker.pid(rank)} [{rank % maker.gpus}] NCCL ".encode()
     pointer = rng.getrandbits(36)
@@ -60,13 +60,13 @@ def chatter(rng: random.Random, maker: Maker, number: int) -> bytes:
         + b"INFO AllReduce: opCount %x sendbuff 0x7f%x count 131072 comm 0x4cfb4b0 [nranks=16]" % (number, pointer),
         head + b"INFO proxyProgressAsync opId=0x%x op.type=%d done" % (pointer, number % 9),
         head + b"CALL ncclAllReduce(0x%x,0x%x,%d)" % (pointer, pointer + 7, number),
-        b"%d 262144 float sum -1 69.55 15.08 26.38 0 68.58 15.29 26.76 0" % number,  # a row, behind a header only
+        b"%d 262144 float sum -1 69.55 15.08 26.38 0 68.58 15.29 26.76 0" % number,  # a row only after a header
     )
     return rng.choice(forms)
 
 
 def log_of(seed: int) -> bytes:
-    """Make a log: set-ups and tables, stretches that say nothing, and here and there a line that does."""
+    """Make a log of set-ups, tables, irrelevant stretches, and a few relevant lines."""
     rng = random.Random(seed)
     stamp, lines = STAMPS[seed % len(STAMPS)], []
     for part in range(rng.randrange(2, 6)):
@@ -81,7 +81,7 @@ def log_of(seed: int) -> bytes:
 
 
 def in_blocks(log: bytes, rng: random.Random) -> str:
-    """Read a log in blocks cut at random, each digested by somebody who saw no other; return the state."""
+    """Read a log in blocks cut at random, each digested independently; return the state."""
     partial = Partial()
     reader = scan.Reader(partial, "x")
     reader.source.bytes = len(log)
@@ -99,7 +99,7 @@ def in_blocks(log: bytes, rng: random.Random) -> str:
 
 
 def held(log: bytes, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Read a log in chunks of any size, in blocks some of which are applied together; return the state."""
+    """Read a log in chunks of any size, in blocks of which some are applied together; return the state."""
     monkeypatch.setattr(scan, "BLOCK", rng.choice((1, 300, 5000, 40_000)))
     monkeypatch.setattr(scan, "HELD", rng.choice((1, 2000, 100_000, 1 << 30)))
     cuts = sorted(rng.randrange(len(log) + 1) for _ in range(len(log) // 3000))
@@ -133,7 +133,7 @@ def test_blocks_do_not_matter_in_real_logs(path, monkeypatch):
 
 
 def test_every_line_of_nccl_is_counted_once():
-    """INFO lines whatever they say, however often they come, and warnings."""
+    """INFO lines of any content and frequency, and warnings."""
     log = interleaved(Maker().processes(), 1)
     marked = log.count(b"NCCL INFO ")
     (source,) = read([("x", [log * 40 + b"h:1:1 [0] x.cc:1 NCCL WARN odd\n"])]).sources

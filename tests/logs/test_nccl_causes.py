@@ -1,4 +1,4 @@
-"""Causes that stand in a line: each with a line that differs in what decides, and says nothing of it."""
+"""Causes in a single line, each with a near miss that differs in the decisive part."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_line_that_was_wrapped_is_read_whole_and_a_stranger_far_away_is_not_jo
 
 @pytest.mark.parametrize(("address", "why"), [("169.254.170.23", "nccl.bootstrap-link-local"), ("10.1.2.3", None)])
 def test_a_peer_at_a_link_local_address(address, why):
-    """nccl.bootstrap-link-local, with NCCL's head and without any."""
+    """nccl.bootstrap-link-local, with NCCL's prefix and without it."""
     line = f"socketPollConnect: connect to {address}<41234> returned Connection refused, exceeded error retry count after 35 attempts"
     assert fault_reasons(failing(line, 2)) == [("nccl.connect-refused", why)]
     bare = f"NET/Socket : Using [0]eth0:10.1.1.1<0>\n{line}\nRuntimeError: NCCL error: remote process exited or there was a network error\n"
@@ -83,7 +83,7 @@ def test_a_peer_at_a_link_local_address(address, why):
 
 
 def test_a_refused_connection_names_the_address_that_is_gone():
-    """The suspect is the address, not the host that complains."""
+    """The suspect is the address, not the reporting host."""
     job = judged(failing("socketPollConnect: connect to 10.99.91.49<36141> returned Connection refused", 2))
     assert "10.99.91.49" in job["sentence"]
 
@@ -113,7 +113,7 @@ def test_what_a_warning_holds(line, expected):
 
 
 def test_a_provider_that_is_missing_is_no_missing_device():
-    """nccl.verbs-provider: libibverbs says it on standard error, without a head."""
+    """nccl.verbs-provider: libibverbs prints it on standard error, without a prefix."""
     said = "libibverbs: Warning: no userspace device-specific driver found for /sys/class/infiniband_verbs/uverbs0\n"
     head = next(line.split("NCCL INFO")[0] for line in SOCKETS.splitlines() if "Using network" in line)
     with_head = f"{head}{INFO}{said}" + SOCKETS
@@ -131,7 +131,7 @@ def test_gdrcopy_is_a_hint_where_nothing_else_shows_and_quiet_in_a_healthy_job()
 
 
 def test_a_timeout_of_expert_parallel_stands_before_the_cuda_error_that_follows_it():
-    """nccl.ep-timeout: the GPU is innocent; a CUDA error that stands first is not."""
+    """nccl.ep-timeout: the GPU is not at fault; with a preceding CUDA error it is."""
     said = "Warning: NCCL EP timeout for dispatch receive, rank 2, local_expert_idx 37, src_rank 0\n"
     failed = f"{A}{WARN}Cuda failure 'unspecified launch failure'\n{A}{INFO}init.cc:1 -> 1\n"
     assert fault_reasons(STARTED + said + failed)[0][0] == "nccl.ep-timeout"
@@ -139,7 +139,7 @@ def test_a_timeout_of_expert_parallel_stands_before_the_cuda_error_that_follows_
 
 
 def test_parts_of_a_host_that_nccl_takes_for_nodes_are_not_counted_as_hosts():
-    """nccl.node-count; hosts that were given their identity are believed."""
+    """nccl.node-count; hosts with a configured identity are accepted."""
     split = HEALTHY.replace("nNodes 2", "nNodes 4").replace("localRanks 2", "localRanks 1")
     job = judged(split)
     assert job["nodes"] == 2
@@ -224,13 +224,13 @@ def test_what_a_warning_of_another_layer_holds(line, expected):
     ],
 )
 def test_what_others_say_before_nccl_does(line, fault):
-    """nccl.gpu-xid, nccl.rendezvous, nccl.no-gpu; a retry, or a program's own Xid, is no cause."""
+    """nccl.gpu-xid, nccl.rendezvous, nccl.no-gpu; a retry or a program's own Xid is not a cause."""
     causes = fault_reasons(line + "\n")
     assert [name for name, _ in causes if name != "nccl.no-evidence"] == ([fault] if fault else [])
 
 
 def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
-    """nccl.imex-import: the node is named; the same failure where no NVLink domain is in use says nothing of IMEX."""
+    """nccl.imex-import: the node is named; without an NVLink domain the same failure does not concern IMEX."""
     domain = STARTED + "".join(
         f"gpu-node-{host}:{pid}:{pid} [0] {INFO}MNNVL 1 cliqueId 1 cliqueSize 4 cliqueRank 0\n"
         for host, pid in ((0, 1000), (1, 1014))
@@ -244,7 +244,7 @@ def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
 
 
 def test_ends_of_an_edge_that_name_other_networks_are_a_mixture():
-    """One host runs a plugin, the other NCCL's own verbs: nobody uses sockets, and they do not understand each other."""
+    """One host uses a plugin, the other NCCL's own verbs: neither uses sockets, but they are incompatible."""
     lines = HEALTHY.splitlines(keepends=True)
     turned = "".join(
         line.replace("NET/IB/", "NET/AWS Libfabric/") if line.startswith("gpu-node-1") else line for line in lines
@@ -256,7 +256,7 @@ def test_ends_of_an_edge_that_name_other_networks_are_a_mixture():
 
 
 def test_channels_of_the_switches_are_evidence():
-    """SHARP: an edge has one end, and the switch is the other; without GPUDirect or on half the ranks it is no go."""
+    """SHARP: an edge has one end, and the switch is the other; without GPUDirect, or on half the ranks, it is no-go."""
     lines = HEALTHY.splitlines(keepends=True)
     sharp = [line for line in lines if "via NET/" not in line]
     for rank, (host, pid) in enumerate(
@@ -287,14 +287,14 @@ def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that
 
 
 def test_hosts_with_unequal_numbers_of_ranks_are_told_and_nothing_more():
-    """nccl.uneven-hosts is worth knowing and no fault."""
+    """nccl.uneven-hosts is information, not a fault."""
     job = judged(HEALTHY.replace("gpu-node-1:1014:1014", "gpu-node-0:1014:1014"))
     assert "nccl.uneven-hosts" in {fault["fault"] for fault in job["faults"]}
     assert "nccl.uneven-hosts" not in {fault["fault"] for fault in judged(HEALTHY)["faults"]}
 
 
 def test_wrong_sums_of_a_chunk_size_that_was_set(judge):
-    """nccl.chunk-size: the setting comes before cables and GPUs."""
+    """nccl.chunk-size: the setting is checked before cables and GPUs."""
     table = "\n".join(table_of(Maker()))
     wrong = re.sub(r"Out of bounds values : 0 OK", "Out of bounds values : 7 FAILED", table)
     said = f"{A}{INFO}NCCL_CHUNK_SIZE set by environment to 1048576.\n"
@@ -305,7 +305,7 @@ def test_wrong_sums_of_a_chunk_size_that_was_set(judge):
 
 
 def test_nothing_of_nccl_is_said_only_where_so():
-    """Lines whose heads were removed are NCCL's all the same."""
+    """Lines without their prefix still count as NCCL's."""
     assert "Nothing in this log" in judged("epoch 1 loss 3.2\n")["sentence"]
     bare = judged("NET/OFI Using transport protocol RDMA (platform set)\nNET/Socket : Using [0]eth0:10.1.1.1<0>\n")
     assert "Nothing in this log" not in bare["sentence"]
@@ -316,7 +316,7 @@ def test_nothing_of_nccl_is_said_only_where_so():
     "more", ["", "NET/IB : No device found.\n", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"]
 )
 def test_an_interface_alone_is_read_as_its_whole_line(head, more):
-    """As pages about NCCL write it: `NET/Socket : Using eth0`."""
+    """Documentation of NCCL writes `NET/Socket : Using eth0`."""
     alone, whole = (
         judged(f"{head}NET/Socket : Using {text}\n" + (head + more if more else ""))
         for text in ("eth0", "[0]eth0:10.1.1.1<0>")
@@ -341,7 +341,7 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
     ("log", "first"),
     [
         (RETRIED + MASKED.format(79), "nccl.gpu-xid"),
-        (RETRIED + MASKED.format(31), "nccl.ib-retry"),  # a program's own fault
+        (RETRIED + MASKED.format(31), "nccl.ib-retry"),  # a program fault
         ("[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link down\n" + RETRIED, "nccl.ib-link-flap"),
         ("[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link up\n" + RETRIED, "nccl.ib-retry"),
         (failing("Cuda failure 'uncorrectable ECC error encountered'", 1), "nccl.gpu-xid"),
@@ -398,7 +398,7 @@ LISTENS = "torch.distributed.DistNetworkError: The server socket has failed to {
     ],
 )
 def test_the_first_cause_that_a_failed_job_is_said_to_have(log, first):
-    """Each with a line that differs in what decides.
+    """Each with a near miss that differs in the decisive part.
 
     nccl.p2p-refused, nccl.driver-mismatch, nccl.port-in-use, nccl.process-limit, nccl.invalid-usage, nccl.ofi-error,
     nccl.nvshmem.
@@ -407,13 +407,13 @@ def test_the_first_cause_that_a_failed_job_is_said_to_have(log, first):
 
 
 def test_a_port_that_was_down_once_is_no_end_of_a_healthy_job():
-    """The kernel's lines may be of another day."""
+    """The kernel's lines may be from another day."""
     job = judged(HEALTHY + "[1.2] mlx5_core 0000:3b:00.0 ens3np0: Link down\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
 
 
 def test_a_table_that_is_slow_over_sockets_keeps_sockets_as_its_diagnosis():
-    """What the transport explains is not called slow besides: whoever reads `slow` looks for another cause."""
+    """A speed that the transport explains is not also diagnosed as slow, which suggests another cause."""
     job = judged(SOCKETS + "\n".join(table_of(Maker(net="Socket"))) + "\n")
     said = job["sentence"]
     assert job["diagnosis"] == "socket"
@@ -426,13 +426,13 @@ DOMAIN = "NET/OFI Couldn't open a fabric access domain. RC: -38, ERROR: Function
 
 
 def test_slingshots_provider_explains_what_the_plugin_cannot_open():
-    """nccl.cxi-service; without the provider's word the plugin's error names no cause of its own."""
+    """nccl.cxi-service; without the provider's message the plugin's error is not a cause."""
     assert fault_reasons(CXI + failing(DOMAIN))[0] == ("nccl.ofi-error", "nccl.cxi-service")
     assert fault_reasons(failing(DOMAIN)) == [("nccl.ofi-error", None)]
 
 
 def test_files_of_shared_memory_that_are_removed():
-    """NCCL's guide: systemd removes them; later versions say so as information, where nothing fails of it."""
+    """NCCL's guide: systemd removes them; later versions report it as information if nothing fails."""
     said = "unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file or directory"
     assert "RemoveIPC" in judged(failing(said))["faults"][0]["cause"]
     assert ("nccl.shm-attach", None) not in fault_reasons(f"{STARTED}\n{A}{INFO}{said} (2)\n")

@@ -1,4 +1,4 @@
-"""Causes that other lines speak for than the one that failed: interfaces, cards, settings, kinds of GPUs."""
+"""Causes shown by other lines than the failed one: interfaces, cards, settings, GPU models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLD_NET = "".join(f"{A}{INFO}NET : Using interface {each}<0>\n" for each in ("et
 
 @pytest.mark.parametrize(("second", "why"), [("lo:127.0.0.1", "nccl.bootstrap-unroutable"), ("eth1:10.0.1.1", None)])
 def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, why):
-    """The words of NCCL 2.2 and 2.3."""
+    """The messages of NCCL 2.2 and 2.3."""
     said = f"{OLD_NET.format(second)}{A}{INFO}comm 0x7f rank 0 nranks 4\n"
     said += said.replace("gpu-node-0", "gpu-node-1").replace("rank 0", "rank 2").replace("10.0.0.1", "10.0.0.2")
     text = f"{said}{A}include/socket.h:361 NCCL WARN Call to connect timeout : Connection refused\n{A}{INFO}init.cu:420 -> 2\n"
@@ -22,7 +22,7 @@ def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, 
     ("address", "why"), [("fe80::ba59:9f03:fc:765c%ib0", "nccl.bootstrap-link-local"), ("10.0.0.1", None)]
 )
 def test_an_interface_with_a_link_local_address_alone(address, why):
-    """It cannot be bound without its zone; where nothing else shows, it is the sign."""
+    """It cannot be bound without its zone; with no other sign, it is the cause."""
     head = f"{A}{INFO}Bootstrap : Using ib0:{address}<0>\n"
     bound = f"{head}{A}misc/socket.cc:379 NCCL WARN Call to bind failed : Cannot assign requested address\n{A}{INFO}bootstrap.cc:176 -> 2\n"
     assert fault_reasons(bound) == [("nccl.bootstrap-interface", why)]
@@ -36,7 +36,7 @@ def test_an_interface_with_a_link_local_address_alone(address, why):
 
 
 def gdr_at(sender: str, receiver: str) -> str:
-    """Two hosts of which one sends and the other receives."""
+    """Return two hosts, a sender and a receiver."""
     other = A.replace("gpu-node-0", "gpu-node-1")
     return (
         f"{A}{INFO}Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0{sender}\n"
@@ -45,7 +45,7 @@ def gdr_at(sender: str, receiver: str) -> str:
 
 
 def test_a_host_that_receives_without_gpudirect_has_no_module_whatever_reads_are_set_to():
-    """NCCL_NET_GDR_READ is about what a sender's card reads (transport/net.cc, ncclTopoCheckGdr)."""
+    """NCCL_NET_GDR_READ affects only a sender's card (transport/net.cc, ncclTopoCheckGdr)."""
     (fault,) = judged(gdr_at("/GDRDMA", ""))["faults"]
     assert (fault["fault"], fault["subject"]) == ("nccl.gdr-mixed", "gpu-node-1")
     assert "no channel of gpu-node-1 has GPUDirect" in fault["cause"]
@@ -88,7 +88,7 @@ def test_gpus_of_several_kinds_are_named_where_results_are_wrong():
 
 
 def test_gpus_without_peer_access_are_told_from_memory_that_cannot_be_shared():
-    """nccl.p2p-refused behind an engine's own all-reduce."""
+    """nccl.p2p-refused with an engine's own all-reduce."""
     said = "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:307 '{}'\nWorker exited\nTraceback (most recent call last):\n"
     refused = judged(
         "NCCL version 2.20.5+cuda12.4\n" + said.format("peer access is not supported between these two devices")

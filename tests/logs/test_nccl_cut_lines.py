@@ -1,4 +1,4 @@
-"""A log that ends within a line: what its half says finds no fault, a failure in it counts."""
+"""A log that ends within a line: a truncated line shows no fault, but a failure in it counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kind(line: str) -> str:
 
 
 def places(log: str) -> list[int]:
-    """Every place within the last line of each kind."""
+    """Yield every position within the last line of each kind."""
     begins, at = {}, 0
     for line in log.splitlines(keepends=True):
         begins[kind(line)] = (at + 1, at + len(line))
@@ -59,7 +59,7 @@ def test_half_of_a_fact_contradicts_nobody(judge, half, fault):
 
 
 def test_another_version_is_one_without_a_line_end_too(judge):
-    """The near miss: another one begins otherwise."""
+    """Near miss: another version has a different prefix."""
     job = judge(VERSION + HEALTHY + "gpu-node-1:1001:1001 [1] NCCL INFO NCCL version 2.19.3+cuda12.3")
     assert "2.19.3+cuda12.3" in job["nccl_versions"]
 
@@ -74,7 +74,7 @@ def test_a_failure_in_the_last_line_counts_without_its_end(judge):
 
 
 def test_a_row_that_was_cut_holds_no_wrong_values(judge):
-    """Its last column is missing: the bus bandwidth is not the count of wrong values."""
+    """Its last column is missing, so the bus bandwidth is not the count of wrong values."""
     row = next(line for line in reversed(HEALTHY.splitlines()) if re.search(r"\d+\s+\d+\s+float", line))
     log = HEALTHY.partition("# Out of bounds")[0]
     for end in range(1, len(row)):
@@ -82,7 +82,7 @@ def test_a_row_that_was_cut_holds_no_wrong_values(judge):
 
 
 def test_no_cut_of_a_first_row_or_of_the_average_is_an_accusation(judge):
-    """The bus bandwidth, in place of a count of wrong values behind root 0; 9 of 90.105, which is the rows' mean."""
+    """Cases: the bus bandwidth in place of a wrong count after root 0, and 9 of 90.105, the rows' mean."""
     log = HEALTHY.replace("     sum      -1", "    none       0")
     rows = [match.start() for match in re.finditer(r"\n +\d+ +\d+ +float", log)]
     ends = [*range(rows[1] - 30, rows[1]), *range(log.index("# Avg bus"), log.index("\n", log.index("# Avg bus")) + 1)]
@@ -99,13 +99,13 @@ def _accuses(job):
     ("end", "fault"), [("\n", "nccl.odd-numbers"), (" OK", "nccl.odd-numbers"), ("", "nccl.log-truncated")]
 )
 def test_an_average_with_its_end_is_held_against_the_rows(judge, end, fault):
-    """The near miss: what is no half is not the average of these rows; of what may be one, nothing is called odd."""
+    """Near miss: a complete number that is not the rows' average is odd; one that may be truncated is not."""
     job = judge(HEALTHY.partition("90.105")[0] + "9.1" + end)
     assert (job["verdict"], fault in {found["fault"] for found in job["faults"]}) == ("inconclusive", True)
 
 
 def test_wrong_values_in_a_whole_last_row_count_without_its_end(judge):
-    """The near miss: pastes mostly lack the last line end."""
+    """Near miss: pasted logs usually lack the last line end."""
     rows = [match.start() for match in re.finditer(r"\n +\d+ +\d+ +float", HEALTHY)]
     job = judge(re.sub(r"0\Z", "7", HEALTHY[: rows[1]]))
     assert (job["verdict"], job["diagnosis"]) == ("no-go", "wrong-results")
@@ -121,7 +121,7 @@ BEHIND = {
 @pytest.mark.parametrize("block", [None, 1 << 16], ids=["in one block", "over blocks"])
 @pytest.mark.parametrize("error", BEHIND.values(), ids=BEHIND)
 def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error, block):
-    """Its updates are one line for whoever reads lines; of a shell's it is what comes behind them that is seen."""
+    """Its updates are one line for a line reader; a shell's bar shows only the text after it."""
     if block:
         monkeypatch.setattr(scan, "BLOCK", block)
     assert len(BAR) > 4 * scan.MAX_LINE
@@ -141,5 +141,5 @@ def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error
     ],
 )
 def test_an_error_that_ends_with_half_of_a_version_counts(judge, error, end):
-    """Torch's end so, whose pastes mostly lack the last line end."""
+    """Torch's errors end that way, and pasted logs usually lack the last line end."""
     assert judge(HEALTHY + error + end)["verdict"] != "go"

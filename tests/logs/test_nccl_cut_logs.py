@@ -1,4 +1,4 @@
-"""A log that was cut hides what came after: it is never a go."""
+"""A truncated log hides later lines, so it is never go."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.logs.test_nccl_cut_lines import HEALTHY
 
 
 def whole(maker):
-    """One text per process, and the benchmark's table."""
+    """Return one text per process, and the benchmark's table."""
     return {key: "".join(line + "\n" for line in lines) for key, lines in maker.processes().items()}
 
 
@@ -19,20 +19,20 @@ MAKER = Maker(gpus=8, channels=16, rails=8)
 
 
 def test_the_whole_log_is_go(judge):
-    """The near-miss: nothing is missing."""
+    """Near miss: nothing is missing."""
     assert judged(judge, MAKER, whole(MAKER))["verdict"] == "go"
 
 
 @pytest.mark.parametrize("share", [0.55, 0.7, 0.85, 0.95])
 def test_every_rank_cut_at_the_same_place_is_truncated(judge, share):
-    """A full disk ends all files alike: channels are shown, but no rank says that they are all connected."""
+    """A full disk truncates all files at the same point: channels are shown, but no rank reports all of them connected."""
     texts = {key: text[: int(len(text) * share)] for key, text in whole(MAKER).items()}
     job = judged(judge, MAKER, texts)
     assert job["verdict"] == "inconclusive", job["sentence"]
 
 
 def test_one_rank_cut_in_its_channels_is_truncated(judge):
-    """Its peers show channels of which it shows no end."""
+    """Its peers show channels whose other end it does not show."""
     texts = whole(MAKER)
     key = ("gpu-node-1", MAKER.pid(8))
     texts[key] = texts[key][: int(len(texts[key]) * 0.6)]
@@ -41,13 +41,13 @@ def test_one_rank_cut_in_its_channels_is_truncated(judge):
 
 
 def test_two_ranks_of_sixteen_say_nothing_of_the_others(judge):
-    """The log of a launcher that keeps one rank per node only."""
+    """A launcher's log with only one rank per node."""
     texts = {key: text for key, text in whole(MAKER).items() if key[1] in (MAKER.pid(0), MAKER.pid(8))}
     assert judged(judge, MAKER, texts)["verdict"] == "inconclusive"
 
 
 def test_one_torn_line_is_no_cut(judge):
-    """Two processes that share a pipe tear a line now and then; every rank confirms its rings."""
+    """Two processes that share a pipe occasionally tear a line; every rank confirms its rings."""
     texts = whole(MAKER)
     key = ("gpu-node-1", MAKER.pid(8))
     lines = texts[key].splitlines(keepends=True)
@@ -71,13 +71,13 @@ TOLD = "node-dc4f1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nnode-
     [
         ("node-ae683:84:206", 2),
         ("worker-1 | node-ae683:84:206 [", 2),
-        ("done at Mon 12:30:45", 1),  # a time of day, and a place in a program
+        ("done at Mon 12:30:45", 1),  # a time of day, and a source position
         ("train.py:97:221", 1),
     ],
 )
 @pytest.mark.parametrize("behind", ["", "\n", "\nstep 7 loss 0.5\n", "\n\nstep 7"])
 def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge, line, hosts, behind):
-    """And the same with a line behind it."""
+    """The same holds with a following line."""
     assert len(judge(TOLD + line + behind)["hosts"]) == hosts
 
 
@@ -132,7 +132,7 @@ def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge,
     ],
 )
 def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
-    """nccl.log-truncated: by a hand, a collector's limit or a pager."""
+    """nccl.log-truncated: by a manual edit, a collector's limit or a pager."""
     lines = HEALTHY.splitlines(keepends=True)
     for place in (3, len(lines) // 2, len(lines)):
         job = judge("".join(lines[:place]) + said + "\n" + "".join(lines[place:]))
@@ -169,12 +169,12 @@ def test_a_log_that_says_that_lines_were_left_out_is_never_go(judge, said):
     ],
 )
 def test_what_only_sounds_like_lines_left_out_stays_a_go(judge, said):
-    """The near miss."""
+    """Near misses."""
     assert judge(before_the_end(HEALTHY, said))["verdict"] == "go"
 
 
 def without(maker, gone):
-    """The job's log and table, without the lines of one process that `gone` holds for."""
+    """Return the job's log and table without the lines of one process for which `gone` is true."""
     lines = [
         f"{line}\n" for (host, pid), each in maker.processes().items() for line in each if not gone(host, pid, line)
     ]
@@ -185,9 +185,9 @@ def without(maker, gone):
 @pytest.mark.parametrize("version", ["2.4.8", "2.7.8", "2.12.12", "2.19.3", "2.28.9+cuda13.0"])
 @pytest.mark.parametrize("hosts", [("a-0", "a-1"), ("a-0", "a-1", "a-2", "a-3")], ids=["two-hosts", "four-hosts"])
 def test_a_log_with_one_end_of_its_network_edges_is_truncated(judge, hosts, version, end):
-    """Either end may be the one that talks over a socket, whether all hosts lack it, one host or one rank.
+    """Either end may use a socket, whether all hosts, one host or one rank lack it.
 
-    The table is whole and every rank says that it connected all its rings: nothing but the edges shows the cut.
+    The table is complete and every rank connected all its rings: only the edges show the truncation.
     """
     maker = Maker(version=version, hosts=hosts, gpus=2, channels=4)
     assert judge(without(maker, lambda *_: False))["verdict"] == "go"
@@ -215,7 +215,7 @@ def test_more_torn_edges_than_processes_tear_are_a_cut(judge, torn, verdict):
 
 @pytest.mark.parametrize("version", ["2.10.3", "2.19.3", "2.28.9+cuda13.0"])
 def test_ranks_of_one_host_that_came_up_and_connected_nothing_are_no_go(judge, version):
-    """That every rank initialised proves no channel; a closing line, a channel or a whole table does."""
+    """Initialisation of every rank proves no channel; a closing line, a channel or a complete table does."""
     maker = Maker(version=version, hosts=("gpu-node-0",), gpus=8)
     lines = sequential(maker.processes()).decode().splitlines(keepends=True)
     connected = [line for line in lines if "Connected all rings" in line]
@@ -229,7 +229,7 @@ def test_ranks_of_one_host_that_came_up_and_connected_nothing_are_no_go(judge, v
 
 
 def test_a_table_that_lost_its_head_and_its_end_is_cut_unless_its_job_came_to_its_end(judge):
-    """Its name and its rows are left. Where no rank is seen to end, the rows behind them may be the wrong ones."""
+    """Its name and rows remain. If no rank is seen to end, the missing rows may be the wrong ones."""
     table = table_of(MAKER)
     name, rows = table[0], [line for line in table if " float " in line]
     log = "".join(whole(MAKER).values())

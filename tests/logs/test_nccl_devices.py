@@ -1,4 +1,4 @@
-"""What NCCL reports of each network device, the paths inside a host, and whether a log states the job's size."""
+"""NCCL's reports about network devices, paths inside a host, and the stated job size."""
 
 import itertools
 import re
@@ -14,7 +14,8 @@ DEVICE = (
 
 
 def job_log(maker, *, speeds=None, disabled=(), link=None):
-    """A job in which each process also prints a line for each device; `speeds` and `disabled` go by (host, device)."""
+    """Return a job in which each process also prints a line per device; `speeds` and `disabled` are keyed by (host,
+    device)."""
     lines = []
     for (host, pid), printed in maker.processes().items():
         head = f"{host}:{pid}:{pid} [0] NCCL INFO "
@@ -48,7 +49,7 @@ def test_a_port_below_its_neighbours_is_named_with_both_rates(judge):
 
 @pytest.mark.parametrize(("slow", "verdict"), [(1, "no-go"), (3, "no-go"), (4, "inconclusive"), (7, "inconclusive")])
 def test_where_half_of_the_ports_are_slower_no_host_is_at_fault(judge, slow, verdict):
-    """Two hosts of two generations, or one cable left of eight: which rate was built, only a profile says."""
+    """Two hosts of two generations, or one of eight cables left: only a profile knows the intended rate."""
     ports = [(host, device) for host in reversed(MAKER.hosts) for device in range(4)][:slow]
     job = judge(job_log(MAKER, speeds=dict.fromkeys(ports, 200000)))
     assert (job["verdict"], {name for name, _ in faults(job)}) == (verdict, {"nccl.port-rate"})
@@ -72,7 +73,7 @@ def test_ports_below_the_rate_of_the_profile_are_named_on_every_host(judge):
 
 
 def test_gpudirect_that_is_disabled_for_one_device_is_no_go_ahead(judge):
-    """The channels of the ranks that show may not use it."""
+    """The visible ranks' channels may avoid it."""
     job = judge(job_log(MAKER, disabled={(FIRST, 3)}))
     assert (job["verdict"], faults(job)) == ("inconclusive", [("nccl.gdr-hca-off", FIRST)])
     assert "disabled for mlx5_3 and as enabled for mlx5_0" in job["sentence"]
@@ -92,7 +93,7 @@ def test_the_link_type_of_a_device_line_is_used_where_no_list_is(judge):
 
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_channels_alone_do_not_state_the_size_of_a_job(judge, gpus):
-    """What is left of a log of more ranks may close a ring as a small job does."""
+    """The rest of a larger job's log may close a ring like a small job."""
     maker = Maker(gpus=gpus, rails=gpus, channels=4)
     whole = sequential(maker.processes()).decode()
     kept = [line for line in whole.splitlines() if "nranks" not in line.lower() and " : " in line and "->" in line]
@@ -103,14 +104,14 @@ def test_channels_alone_do_not_state_the_size_of_a_job(judge, gpus):
 
 
 def through_memory(log, few):
-    """The log with channels inside the hosts through shared memory: all but some."""
+    """Return the log with some or all of the channels inside hosts through shared memory."""
     ways = itertools.chain(itertools.repeat(None, few), itertools.repeat("via SHM/direct/direct"))
     return re.sub("via P2P.*", lambda match: next(ways) or match[0], log)
 
 
 @pytest.mark.parametrize("direct", [0, 1, -1])
 def test_a_profile_that_expects_p2p_takes_no_channel_through_shared_memory(judge, direct):
-    """One channel of all is enough, as accept judges the job of each node."""
+    """One such channel is enough, as in accept's single-node jobs."""
     log = job_log(MAKER)
     all_direct = log.count("via P2P")
     some = through_memory(log, direct % all_direct)

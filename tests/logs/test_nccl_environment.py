@@ -1,4 +1,4 @@
-"""Causes in the words of what stands around NCCL: the machine, CUDA, torch, launchers; each with a near miss."""
+"""Causes reported by NCCL's environment: the machine, CUDA, torch, launchers; each with a near miss."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ FAILED = "nccl.cuda-failure"
     ],
 )
 def test_what_cuda_says_of_a_call_and_what_the_call_was_for(said, place, expected):
-    """nccl.cuda-init, nccl.gpu-mapping, nccl.cumem-host: by cudaGetErrorString and the place in NCCL's source."""
+    """nccl.cuda-init, nccl.gpu-mapping, nccl.cumem-host: by cudaGetErrorString and the source position in NCCL."""
     assert fault_reasons(cuda(said, place))[0] == expected
 
 
@@ -208,7 +208,7 @@ def test_what_the_program_and_its_launcher_say(line, fault):
 @pytest.mark.parametrize(("came", "why"), [(4, "nccl.too-many-processes"), (1, None)])
 @pytest.mark.parametrize("word", ["worker_count", "num_workers_joined"])
 def test_how_many_processes_came_to_the_rendezvous(came, why, word):
-    """nccl.too-many-processes: torch's store counts them."""
+    """nccl.too-many-processes: torch's store counts the processes."""
     said = f"RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, {word}={came}, timeout=0:30:00)\n"
     job = judged(said)
     assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.rendezvous", why)]
@@ -216,7 +216,7 @@ def test_how_many_processes_came_to_the_rendezvous(came, why, word):
 
 
 def test_loopback_between_hosts_is_no_way():
-    """nccl.bootstrap-unroutable: NCCL_SOCKET_IFNAME=lo, or an exclusion that leaves it in."""
+    """nccl.bootstrap-unroutable: NCCL_SOCKET_IFNAME=lo, or an exclusion that keeps it."""
     refused = (
         STARTED.replace("eth0:", "lo:") + f"\n{A}x.cc:1 NCCL WARN Call to connect failed : Connection refused\n{TRACE}"
     )
@@ -229,8 +229,8 @@ def test_loopback_between_hosts_is_no_way():
     [
         ("172.17.0.2", "Software caused connection abort", "nccl.bootstrap-unroutable"),
         ("172.17.0.3", "No route to host", "nccl.bootstrap-unroutable"),
-        ("172.17.16.64", "No route to host", None),  # a network of a cloud's own
-        ("172.17.0.2", "Connection refused", None),  # that address is reached, and answers
+        ("172.17.16.64", "No route to host", None),  # a cloud's network
+        ("172.17.0.2", "Connection refused", None),  # the address is reachable and responds
     ],
 )
 def test_an_address_of_dockers_own_bridge_is_reached_by_no_other_machine(peer, said, why):
@@ -347,14 +347,14 @@ def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no
     ],
 )
 def test_what_the_driver_says_of_a_gpu_comes_before_what_cuda_says(said, fault):
-    """nccl.gpu-reset, nccl.nvlink-error: Xid 45 alone is a process that was ended."""
+    """nccl.gpu-reset, nccl.nvlink-error: Xid 45 alone means that a process was terminated."""
     named = judged("kernel: " + said + "\n" + cuda("46 'CUDA-capable device(s) is/are busy or unavailable'"))
     assert (named["causes"][0]["fault"] == fault) is (fault is not None)
     assert fault is not None or named["causes"][0]["fault"] == "nccl.gpu-busy"
 
 
 def test_a_size_that_was_never_received_is_no_lack_of_memory():
-    """What a program allocates by a number that a collective did not deliver."""
+    """A program allocates by a number that a collective did not deliver."""
     real = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
     assert [
         fault for fault, _ in fault_reasons(HEALTHY + WATCHDOG + real.replace("2.00 GiB", "more than 1EB memory"))
@@ -363,7 +363,7 @@ def test_a_size_that_was_never_received_is_no_lack_of_memory():
 
 
 def test_a_killed_process_comes_before_what_its_peers_say_and_behind_a_cause_of_its_own():
-    """nccl.process-killed: the launcher says it last."""
+    """nccl.process-killed: the launcher reports it last."""
     killed = "E1122 10:00:00.1 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 5)\n"
     peers = HEALTHY + f"\n{A}x.cc:1 NCCL WARN {RETRY}\n{A}{INFO}transport/net.cc:1 -> 6\n"
     assert fault_reasons(peers)[0][0] == "nccl.ib-retry"
@@ -381,7 +381,7 @@ def test_a_port_that_was_taken_first_and_then_another_found_is_overcome():
 
 
 def test_a_rank_that_tries_again_is_a_lead_until_it_is_through():
-    """socketPollConnect (misc/socket.cc) says each time that it tries again."""
+    """socketPollConnect (misc/socket.cc) reports each retry."""
     tries = (
         f"{A}{INFO}socketPollConnect: connect returned No route to host, retrying (%d/34) after sleep for 200 msec\n"
     )
@@ -418,7 +418,7 @@ def test_which_interface_was_named_decides_what_comes_first():
 
 
 def test_one_host_of_a_healthy_pair_keeps_its_verdict():
-    """Nothing of this takes a go from a log that deserves it."""
+    """A go that the log supports is kept."""
     log = sequential(Maker().processes()).decode()
     for line in (
         "Driver/library versions: NVML 550.54",
@@ -441,7 +441,7 @@ def test_one_host_of_a_healthy_pair_keeps_its_verdict():
     ],
 )
 def test_a_warning_that_names_a_cause_keeps_a_job_with_a_good_end_from_go(line):
-    """nccl.unexplained: the job completed, and what NCCL warned of is still not told to be overcome."""
+    """nccl.unexplained: the job completed, but the log does not show that NCCL's warning was overcome."""
     job = judged(HEALTHY + f"{A}misc/x.cc:10 NCCL WARN {line}\n")
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("inconclusive", ["nccl.unexplained"])
     assert judged(HEALTHY)["verdict"] == "go"
@@ -451,7 +451,7 @@ def test_a_warning_that_names_a_cause_keeps_a_job_with_a_good_end_from_go(line):
     "event", ["fatal event: local catastrophic error", "event : local access violation work queue error"]
 )
 def test_an_event_of_a_card_in_an_information_keeps_from_go(event):
-    """nccl.unexplained: NCCL has printed a card's events as information, too."""
+    """nccl.unexplained: NCCL has also printed a card's events as information."""
     assert judged(HEALTHY + f"{A}{INFO}NET/IB : mlx5_2:1 Got async {event}\n")["verdict"] == "inconclusive"
 
 
@@ -474,9 +474,9 @@ DETECTED = "[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:683] [PG ID 0 PG GUID
 
 @pytest.mark.parametrize("before", ["RuntimeError: Address already in use\n", GAI], ids=["port", "name"])
 def test_ranks_that_waited_in_a_collective_had_found_each_other(before):
-    """nccl.port-in-use, nccl.name-resolution: what was said before was overcome, since a collective had begun.
+    """nccl.port-in-use, nccl.name-resolution: a collective had begun, so the earlier problem was overcome.
 
-    A group's failure that its watchdog reports, without any rank that waited, may be that nothing came up.
+    A group failure reported by its watchdog, without a waiting rank, may mean that nothing started.
     """
     for log in (before + WATCHDOG, WATCHDOG + before, before + DETECTED + WATCHDOG):
         assert {cause["fault"] for cause in judged(log)["causes"]} == {"nccl.hang"}
@@ -486,7 +486,7 @@ def test_ranks_that_waited_in_a_collective_had_found_each_other(before):
 
 @pytest.mark.parametrize("line", [GAI, STORE, LOOPBACK, STALLED])
 def test_what_torch_warns_of_is_no_trouble_of_a_log_that_was_cut(line):
-    """Why nothing is proven is the cut alone; the warning is neither listed with it as unexplained nor in its place."""
+    """Only the truncation prevents the proof; the warning is neither listed as unexplained nor shown instead."""
     cut = "".join(each for each in HEALTHY.splitlines(keepends=True) if "[receive]" not in each)
     alone = judged(cut)
     assert (alone["verdict"], alone["diagnosis"]) == ("inconclusive", "truncated")

@@ -1,4 +1,4 @@
-"""What a few lines out of a longer log still say, and what they do not."""
+"""Evidence in a short excerpt of a log, and its limits."""
 
 from itertools import pairwise
 
@@ -18,12 +18,12 @@ from tests.logs.symptom_rows import HEALTHY
     ids=["head", "timestamp", "without-head"],
 )
 def test_a_cuda_failure_is_named_by_its_place(judge, line):
-    """The text says only that a call failed; that it was the multicast's, the place says (NVIDIA/nccl#1672)."""
+    """The text shows only a failed call; the source position shows that it was for multicast (NVIDIA/nccl#1672)."""
     assert [fault["fault"] for fault in judge(line + "\n")["faults"]] == ["nccl.nvls-failed"]
 
 
 def test_a_nic_without_a_pci_path_is_no_error(judge):
-    """Up to 2.5, NCCL traces that it does not know the distance, and goes on (NVIDIA/nccl#367)."""
+    """Up to 2.5, NCCL traces an unknown distance and continues (NVIDIA/nccl#367)."""
     head = "gpu-node-0:1:1 [0] NCCL INFO "
     job = judge(
         f"{head}Could not find real path of /sys/class/net/eth0/device\n{head}include/net.h:19 -> 2\n{head}Ring 00 : 7 -> 0 [receive] via NET/Socket/0\n"
@@ -41,13 +41,13 @@ def test_hosts_that_only_report_failures_need_not_be_all(judge):
 
 
 def test_an_old_ring_order_names_all_ranks(judge):
-    """Before 2.8 no total stands behind the channel's number."""
+    """Before 2.8 the channel's number has no total."""
     assert judge("gpu-node-0:1:1 [0] NCCL INFO Channel 00 :    0   3   1   2\n")["ranks"] == 4
     assert judge("gpu-node-0:1:1 [0] NCCL INFO Channel 00 :    0   3   1\n")["ranks"] is None
 
 
 def test_a_plugins_provider_is_the_choice_of_an_old_nccl(judge):
-    """Before 2.6.4 no process says what it uses."""
+    """Before 2.6.4 no process prints its choice."""
     old = "a:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\nb:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\n"
     assert (judge(old)["inter_node_transport"], judge(old)["verdict"]) == ("efa", "inconclusive")
     assert (
@@ -59,7 +59,7 @@ def test_a_plugins_provider_is_the_choice_of_an_old_nccl(judge):
 
 
 def test_tags_inside_a_row_are_no_part_of_it(judge):
-    """MPICH's -prepend-rank stands before every piece that the program writes."""
+    """MPICH's -prepend-rank tags every piece that the program writes."""
     table = (
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
         "[0]      1048576        262144     float     sum      -1[0]     80.0   13.11   24.58      0[0]     81.0   12.95   24.27      0\n"
@@ -73,21 +73,21 @@ def test_tags_inside_a_row_are_no_part_of_it(judge):
 
 
 def test_one_host_of_an_unknown_job_proves_nothing(judge):
-    """Nothing is said of what crosses hosts."""
+    """Traffic between hosts is not shown."""
     assert judge("gpu-node-0:1:1 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n")["sentence"].startswith(
         "Only one host shows"
     )
 
 
 def test_the_distance_is_the_reason_where_it_is_named(judge):
-    """Version 2.4 puts both reasons behind NET/IB's name."""
+    """Version 2.4 puts both reasons after NET/IB's name."""
     text = "a:1:1 [2] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU 2[2] / HCA 0 ({})\na:1:1 [2] NCCL INFO Ring 00 : 6 -> 2 [receive] via NET/IB/0\n"
     assert judge(text.format("distance 3 >= 2"))["faults"][0]["why"] == "nccl.gdr-distance"
     assert judge(text.format("no module or not supported by GPU"))["faults"][0]["why"] == "nccl.gdr-no-module"
 
 
 def test_a_host_without_infiniband_has_no_broken_plugin(judge):
-    """Since 2.28 the built-in InfiniBand transport says so on every host without a card (plugin/net.cc)."""
+    """Since 2.28 the built-in InfiniBand transport prints it on every host without a card (plugin/net.cc)."""
     head = "a:1:1 [0] NCCL INFO "
     job = judge(
         f"{head}NET/IB : No device found.\n{head}Failed to initialize NET plugin IB\n{head}Initialized NET plugin Socket\nRuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1\n"
@@ -96,7 +96,7 @@ def test_a_host_without_infiniband_has_no_broken_plugin(judge):
 
 
 def test_a_missing_symbol_is_the_reason_whatever_the_others_say(judge):
-    """Lines without any head, as a report quotes them."""
+    """Lines without a prefix, as in a bug report."""
     job = judge(
         "NET/Plugin: libnccl-net.so: /lib/libc.so.6: version `GLIBC_2.38' not found\nNET/IB : No device found.\nFailed to initialize NET plugin IB\nInitialized NET plugin Socket\nChannel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
     )
@@ -116,14 +116,14 @@ def test_fastraks_abort_is_its_own_fault(judge):
 
 @pytest.mark.parametrize("host", ["nid001264", "x1000c1s2b0n0"])
 def test_the_plugins_provider_is_slingshot_on_a_cray(judge, host):
-    """HPE Cray EX names its hosts so; AWS does not."""
+    """Host names of HPE Cray EX show it; AWS has other names."""
     line = "{}:1:1 [0] NCCL INFO Channel 01/1 : 4[0] -> 0[0] [receive] via NET/AWS Libfabric/7/GDRDMA/Shared\n"
     assert judge(line.format(host))["inter_node_transport"] == "cxi"
     assert judge(line.format("ip-10-0-0-1"))["inter_node_transport"] == "efa"
 
 
 def test_a_warning_of_the_first_releases_needs_no_head(judge):
-    """NCCL 2.0 names the file and no process."""
+    """NCCL 2.0 prints the file but not the process."""
     job = judge(
         "[0] include/socket.h:185 WARN Call to connect failed : Connection refused\nNCCL failure program.cu:110 'unhandled system error'\n"
     )
@@ -131,7 +131,7 @@ def test_a_warning_of_the_first_releases_needs_no_head(judge):
 
 
 def test_cards_that_one_host_was_told_to_use_cross_no_host(judge):
-    """P2P and shared memory are off, so that four GPUs of one host talk through its own NIC, and that fails."""
+    """P2P and shared memory are disabled, so four GPUs of one host use its own NIC, which fails."""
     ranks = "".join(f"#   Rank  {rank} Pid   10 on gpu-node-0 device  {rank} [0x{rank}7] A100\n" for rank in range(2))
     head = "gpu-node-0:10:11 [0] "
     lines = f"{head}NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>\n{head}NCCL INFO Using network IB\n{head}transport/net_ib.cc:818 NCCL WARN NET/IB : Got completion with error 4, opcode 8983, len 0, vendor err 81\n{head}NCCL INFO transport/net.cc:357 -> 2\n"
@@ -182,7 +182,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("case", CRASHES)
 def test_a_crash_is_told_in_the_logs_own_words(judge, case):
-    """Where no rule knows the cause, what the log itself says first is worth more than how to search it."""
+    """Without a rule for the cause, the first error in the log is quoted instead of search advice."""
     text, said = CRASHES[case]
     job = judge(text)
     assert (job["crash"], said in job["sentence"]) == (True, True), job["sentence"]
@@ -192,7 +192,7 @@ def test_a_crash_is_told_in_the_logs_own_words(judge, case):
     "text", ["graph/x.cc:1 NCCL WARN Something odd", "x.h:4 NCCL WARN Net : Connection closed by remote peer b<5>"]
 )
 def test_a_lone_warning_is_quoted(judge, text):
-    """It proves nothing, and it is all that the pasted line says."""
+    """It proves nothing, but it is the only content of the pasted line."""
     job = judge(f"a:1:2 [0] {text}\n")
     assert (job["verdict"], f"it does warn: {text.partition('WARN ')[2]}" in job["sentence"]) == (
         "inconclusive",
@@ -201,7 +201,7 @@ def test_a_lone_warning_is_quoted(judge, text):
 
 
 def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
-    """Still no go: but a reader sees that what failed was not the last word."""
+    """The verdict is still no-go, but the text shows that a later attempt succeeded."""
     row = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n  1073741824     268435456     float     sum      -1   4500.1  238.60  238.60      0   4490.2  239.10  239.10      0\n"
     job = judge(
         "worker-1: Test CUDA failure common.cu:892 'system not yet initialized'\n"
@@ -212,7 +212,7 @@ def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
 
 
 def test_a_failed_benchmark_inside_a_jsons_string_is_read(judge):
-    """It never came to its table; an operator's log holds its output as one string."""
+    """It has no table; an operator's log holds its output as one string."""
     output = "# nThread 1 nGpus 2 minBytes 8 maxBytes 8\n#  Rank  0 Group  0 Pid 9 on w device  0 [0x8a] H100\n#  Rank  1 Group  0 Pid 9 on w device  1 [0x8b] H100\nw: Test NCCL failure common.cu:1 'unhandled cuda error'\n"
     job = judge('{"level":"fatal","output":"' + output.replace("\n", "\\n") + '"}\n')
     assert (job["ranks"], job["nodes"], job["crash"]) == (2, 1, True)
@@ -234,14 +234,14 @@ WATCHDOG = "[rank{}]:[E218 04:54:22.8 ProcessGroupNCCL.cpp:616] [{}Rank {}] Watc
     ids=["subgroups", "named-groups", "one-named-group", "whole-job", "first-of-several", "one-rank"],
 )
 def test_operations_are_compared_inside_a_process_group(judge, lines, said):
-    """Every group counts its own: 216 of one and 57 of another are no fault of the program."""
+    """Every group has its own counter, so 216 in one and 57 in another are not a program fault."""
     job = judge("".join(WATCHDOG.format(*line) for line in lines))
     assert (job["hang"], said in job["sentence"]) == (True, True), job["sentence"]
 
 
 @pytest.mark.parametrize(("devices", "fallback"), [((0,), True), ((0, 1), False), ((0, 2), True), ((1,), True)])
 def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, devices, fallback):
-    """Several devices from 0 on may be the whole job, on one host; one alone, or a gap, leaves its size open."""
+    """Consecutive devices from 0 may be the whole job on one host; a single device or a gap leaves its size unknown."""
     lines = [
         f"gpu-node-0:{dev}:{dev} [{dev}] NCCL INFO {text}\n"
         for dev in devices
@@ -251,7 +251,7 @@ def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, dev
 
 
 def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge):
-    """nccl.no-evidence: a healthy job on one host prints the same; two hosts, or a size, make it a fallback."""
+    """nccl.no-evidence: a healthy single-host job prints the same; a second host or a stated size makes it a fallback."""
     lines = "NCCL INFO NET/IB : No device found.\n{0}NCCL INFO Using network Socket\n"
     job = judge("a:1:1 [0] " + lines.format("a:1:1 [0] "))
     assert (job["verdict"], job["socket_fallback"], job["inter_node_transport"]) == ("inconclusive", True, "unknown")
@@ -265,9 +265,9 @@ def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge
 
 @pytest.mark.parametrize("devices", [(0, 1), (2, 3), (0, 1, 3)], ids=str)
 def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
-    """Their channels stay inside the host: what NCCL would take between hosts, it never needs.
+    """Their channels are inside the host, so NCCL never uses the network.
 
-    A gap in the CUDA devices (the others are another job's, or of lines that were cut) is no sign of a second host.
+    A gap in the CUDA devices (another job's GPUs, or missing lines) does not show a second host.
     """
     chose = (
         "gpu-node-0:1{0}:1 [{0}] NCCL INFO Failed to open libibverbs.so[.1]\n"
@@ -281,7 +281,7 @@ def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
 
 
 def test_a_host_whose_network_lines_are_not_read_misses_no_rail(judge):
-    """Lines that a page broke at a blank: one host's single line that is whole is no measure for the others'."""
+    """A page split lines at spaces: one host's only complete line is not a measure for the others."""
     maker = Maker(gpus=4, rails=1)
     texts = sequential(maker.processes()).decode()
     whole = next(line for line in texts.splitlines() if "[send] via NET" in line)

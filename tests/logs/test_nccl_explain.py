@@ -1,4 +1,4 @@
-"""Does the explanation say what matters first, fit a terminal, and keep a log from acting on its reader?"""
+"""The explanation shows the most important facts first, fits a terminal, and cannot act on its reader."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def jobs_of(maker: Maker, extra: str = ""):
 
 
 def test_the_verdict_and_one_sentence_come_first():
-    """Who reads two lines knows the result."""
+    """The first two lines contain the result."""
     lines = explain_forms.to_text(jobs_of(Maker())).splitlines()
     assert lines[0] == "GO  logs/job.log"
     assert lines[1].startswith("4 ranks on 2 hosts: data crosses hosts over InfiniBand with GPUDirect RDMA")
 
 
 def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
-    """Nobody is left alone with a red word."""
+    """Every fault comes with instructions."""
     text = explain_forms.to_text(jobs_of(Maker(net="Socket")))
     assert re.search(r"DEGRADED  nccl\.socket-fallback  \(why: nccl\.ib-no-device\)", text)
     assert re.search(r"\| job\.log:\d+  gpu-node-0:1000:1000 \[0\] NCCL INFO NET/IB : No device found", text)
@@ -39,7 +39,7 @@ def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
 
 
 def test_the_average_is_only_shown_with_its_sweep():
-    """Verda's document calls it the key metric; it says nothing without the sizes it averages."""
+    """Verda's document calls it the key metric, but it is meaningless without its message sizes."""
     text = " ".join(explain_forms.to_text(jobs_of(Maker())).split())
     assert (
         "Avg bus bandwidth 90.105 GB/s over 1 MiB to 1 GiB (2 rows): it depends on that sweep and is not judged."
@@ -48,14 +48,14 @@ def test_the_average_is_only_shown_with_its_sweep():
 
 
 def test_the_pairs_of_hosts_are_shown_in_both_directions():
-    """Who talked to whom, over what."""
+    """Each pair shows its transport."""
     text = explain_forms.to_text(jobs_of(Maker(pxn=True)))
     assert "gpu-node-0 → gpu-node-1\n    ib x2  GPUDirect, PXN  mlx5_0:1 mlx5_1:1" in text
     assert "gpu-node-1 → gpu-node-0" in text
 
 
 def test_the_pair_that_differs_comes_first_among_many():
-    """Among hundreds of pairs the one bad one is not cut off."""
+    """The bad pair is not truncated among hundreds."""
     maker = Maker(
         hosts=tuple(f"node{index:02d}" for index in range(40)), gpus=1, channels=1, rails=1, socket_ranks=(37,)
     )
@@ -74,13 +74,13 @@ def test_the_pair_that_differs_comes_first_among_many():
     ],
 )
 def test_every_line_fits_eighty_columns(maker):
-    """Readable on 80 columns, whatever the names are."""
+    """It holds for names of any length."""
     text = explain_forms.to_text(jobs_of(maker, "x" * 3000 + "\n"))
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_real_logs_fit_eighty_columns_in_text_and_are_valid_in_json(shared):
-    """Every log of the corpus is explained, in all three forms."""
+    """Every log of the corpus is explained in all three forms."""
     for path in sorted((shared / "nccl-corpus").glob("*.log")):
         with path.open("rb") as file:
             jobs = conclude(read([(str(path), file)]))
@@ -90,7 +90,7 @@ def test_real_logs_fit_eighty_columns_in_text_and_are_valid_in_json(shared):
 
 
 def test_colour_is_only_used_when_asked_for():
-    """A file or a pipe gets no escapes."""
+    """A file or a pipe contains no escape sequences."""
     jobs = jobs_of(Maker())
     assert "\x1b" not in RENDERERS["text"](jobs)
     assert "\x1b[32mGO\x1b[0m" in RENDERERS["text"](jobs, color=True)
@@ -110,7 +110,7 @@ def test_nothing_of_a_log_is_markup_in_markdown():
 
 
 def test_the_json_form_is_one_document_with_a_schema():
-    """{"schema": 1, "jobs": [...]}, and every key of a label is in each job."""
+    """{"schema": 1, "jobs": [...]}, and every label key is in each job."""
     document = json.loads(explain_forms.to_json(jobs_of(Maker())))
     assert document["schema"] == 1
     required = {
@@ -145,7 +145,7 @@ def test_the_json_form_is_one_document_with_a_schema():
 
 
 def test_the_worst_job_decides_the_exit_code():
-    """0 go, 1 no-go, 10 could not tell; no job at all is not go."""
+    """0 go, 1 no-go, 10 undetermined; a log without a job is not go."""
     good, bad = jobs_of(Maker()), jobs_of(Maker(net="Socket"))
     unknown = conclude(read([("x", io.BytesIO(b"nothing\n"))]))
     cases = (good, bad, unknown, good + unknown, good + bad + unknown, [])
@@ -153,7 +153,7 @@ def test_the_worst_job_decides_the_exit_code():
 
 
 def test_a_log_without_evidence_says_what_to_set():
-    """The log does not show it: an honest answer, and what makes the next one show it."""
+    """The text says that the log lacks evidence and gives the variables for the next run."""
     text = " ".join(explain_forms.to_text(conclude(read([("x", io.BytesIO(b"epoch 1 loss 0.3\n"))]))).split())
     assert text.startswith("INCONCLUSIVE")
     assert "NCCL_DEBUG=INFO" in text

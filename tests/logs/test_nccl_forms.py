@@ -1,4 +1,4 @@
-"""Are the tables of other benches, samples without a header, and what stands around them read as a person reads them?"""
+"""Tables of other benches, samples without a header, and surrounding text are read correctly."""
 
 import pytest
 
@@ -28,7 +28,7 @@ The average bandwidth of all_reduce over 4 ranks (5 warmups / 20 trials):
 
 
 def test_a_torch_benchs_markdown_table_is_read(judge):
-    """ml-engineering's all_reduce_bench: the columns' order is the header's, the units stand behind the numbers."""
+    """ml-engineering's all_reduce_bench: the header gives the column order, and units follow the numbers."""
     job = judge(MARKDOWN)
     (table,) = job["tables"]
     assert points(table) == [(32768, 1.1), (GIB, 350.4)]
@@ -37,7 +37,7 @@ def test_a_torch_benchs_markdown_table_is_read(judge):
 
 
 def test_a_table_may_name_its_sides_in_its_columns(judge):
-    """A report's table: the bandwidths alone, out of place and in place."""
+    """A report's table with bandwidths only, out-of-place and in-place."""
     job = judge(
         "| Message Size | Bus BW (out-of-place) | Bus BW (in-place) |\n|---|---|---|\n| 8 MB | 60.1 GB/s | 61 GB/s |\n| 1 GB | 120.1 GB/s | 119 GB/s |\n"
     )
@@ -50,7 +50,7 @@ def test_a_table_may_name_its_sides_in_its_columns(judge):
 
 @pytest.mark.parametrize("tag", ["", "[gke-node-a:0]:", "worker-0: "])
 def test_a_result_in_words_is_a_row(judge, tag):
-    """Its older form, and Modal's: one payload, two lines."""
+    """Its older form, and Modal's: one payload in two lines."""
     lines = [
         "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):",
         " algbw: 180.500 GBps (1444.0 Gbps)",
@@ -62,7 +62,7 @@ def test_a_result_in_words_is_a_row(judge, tag):
 
 
 def test_deepspeeds_bench_counts_bits(judge):
-    """ds_bench prints Gbps unless told otherwise, and tags its lines with the host."""
+    """ds_bench prints Gbps by default, and tags its lines with the host."""
     text = (
         "node-a: ---- Performance of all_reduce on 8 devices ---------------------------------\n"
         "node-a: Size (Bytes)         Description               Duration             Throughput (Gbps)    BusBW (Gbps)\n"
@@ -92,19 +92,19 @@ def test_deepspeeds_bench_counts_bits(judge):
     ids=["milliseconds", "report", "emphasis", "wrong"],
 )
 def test_a_header_with_a_size_and_a_bandwidth_is_a_table(judge, header, row):
-    """Whatever else stands in it, and whether or not bars separate the columns."""
+    """Other columns and the separator do not matter."""
     assert points(one_table(judge, f"{header}\n{row}\n")) == [(GIB, 22.1)]
 
 
 def test_another_benchs_table_ends_where_its_rows_do(judge):
-    """What a program prints later is no row, though it has as many words."""
+    """A program's later output is not a row, even with as many words."""
     text = (
         MARKDOWN
         + "".join(f"epoch {step} loss {step}\n" for step in range(300))
         + "|    2GiB | 999.00GBps | 999.00GBps |\n"
     )
     assert len(one_table(judge, MARKDOWN)["rows"]) == 2
-    assert judge(text)["tables"][0]["peak_busbw_gbps"] in (350.4, 999.0)  # bounded, whatever it is taken for
+    assert judge(text)["tables"][0]["peak_busbw_gbps"] in (350.4, 999.0)  # bounded, whatever its interpretation
 
 
 @pytest.mark.parametrize(
@@ -116,28 +116,28 @@ def test_another_benchs_table_ends_where_its_rows_do(judge):
     ],
 )
 def test_a_row_of_one_side_needs_no_header(judge, row):
-    """As parsers' own tests hold them: four values behind the root, and nothing follows."""
+    """As in parsers' own tests: four values after the root, and no more."""
     table = one_table(judge, f"a line\n{row}\n")
     assert points(table) == [(268435456, 197.87)]
     assert table["rows"][0]["in_place"] is None
 
 
 def test_the_halves_of_a_torn_row_are_still_one(judge):
-    """Four values and then four more are both sides of one size, without a header too."""
+    """Four values and four more are both sides of one size, also without a header."""
     left = "   268435456  67108864  float  sum  -1  2374.1  113.07  197.87  0"
     table = one_table(judge, f"{left}\n  2370.0  113.30  198.20  0\n")
     assert (len(table["rows"]), table["rows"][0]["in_place"]["busbw_gbps"]) == (1, 198.2)
 
 
 def test_a_rank_list_without_addresses_is_one(judge):
-    """A sample that leaves the PCI address out still names ranks, host and GPU."""
+    """A sample without PCI addresses still lists ranks, host and GPU."""
     ranks = "".join(f"#  Rank  {rank} Group  0 Pid 12 on test device  {rank} NVIDIA A100\n" for rank in range(4))
     job = judge(ranks + "   268435456  67108864  float  sum  -1  2500.0  107.37  161.06  0\n")
     assert (job["ranks"], job["nodes"], job["gpus"]) == (4, 1, {"NVIDIA A100": 4})
 
 
 def test_size_and_count_may_carry_their_units(judge):
-    """``size(B) count(elems)`` with redop and root, as reports and parsers' tests print them."""
+    """``size(B) count(elems)`` with redop and root, as in reports and parsers' tests."""
     table = one_table(
         judge,
         "#    size(B)  count(elems)  type  redop  root  time(us)  algbw(GB/s)  busbw(GB/s)\n   1048576         262144  float    sum    -1     78.12        13.42       12.61\n",
@@ -147,7 +147,7 @@ def test_size_and_count_may_carry_their_units(judge):
 
 @pytest.mark.parametrize(("text", "average"), [("40.6901GB/s", 40.6901), ("13.29 GB/s", 13.29), ("0.42", 0.42)])
 def test_an_average_may_carry_its_unit(judge, text, average):
-    """AWS's nccom-test prints its own."""
+    """AWS's nccom-test prints one."""
     job = judge(
         f"     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n    33554432        33554432    uint8         768          40.69          40.69\nAvg bus bandwidth:      {text}\n"
     )
@@ -155,12 +155,12 @@ def test_an_average_may_carry_its_unit(judge, text, average):
 
 
 def test_an_average_alone_is_said(judge):
-    """The sentence does not deny the one number that is there."""
+    """The sentence mentions the only number."""
     assert "only the average of 461.606 GB/s" in judge("# Avg bus bandwidth    : 461.606\n")["sentence"]
 
 
 def test_rccl_tests_name_their_library(judge):
-    """Its header has the form of nccl-tests' since 2.17.9."""
+    """Its header has the form of nccl-tests since 2.17.9."""
     text = "# rccl-tests version 2.17.9-develop:0123456789 rccl-headers=22803 rccl-library=22707\n# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8 maxBytes 8\n"
     assert (
         judge(
@@ -173,7 +173,7 @@ def test_rccl_tests_name_their_library(judge):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-nan", "-3.5"])
 def test_numbers_of_other_benches_that_are_none_are_named(judge, value):
-    """A row that cannot be a measurement is no row that was not there."""
+    """An impossible row is reported and not ignored."""
     text = "| payload |    busbw   |    algbw   |\n| ---: | ---: | ---: |\n| 32KB | 0.92GBps | 0.49GBps |\n"
     assert "nccl.odd-numbers" not in {fault["fault"] for fault in judge(text)["faults"]}
     faults = judge(text + f"| 1GB | {value}GBps | 87.60GBps |\n")["faults"]
@@ -184,7 +184,7 @@ def test_numbers_of_other_benches_that_are_none_are_named(judge, value):
 
 @pytest.mark.parametrize(("word", "wrong"), [("Pass", 0), ("Fail", 1)])
 def test_a_column_of_validation_is_a_check(judge, word, wrong):
-    """A bench that says pass or fail of each size."""
+    """Some benches print pass or fail for each size."""
     head = "| size | busbw (GB/s) | algbw (GB/s) | validation |\n| ---: | ---: | ---: | --- |\n"
     job = judge(head + f"| 1MB | 100.1 | 55.1 | Pass |\n| 1GB | 200.1 | 110.1 | {word} |\n")
     assert [row["out_of_place"]["wrong"] for row in job["tables"][0]["rows"]] == [0, wrong]
@@ -192,7 +192,7 @@ def test_a_column_of_validation_is_a_check(judge, word, wrong):
 
 
 def test_a_table_of_latencies_alone_proves_no_bandwidth(judge):
-    """The OSU micro-benchmarks print one, of MPI: it is not read."""
+    """The MPI tables of the OSU micro-benchmarks are not read."""
     head = "# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n"
     job = judge(head + "1048576    69.55\n")
     assert (job["verdict"], job["tables"]) == ("inconclusive", [])

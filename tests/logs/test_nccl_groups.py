@@ -1,4 +1,4 @@
-"""Jobs that talk in parts of a split communicator, as Megatron does: tensor groups inside hosts, the others across."""
+"""Jobs with split communicators, as in Megatron: tensor groups inside hosts, the others across hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BAD = 11  # a rank of the second host
 
 
 def groups_of(rank, tensor):
-    """Return the groups of a rank: ncclCommSplit's count, and the members; inside its host, and two across."""
+    """Return the groups of a rank (ncclCommSplit's count, and the members): one inside its host, two across hosts."""
     first = rank // tensor * tensor
     return [
         (1 + first // tensor, list(range(first, first + tensor))),
@@ -22,7 +22,7 @@ def groups_of(rank, tensor):
 
 
 def edges(rank, members, fault):
-    """Return the channel lines of a rank in a group's ring of two channels, as NCCL 2.28.9 prints them."""
+    """Return a rank's channel lines in a group's ring of two channels, as NCCL 2.28.9 prints them."""
     own, size, device = members.index(rank), len(members), rank % GPUS
     lines = []
     for channel in range(2):
@@ -47,7 +47,7 @@ def network(rank, fault):
 
 
 def megatron(fault="", tensor=4, world=False):
-    """Return the logs of sixteen ranks; ``world``: the communicator of all of them is used, too."""
+    """Return the logs of sixteen ranks; ``world``: their common communicator is also used."""
     made = {}
     for rank in range(len(HOSTS) * GPUS):
         host, device = HOSTS[rank // GPUS], rank % GPUS
@@ -93,7 +93,7 @@ def test_one_fault_in_split_groups_is_named_on_its_host(judge, fault, expected, 
 
 
 def test_a_rank_that_shows_only_its_own_host_leaves_the_job_unproven(judge):
-    """Sixteen ranks show channels, but four of them, whose groups are not yet connected, none to the other host."""
+    """Sixteen ranks show channels, but four of them, in groups not yet connected, show none to the other host."""
     made = megatron()
     for host, pid in (("gpu-7", 2003), ("gpu-7", 2007), ("gpu-9", 2011), ("gpu-9", 2015)):
         made[host, pid] = [line for line in made[host, pid] if " via NET/" not in line]
@@ -103,7 +103,7 @@ def test_a_rank_that_shows_only_its_own_host_leaves_the_job_unproven(judge):
 
 
 def test_hosts_of_other_sizes_or_cut_logs_are_not_compared(judge):
-    """Shared memory between the only two ranks that are shown may be that of two CPUs."""
+    """Shared memory between the only two visible ranks may connect two CPUs."""
     made = megatron("p2p")
     for rank in range(10, 16):
         made["gpu-9", 2000 + rank] = [line for line in made["gpu-9", 2000 + rank] if " via " not in line]
@@ -119,7 +119,7 @@ def test_hosts_of_other_sizes_or_cut_logs_are_not_compared(judge):
             True,
         ),
         ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", "", True),
-        # PCIe only, whatever is set; a virtual machine to which no link is given
+        # PCIe only, with any setting; a virtual machine without a link
         (
             "NVLS multicast support is not available on dev 0 (NVLS_NCHANNELS 0)",
             "NCCL_P2P_DISABLE set by environment to 1.",

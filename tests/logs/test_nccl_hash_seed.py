@@ -1,4 +1,4 @@
-"""Is one log judged the same in every process? Python orders its sets of texts by a seed that each process draws."""
+"""One log has the same verdict in every process, though Python orders sets of strings by a seed per process."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def without_lists(log: str) -> str:
 
 
 def inputs() -> list[str]:
-    """Logs whose sets have several members: devices by several lines and names, interfaces, rates, recordings."""
+    """Return logs with multi-member sets: devices in several lines, names, interfaces, rates, recordings."""
     made = [
         without_lists(job_log(MAKER, link=link)).replace("mlx5_", name)
         for link in ("RoCE", "IB")
@@ -42,7 +42,7 @@ def inputs() -> list[str]:
 
 @pytest.fixture(scope="module")
 def documents():
-    """Return the documents of all inputs by the seed."""
+    """Return the documents of all inputs for the seed."""
     made = {}
     for seed in SEEDS:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Inputs at the edge of their form: what is read as a report, a table, a dump or an answer, and what is refused as none."""
+"""Inputs at the edge of their form: accepted and refused reports, tables, dumps and responses."""
 
 import gzip
 import io
@@ -38,7 +38,7 @@ from tests.logs.test_nccl_json_reports import report
     ],
 )
 def test_a_figure_of_a_report_is_a_number_or_missing_or_unreadable(value, printed):
-    """A missing one is N/A, as the benchmark prints it; what is no number is never read as one."""
+    """A missing figure is N/A, as the benchmark prints it; an invalid one is never read as a number."""
     assert json_reports._figure(value) == printed
 
 
@@ -46,7 +46,7 @@ def test_a_figure_of_a_report_is_a_number_or_missing_or_unreadable(value, printe
     ("code", "said"), [(22809, True), (2001, True), (2000, False), (10**6, False), (7, False), (-1, False), ("22809", False), (None, False)]
 )  # fmt: skip
 def test_a_version_of_nccl_is_one_that_there_can_be(code, said):
-    """Since 2.0 as 2xxx, since 2.9 as 2xxxx: a library of another kind counts otherwise."""
+    """Codes are 2xxx since 2.0 and 2xxxx since 2.9; another library counts differently."""
     lines = json_reports._of_nccl({**report(), "nccl_version": code})
     assert any(f"nccl-library={code}" in line for line in lines) is said
 
@@ -56,8 +56,8 @@ def test_a_version_of_nccl_is_one_that_there_can_be(code, said):
     [
         ("time,message\n1,a\n2,b\n", ("time", "message")),
         ("time;message\n1;a\n", ("time", "message")),
-        ("time,message\n", None),  # nothing but a head
-        ("time,message\n1,a\n2\n", None),  # not of one width
+        ("time,message\n", None),  # only a header
+        ("time,message\n1,a\n2\n", None),  # rows of different width
         ("time,message\n1,a\n2,b,c\n", None),
         ("when,what\n1,a\n2,b\n", None),  # no field is known to hold the text
     ],
@@ -75,7 +75,7 @@ def dump_of(data):
     return flight_recorder.parse("dump_3", data, {})
 
 
-PACKED = gzip.compress(b"", mtime=0)  # else its time is in the test's name
+PACKED = gzip.compress(b"", mtime=0)  # without mtime, the time would be in the test's id
 
 
 @pytest.mark.parametrize("data", [b"", PACKED, PACKED * 2], ids=["empty", "packed", "packed-twice"])
@@ -85,7 +85,7 @@ def test_an_empty_log_is_refused_and_says_what_to_look_at(data):
 
 
 def test_a_damaged_archive_is_refused_before_its_first_line_and_read_up_to_the_damage_behind_it():
-    """Nothing of it is judged as if it were whole."""
+    """The readable part before the damage counts, but not as a whole log."""
     packed = gzip.compress(HEALTHY.encode() * 20, compresslevel=0)
     with pytest.raises(NcclLogError, match=r"job\.log: damaged gzip data"):
         judged_of(packed[:10] + b"\xff" * 400)
@@ -106,7 +106,7 @@ STUCK = "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making pr
     ],
 )
 def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line, world, rank):
-    """What the launcher says of the line comes before what the default group does."""
+    """The launcher's information about the line takes precedence over the default group's."""
     evidence = Evidence()
     watchdog._stuck(evidence, "job.log", 3, line, world)
     assert [(each.rank, each.seconds) for each in evidence.blocked] == [(rank, 480)]
@@ -114,7 +114,7 @@ def test_a_watchdog_is_that_of_the_process_and_not_of_its_place_in_a_group(line,
 
 @pytest.mark.parametrize("content", [[], {}, {"a": 1}, {"entries": None}, {"entries": "x"}, [1], [{}], "x", 3, None])
 def test_what_is_no_dump_is_refused_as_that(content):
-    """JSON of any other kind that is named like one; nothing is read from it."""
+    """JSON of another kind with a dump's file name yields nothing."""
     with pytest.raises(PickleRefusedError, match="something else than a Flight Recorder dump"):
         dump_of(json.dumps(content).encode())
     kept = {"entries": [], "pg_config": {}}

@@ -1,4 +1,4 @@
-"""The job document is what its types say: the reader's tables come from pods, where mypy does not follow them."""
+"""The job document conforms to its types: the reader's tables come from pods, where mypy cannot check them."""
 
 import types
 import typing
@@ -10,7 +10,7 @@ from tests.logs.logmaker import Maker, sequential, table_of
 
 
 def differences(value, hint, path="job"):
-    """Where a value is not what a type hint says."""
+    """Yield the places where a value does not conform to a type hint."""
     hint = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if typing.is_typeddict(hint):
@@ -33,7 +33,7 @@ def differences(value, hint, path="job"):
 
 
 def right(value, hint):
-    """Whether a plain value is of a type; a truth value is no number."""
+    """Say whether a plain value has a type; a boolean is not a number."""
     if typing.get_origin(hint) is typing.Literal:
         return value in typing.get_args(hint)
     kinds = (int, float) if hint is float else hint
@@ -41,7 +41,7 @@ def right(value, hint):
 
 
 def logs(data):
-    """Our recordings, and made logs of jobs that the recordings do not show."""
+    """Return our recordings, and made logs for jobs without a recording."""
     texts = [path.read_bytes() for path in sorted(data.rglob("*")) if path.suffix in (".log", ".txt")]
     maker = Maker()
     made = sequential(maker.processes())
@@ -49,7 +49,7 @@ def logs(data):
 
 
 def test_every_document_is_what_its_types_say(data, judge):
-    """Every key is there, of the type that is stated, in whatever the logs show."""
+    """Every key is present with its declared type for any log."""
     jobs = [judge(log) for log in logs(data)]
     assert [d for job in jobs for d in differences(job, JobDocument)] == []
     for part in ("faults", "tables", "pairs", "hosts"):
@@ -58,5 +58,5 @@ def test_every_document_is_what_its_types_say(data, judge):
 
 @pytest.mark.parametrize("change", [{"ranks": "2"}, {"hosts": [{}]}, {"verdict": "perhaps"}, {"more": 1}])
 def test_a_document_of_another_shape_is_told(judge, change):
-    """The comparison itself can fail."""
+    """The comparison can fail."""
     assert differences(judge(b"NCCL INFO nothing else\n") | change, JobDocument)

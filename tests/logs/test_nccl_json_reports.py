@@ -1,4 +1,4 @@
-"""Is a benchmark's report in JSON or CSV read wherever it stands, as the table that the benchmark prints?"""
+"""A benchmark's report in JSON or CSV is read anywhere, like the table that the benchmark prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def side(size: int, busbw: float, wrong: float = 0.0) -> dict:
 
 
 def report(wrong: float = 0.0, *, errors: tuple[str, ...] = ("",)) -> dict:
-    """Return what nccl-tests writes of 8 ranks (-J, common.cu), with so many wrong values in its first row."""
+    """Return the report of nccl-tests for 8 ranks (-J, common.cu), with this many wrong values in its first row."""
     return {
         "version": 3,
         "start_time": "2026-11-20 15:03:23",
@@ -64,7 +64,7 @@ def report(wrong: float = 0.0, *, errors: tuple[str, ...] = ("",)) -> dict:
 
 
 def records(wrong: str = "0") -> list[dict]:
-    """Return what rccl-tests writes (-Z json)."""
+    """Return the records of rccl-tests (-Z json)."""
     return [
         {
             "numCycle": 0,
@@ -108,7 +108,7 @@ WRITTEN = {"nccl-tests": report, "rccl-tests": records}
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("where", ["alone", "behind", "before", "within"])
 def test_a_report_is_a_table_wherever_it_stands(judge, form, written, where):
-    """Healthy behind a healthy log, wrong with wrong values: alone it was read, behind a log it was not."""
+    """Healthy after a healthy log, wrong with wrong values: previously only a separate report was read."""
     lines = LOG.splitlines(keepends=True)
     for wrong in (0, 5):
         text = FORMS[form](WRITTEN[written](wrong))
@@ -131,7 +131,7 @@ def test_a_report_is_a_table_wherever_it_stands(judge, form, written, where):
 
 @pytest.mark.parametrize("form", ["indented", "tagged"])
 def test_the_lines_of_other_processes_within_a_report_are_kept(judge, form):
-    """A rank's last words stand between the lines of rank 0's report."""
+    """A rank's last messages appear between the lines of rank 0's report."""
     lines = FORMS[form](report()).splitlines(keepends=True)
     line = "[rank1]: RuntimeError: CUDA error: an illegal memory access was encountered\n"
     job = judge(LOG + "".join(lines[:60]) + line + "".join(lines[60:]))
@@ -159,7 +159,7 @@ def test_several_reports_are_several_tables(judge):
 
 
 def test_rccl_tests_csv_is_read(judge):
-    """-Z csv, in a file of its own."""
+    """-Z csv, in a separate file."""
     for wrong in ("0", "3"):
         rows = [list(map(str, record.values())) for record in records(wrong)]
         text = "".join(",".join(row) + "\n" for row in [list(records()[0]), *rows])
@@ -169,7 +169,8 @@ def test_rccl_tests_csv_is_read(judge):
 
 
 def rccl_lines(form: str, wrong: str = "0", nodes: bool = True) -> str:
-    """Return what rccl-tests of 2024 writes: CSV whose header lacks the nodes, or a record a line (common.cu, Reporter)."""
+    """Return the output of rccl-tests of 2024: CSV without the nodes in its header, or one record per line (common.cu,
+    Reporter)."""
     out = []
     for record in records(wrong):
         place = {"nodes": 1, "ranks": 8, "ranksPerNode": 8, "gpusPerRank": 1} if nodes else {"gpus": 8}
@@ -202,7 +203,7 @@ def test_a_table_of_lines_that_was_cut_has_no_end(judge, form):
 
 
 def test_another_csv_file_is_no_table(judge):
-    """The near miss: its columns are others, and it is passed on to the byte."""
+    """Near miss: its columns differ, and it is passed on to the byte."""
     text = "collective,host,algbw,busbw,note\nAllReduce,a,1,2,x\n"
     assert b"".join(spelled_out(iter([text.encode()]))) == text.encode()
     assert judge(LOG + text)["ranks"] == 8
@@ -211,7 +212,7 @@ def test_another_csv_file_is_no_table(judge):
 @pytest.mark.parametrize("value", [[5], [], {"count": 5}, True, "five", "0,5"])
 @pytest.mark.parametrize("key", ["nwrong", "bus_bw", "size"])
 def test_a_figure_that_is_no_number_is_never_go(judge, key, value):
-    """A list in place of the count of wrong values was N/A, as of a run without checks."""
+    """A list in place of the count of wrong values was read as N/A, as in a run without checks."""
     made = report()
     place = made["results"][0] if key == "size" else made["results"][0]["out_of_place"]
     place[key] = value
@@ -221,7 +222,7 @@ def test_a_figure_that_is_no_number_is_never_go(judge, key, value):
 
 @pytest.mark.parametrize("value", [None, "N/A", "0", 0.0])
 def test_no_wrong_values_are_none_in_every_spelling(judge, value):
-    """The near miss: without checks (-c 0) nothing was counted."""
+    """Near miss: without checks (-c 0) no values were counted."""
     made = report()
     for row in made["results"]:
         row["out_of_place"]["nwrong"] = row["in_place"]["nwrong"] = value
@@ -238,7 +239,7 @@ def test_no_wrong_values_are_none_in_every_spelling(judge, value):
     ],
 )
 def test_a_key_that_is_given_twice_is_never_go(judge, old, new):
-    """Whoever reads JSON takes one of two values, and not all the same one."""
+    """JSON parsers differ in which of the two values they use."""
     text = json.dumps(report())
     job = judge(LOG + text.replace(old, new, 1))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers"), job["sentence"]

@@ -1,4 +1,4 @@
-"""Does the analyzer conclude what a careful reader concluded? Scored key by key over labelled logs."""
+"""The analyzer agrees with a careful reader, compared by key over labelled logs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ KEYS = (
     "crash",
 )
 
-# Labels that the log itself does not show (their notes say so: issue title, thread, file name, the application's output), and
-# labels that we read differently. Log number -> keys -> why.
+# Labels that the log itself does not show (their notes say so: issue title, thread, file name, the application's
+# output), and labels that we interpret differently. Log number -> keys -> why.
 NOT_IN_THE_LOG = {
-    # The label is silent (which stands for "no"), and two things are in the log: a watchdog's timeout, and processes that
-    # died from signals 6 and 15 with a core dump. What differs from 008, labelled a crash for the same last lines, is
-    # that all eight ranks were set up before: no reason to call a core dump none.
+    # The label is empty (meaning "no"), and the log has two things: a watchdog's timeout, and processes that died from
+    # signals 6 and 15 with a core dump. The difference to 008, labelled a crash for the same last lines, is that all
+    # eight ranks had completed set-up, which does not make a core dump harmless.
     "004": {
         "crash": "two processes died from signal 6 and 15 at the end, as in 008, which is labelled a crash",
         "hang": "a watchdog reports a collective that never finished, which is the diagnosis",
@@ -69,7 +69,7 @@ NOT_IN_THE_LOG = {
     "093": dict.fromkeys(("ranks", "hang"), "issue text; three processes are in the excerpt"),
     "mpirun-debug-file-per-rank": {"nccl_version": "its table's header names the library: nccl-library=22809"},
 }
-# The same of the logs of 2026, whose labels are stricter about what one host's excerpt shows.
+# The same for the logs of 2026, whose labels are stricter about single-host excerpts.
 NOT_IN_THE_LOGS_OF_2026 = {
     "008": {"socket_fallback": "one rank: the label judges nothing, those of the older logs say no, as we do"},
     "020": dict.fromkeys(
@@ -88,7 +88,7 @@ NO_GDR = {"nccl.gdr-off", "nccl.gdr-mixed"}
 
 
 def unnamed(job) -> list[str]:
-    """Return what the matrix of hosts shows and no fault says: the checks read the faults alone."""
+    """Return results of the host matrix that no fault states, since the checks read the faults only."""
     named = {fault["fault"] for fault in job["faults"]}
     if named & (SLOW | {"nccl.launch-failed"}):
         return []
@@ -100,13 +100,13 @@ def unnamed(job) -> list[str]:
 
 
 def excuses(path: Path) -> dict[str, str]:
-    """Return the labels of a log that it does not show itself, or that others contradict, with why."""
+    """Return a log's labels that it does not show itself, or that others contradict, with reasons."""
     known = NOT_IN_THE_LOGS_OF_2026 if path.parent.name == "nccl-corpus-2026" else NOT_IN_THE_LOG
     return known.get(path.stem.split("-")[0], known.get(path.stem, {}))
 
 
 def mismatches(folder: Path) -> list[str]:
-    """Return every label that the analyzer misses, and is not excused."""
+    """Return every wrong label without an excuse."""
     wrong = []
     for path in sorted(folder.glob("*.log")):
         label = json.loads(path.with_suffix(".json").read_text())
@@ -127,18 +127,18 @@ def mismatches(folder: Path) -> list[str]:
 
 
 def test_every_label_of_our_own_recordings_is_right(data):
-    """Real runs of NCCL 2.28.9, healthy and broken, are read as a careful reader reads them."""
+    """Real runs of NCCL 2.28.9, healthy and broken, get a careful reader's result."""
     assert mismatches(data / "recorded") == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_label_that_a_log_shows_is_right(shared, folder):
-    """Real logs of many versions, launchers and clouds: every label that the log itself shows is concluded."""
+    """Real logs of many versions, launchers and clouds: the analyzer concludes every label that the log itself shows."""
     assert mismatches(shared / folder) == []
 
 
 def test_no_excuse_is_stale(shared):
-    """A label that is concluded after all needs no excuse."""
+    """A correct label needs no excuse."""
     stale = []
     for path in [path for folder in FOLDERS for path in (shared / folder).glob("*.log")]:
         label = json.loads(path.with_suffix(".json").read_text())
@@ -150,7 +150,7 @@ def test_no_excuse_is_stale(shared):
 
 
 def test_no_rule_names_a_log_or_its_hosts(shared, root):
-    """Judgement is by mechanism: neither a log's name nor a host name of the corpus is in the analyzer."""
+    """The analyzer contains neither a log's name nor a host name of the corpus."""
     source = "\n".join(path.read_text() for path in (root / "seatrial" / "logs").rglob("*.py"))
     hosts = set()
     for path in (shared / "nccl-corpus").glob("*.log"):

@@ -1,4 +1,4 @@
-"""Libraries beside NCCL that fail: cuBLAS and cuDNN, UCX, PSM, libfabric; and stacks that say where a process ended."""
+"""Failures of other libraries: cuBLAS and cuDNN, UCX, PSM, libfabric; and stacks that locate a termination."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ SAID = [
         "nccl.nvshmem",
         "found no route to each other",
     ),
-    # the kernel, and who starts the NVSwitches
+    # the kernel, and the service that starts the NVSwitches
     (
         "[9.1] mlx5_core 0000:41:00.0: mlx5_cmd_out_err:800:(pid 2): CREATE_MKEY(0x200) op_mod(0x0) failed, status limits exceeded(0x8)",
         "nccl.ib-memlock",
@@ -137,9 +137,9 @@ SAID = [
         "P2P that this GPU or board has not",
     ),
     ("Couldn't create IB resource.", "nccl.ib-create", "rdma-core in the image"),
-    # nccl-tests: CUDA's word for a call that no other rule knows
+    # nccl-tests: CUDA's error for a call without its own rule
     ("Test CUDA failure common.cu:730 'unknown error'", "nccl.driver-state", "a GPU failed or was lost"),
-    # who asks CUDA for memory that other nodes may open, or a card for a queue pair
+    # requests for CUDA memory that other nodes may open, and for a card's queue pair
     (
         "[CUDA_ERROR_NOT_PERMITTED] operation not permitted in expression cuMemCreate(&handle, size, &prop, 0)",
         "nccl.mnnvl-failed",
@@ -171,7 +171,7 @@ SAID = [
     ),
     ('  File "/libvgpu/src/cuda/memory.c", line 582, in cuMemCreate', INTERPOSER, "preloads a library"),
     ("[HAMI-core ERROR (pid:5 thread=1 allocator.c:52)]: Device 0 OOM 12 / 8", "nccl.cuda-memory", "is used up"),
-    # ld.so(8), cudaGetErrorString, and who loads libraries by name
+    # ld.so(8), cudaGetErrorString, and programs that load libraries by name
     (
         "ImportError: libcuda.so.1: cannot open shared object file: No such file",
         "nccl.cuda-symbols",
@@ -179,7 +179,7 @@ SAID = [
     ),
     ("RuntimeError: CUDA error: CUDA driver is a stub library", "nccl.cuda-symbols", "a stub of the build image"),
     ("ncclGetUniqueId(&id) failed: Unable to load NCCL library.", "nccl.library", "no such library"),
-    # systemd and Chef of a service, pyxis of the kernel
+    # systemd and Chef about a service, pyxis about the kernel
     ("nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nccl.fabric-manager", "does not run"),
     (
         "service[nvidia-fabricmanager] (x::y line 35) had an error: CommandTimeout",
@@ -190,7 +190,7 @@ SAID = [
     ("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented", "nccl.launch-failed", "container"),
     # perftest
     (" GID: " + ":".join(["00"] * 16) + "\nFailed to modify QP 218 to RTR", "nccl.gid-empty", "holds nothing"),
-    # gdb, glog and Python's faulthandler of a SIGBUS; the kernel of a GPU, in a line of its own behind the device's
+    # gdb, glog and Python's faulthandler for a SIGBUS; the kernel for a GPU, on the line after the device's
     ('Thread 787 "train" received signal SIGBUS, Bus error.', "nccl.bus-error", "/dev/shm"),
     ("*** SIGBUS (@0x7f2) received by PID 7 (TID 0x7f) from PID 2; stack trace: ***", "nccl.bus-error", "/dev/shm"),
     ("Fatal Python error: Bus error", "nccl.bus-error", "/dev/shm"),
@@ -200,7 +200,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault", "cause_text"), SAID)
 def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
-    """nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and what others beside NCCL say of theirs."""
+    """nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and messages of other libraries."""
     job = judged(died("ValueError: x") + said + "\n")
     assert (job["verdict"], job["causes"][0]["fault"]) == ("no-go", fault), job["sentence"]
     assert cause_text in job["causes"][0]["cause"]
@@ -235,10 +235,10 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "give the container --shm-size to avoid SIGBUS",
         "Started nvidia-fabricmanager.service, NVIDIA fabric manager service.",
         " GID: " + ":".join(["00"] * 10) + ":255:255:10:00:00:01",
-        " GID: " + ":".join(["00"] * 16),  # of InfiniBand, whose LID counts; what fails says so, as above
+        " GID: " + ":".join(["00"] * 16),  # normal over InfiniBand, which uses the LID
         "[2026-01-20 10:00:00,123] [WARNING] [runner.py:206:fetch_hostfile] Unable to find hostfile, will proceed with training"
         " with local resources only.",
-        # TensorFlow goes on without GPUs (dso_loader.cc)
+        # TensorFlow continues without GPUs (dso_loader.cc)
         "W dso_loader.cc:64] Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared object",
         "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object",
         "I0906 topology.cpp:232] Topology discovery complete. Found 8 HCAs.",
@@ -258,7 +258,7 @@ def test_a_kernel_that_went_wrong_stands_before_the_library_that_sees_it():
 
 
 def test_what_ends_a_rank_stands_before_what_nccl_only_warns_of():
-    """NCCL goes on without the symbols that it looks for; an index out of range ends the program."""
+    """NCCL continues without optional symbols; an index out of range ends the program."""
     warned = "gpu-node-0:1000:1000 [0] misc/cudawrap.cc:90 NCCL WARN Failed to find CUDA library in (null) (NCCL_CUDA_PATH=(null))\n"
     assertion = "Indexing.cu:1141: indexSelectLargeIndex: block: [545,0,0], thread: [96,0,0] Assertion `srcIndex < size` failed.\n"
     assert first(warned + assertion) == "nccl.kernel-fault"
@@ -290,10 +290,10 @@ def test_a_call_of_a_benchmark_that_failed_is_quoted_where_no_rule_knows_it():
     ],
 )
 def test_a_stack_tells_in_which_library_a_process_ended(frames, place):
-    """The C library's own frames, in which every process ends, are passed over."""
+    """Frames of the C library, in which every process ends, are skipped."""
     job = judged(SIGNAL + frames)
     assert (job["verdict"], place in job["causes"][0]["cause"]) == ("no-go", True), job["causes"]
-    later = judged(SIGNAL + "step\n" * 60 + frames.partition("(tid")[2])  # another process's, or of another moment
+    later = judged(SIGNAL + "step\n" * 60 + frames.partition("(tid")[2])  # from another process or another time
     assert place not in later["causes"][0]["cause"]
 
 
@@ -325,14 +325,14 @@ def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends
     ],
 )
 def test_what_mooncake_lacks_is_a_cause_and_no_end(said, fault):
-    """Its transfer engine goes on without RDMA: what failed is not said."""
+    """Its transfer engine continues without RDMA, so the failure itself is not shown."""
     job = judged(f"E20260821 12:30:19.433391 {said}\n")
     assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", fault)
 
 
 @pytest.mark.parametrize("before", ["", "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: "])
 def test_the_macro_of_nccls_examples_tells_a_result(before):
-    """NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'"), which many programs have copied."""
+    """NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'"), copied by many programs."""
     job = judged(f"{before}Failed, NCCL error ../runtime/ncclCommunicator.cpp:90 'invalid usage'\n")
     assert (job["verdict"], job["diagnosis"]) == ("no-go", "crash")
     assert "two ranks use the same GPU" in job["causes"][0]["cause"]
@@ -344,6 +344,6 @@ def test_the_macro_of_nccls_examples_tells_a_result(before):
     ["[HAMI-core ERROR (pid:5 thread=1 utils.c:71)]: unlocking failed", "handler of a received signal SIGBUS is set"],
 )
 def test_an_error_that_ends_no_program_names_no_cause(said):
-    """HAMi-core says ERROR also of what it goes on without: the line is quoted, and no fault named."""
+    """HAMi-core prints ERROR for recoverable conditions, too: the line is quoted without a fault."""
     assert [cause["fault"] for cause in judged(said + "\n")["causes"]] == ["nccl.unexplained"]
     assert judged(HEALTHY + said + "\n")["verdict"] != "no-go"

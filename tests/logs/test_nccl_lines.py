@@ -1,4 +1,4 @@
-"""Does every line of the catalogue know its own examples, and is what the pods get of it current?"""
+"""Every line of the catalogue matches its own examples, and the copy for the pods is current."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ ROLES = ("cause", "why", "degraded", "consequence", "benign")
 
 
 def test_what_the_pods_and_the_analyzer_get_is_what_the_catalogue_says():
-    """`python -m seatrial.faults` writes it."""
+    """`python -m seatrial.faults` generates it."""
     assert COMPILED.read_text(encoding="utf-8") == compiled()
     assert WEIGHED.read_text(encoding="utf-8") == weighed()
 
 
 def test_a_fault_is_weighed_in_words_that_the_analyzer_knows():
-    """A wrong word would be none at all."""
+    """A misspelt severity would be ignored."""
     for fault in fault_catalogue().values():
         for weight, words in WORDS.items():
             assert getattr(fault, weight) in ("", *words), (fault.id, weight)
@@ -74,7 +74,7 @@ def test_a_line_fits_its_examples_and_none_before_it_does(at):
 
 @lines
 def test_every_pattern_of_a_line_has_an_example_of_its_own(at):
-    """So that none is there that the lines before it take from it."""
+    """An earlier pattern must not match all of a later one's examples."""
     for pattern in LINES[at].pattern:
         assert [text for text in LINES[at].example if re.search(pattern, text)], pattern
 
@@ -125,7 +125,7 @@ def test_a_line_goes_before_another_faults_only_where_that_decides_an_example():
 
 
 def first(order: list[Line], text: str) -> Line:
-    """Return the first line that fits a text."""
+    """Return the first line that matches a text."""
     return next(line for line in order if any(re.search(pattern, text) for pattern in line.pattern))
 
 
@@ -135,7 +135,7 @@ def of_role(role: str, who: str) -> pytest.MarkDecorator:
 
 @of_role("cause", OTHERS)
 def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_nobody(at):
-    """Where a launcher tells only that a process failed, as torchrun does, and where the job completed."""
+    """Without a cause a launcher such as torchrun reports only a failed process; in a completed job it is not a fault."""
     for example in LINES[at].example:
         ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
         job = judged(ended + TORCHRUN)
@@ -145,7 +145,7 @@ def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_cond
 
 @of_role("cause", NCCL)
 def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_proven_healthy(at):
-    """But for a stranger's connection, which NCCL closes before it accepts the next one."""
+    """Exception: a stranger's connection, which NCCL closes before it accepts the next one."""
     for example in LINES[at].example:
         job = judged(failing(example, 3))
         assert LINES[at].fault in (job["causes"][0]["fault"], job["faults"][0]["fault"]), (example, job["sentence"])
@@ -156,7 +156,7 @@ def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_pro
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "degraded"], ids=name_of)
 def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
-    """Each of its examples is printed by some process; of NCCL's lines, as a warning of a rank or without its head."""
+    """A process prints each of its examples; NCCL's lines come as a rank's warning, or without a prefix."""
     line = LINES[at]
     for example in line.example:
         beside = f"{STARTED}\n{example}\nTraceback (most recent call last):\nRuntimeError: NCCL error\n"
@@ -169,7 +169,7 @@ CAUSES = {line.fault: line for line in LINES if line.role == "cause"}
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "why" and line.fault in CAUSES], ids=name_of)
 def test_a_line_that_explains_condemns_nobody_though_others_of_its_fault_do(at):
-    """The role is the line's: alone, behind a good run, as a rank's warning, and beside a cause of its fault."""
+    """The role belongs to the line: alone, before a successful run, as a rank's warning, and with a cause of its fault."""
     cause = CAUSES[LINES[at].fault].example[0]
     for example in LINES[at].example:
         assert judged(f"{example}\n")["verdict"] == "inconclusive", example
@@ -186,7 +186,7 @@ def test_a_line_that_explains_condemns_nobody_though_others_of_its_fault_do(at):
 
 
 def test_of_two_sightings_of_a_fault_the_cause_is_kept_in_whatever_order_they_come():
-    """Of another kind of line the first one is, whatever symptoms they show."""
+    """Among lines of another kind the first is kept, whatever symptoms they show."""
     why, cause = Note(0, 1, "a", shows="why nccl.a"), Note(0, 2, "b", shows="cause nccl.a")
     for one, other in ((why, cause), (cause, why)):
         joined = one.joined(other, "symptom nccl.a")
@@ -195,14 +195,14 @@ def test_of_two_sightings_of_a_fault_the_cause_is_kept_in_whatever_order_they_co
 
 
 def told(log: str) -> set[str | None]:
-    """Return the faults that are reported of a log, with those that explain them and the likely causes."""
+    """Return the reported faults of a log, with their explanations and likely causes."""
     (job,) = conclude(read([("log", [log.encode()])]))
     found = {name for fault in job["faults"] for name in (fault["fault"], fault["why"])}
     return found | {cause["fault"] for cause in job["causes"]}
 
 
 def test_what_a_line_shows_is_told_once_and_travels_with_it():
-    """By the line as it stands in the log: the host sees it shortened and without secrets, and asks no pattern again."""
+    """It has the line as it appears in the log: the host gets it shortened and redacted, and matches no pattern again."""
     far = "RuntimeError: " + "x" * 600 + " fork failed: Resource temporarily unavailable"
     log = f"{far}\nTraceback (most recent call last):\nworker: Waiting in store based barrier to initialize\n"
     sent = read([("log", [log.encode()])])
@@ -226,7 +226,7 @@ def test_a_key_that_no_line_has_is_refused():
 
 
 def test_the_reader_knows_its_lines_out_of_a_zip(tmp_path):
-    """As the pods get it."""
+    """The pods receive the reader in that form."""
     (tmp_path / "reader.zip").write_bytes(payload.archive(payload.files()))
     code = f"import {payload.PACKAGE}.reader.events.symptoms as s; print(s.__file__, len(s.SYMPTOMS))"
     done = subprocess.run(

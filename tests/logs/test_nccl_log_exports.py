@@ -1,4 +1,4 @@
-"""Is a log that a store or a shipper carried read as if it lay there as it was?"""
+"""A log exported from a store or a shipper is read like the original."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def time_of(at: int) -> str:
 
 
 def as_csv(names, record, newest=False, quoting=csv.QUOTE_MINIMAL, separator=","):
-    """Return what writes lines as a CSV file; ``record`` makes the fields of one."""
+    """Return a function that writes lines as a CSV file; ``record`` makes a line's fields."""
 
     def write(lines: list[str]) -> str:
         out = io.StringIO()
@@ -57,7 +57,7 @@ def as_csv(names, record, newest=False, quoting=csv.QUOTE_MINIMAL, separator=","
 
 
 def each(record, newest=False):
-    """Return what writes each line as a record of its own line."""
+    """Return a function that writes each line as a separate record."""
 
     def write(lines: list[str]) -> str:
         records = [
@@ -134,7 +134,7 @@ def test_what_carried_a_log_changes_nothing_of_what_it_says(form, case, tmp_path
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_chunks_end_anywhere(size):
-    """What a pipe gives is cut anywhere, within a quoted field or a character."""
+    """A pipe's chunks end anywhere, within a quoted field or a character."""
     for form in ("datadog", "logcli"):
         data = FORMS[form](LOGS["one-host"].replace("gpu", "gpü").splitlines()).encode()
         pieces = (data[at : at + size] for at in range(0, len(data), size))
@@ -148,7 +148,7 @@ def test_chunks_end_anywhere(size):
         "time, step, loss\n2026-11-20T10:00:00, 3, 0.1\n2026-11-20T10:00:01, 4, 0.1\n",
         '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n',
         "a,message\nstep 1, loss 2, lr 3\n",
-        # four hosts one after the other, and the clocks of the last ones go behind
+        # four hosts in sequence, of which the last have slow clocks
         "".join(f"2026-11-20T10:00:0{9 - host}Z host-{host} line {at}\n" for host in range(4) for at in (1, 2))
         + "2026-11-20T10:00:09Z end\n",
         "2026-11-20T10:00:03Z a\n2026-11-20T10:00:02Z b\n2026-11-20T10:00:01Z c\n",
@@ -163,7 +163,7 @@ def test_what_is_no_export_is_passed_on_to_the_byte(text):
 
 @pytest.mark.parametrize("form", NOT_READ)
 def test_what_is_carried_in_a_form_that_is_not_read_is_refused_with_what_to_do(form, tmp_path):
-    """Never judged by half of its lines."""
+    """They are never judged by a half of their lines."""
     with pytest.raises(NcclLogError, match=r"job\.log: its lines are inside of JSON or quotes.*jq -r"):
         judged(tmp_path, NOT_READ[form](LOGS["two-hosts"].splitlines()))
 
@@ -179,22 +179,22 @@ def test_what_the_command_prints_is_judged_as_the_log(form, case, tmp_path):
 
 @pytest.mark.parametrize("form", NEWEST_FIRST)
 def test_a_log_whose_newest_line_comes_first_is_refused(form, tmp_path):
-    """What a rank said last would be read as what it said first."""
+    """The last messages of a rank would be read as its first."""
     with pytest.raises(NcclLogError, match=r"job\.log: the newest line comes first.*tac FILE"):
         judged(tmp_path, NEWEST_FIRST[form](LOGS["two-hosts"].splitlines()))
 
 
 def test_a_program_that_quotes_nccl_is_read(tmp_path):
-    """A few quoted lines among many are no export."""
+    """A few quoted lines among many are not an export."""
     quoted = 'trainer: last message was "NCCL INFO comm 0x1 init", as text = "NCCL WARN nothing"\n'
     assert judged(tmp_path, quoted + LOGS["one-host"])["verdict"] == "go"
 
 
-# -- what a store or a copy left out -----------------------------------------------------------------------------------
+# -- omissions of a store or a copy ------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("lines", "verdict"), [(5000, "inconclusive"), (10_000, "inconclusive"), (4999, "go")])
 @pytest.mark.parametrize("form", ["datadog", "logcli", "logcli-jsonl"])
 def test_as_many_lines_as_a_store_gives_at_most_may_not_be_all(form, lines, verdict, tmp_path):
-    """Neither file says that a limit was met; the number of lines does."""
+    """The files do not mention a limit, but the number of lines equals it."""
     log = LOGS["two-hosts"].splitlines()
     log[-3:-3] = [f"step {at}" for at in range(lines - len(log))]
     job = judged(tmp_path, FORMS[form](log))
@@ -204,7 +204,7 @@ def test_as_many_lines_as_a_store_gives_at_most_may_not_be_all(form, lines, verd
 
 @pytest.mark.parametrize("case", ["one-host", "two-hosts"])
 def test_what_comes_behind_a_cut_of_the_compressed_data_nobody_knows(case, tmp_path):
-    """gzip, copied while the pod died: the crash stands in what is missing."""
+    """gzip, copied while the pod crashed: the crash is in the missing part."""
     steps = "".join(f"step {at} loss {at * 7919 % 1000}\n" for at in range(4000))
     packed = gzip.compress((LOGS[case] + steps + "RuntimeError: CUDA error: unspecified launch failure\n").encode())
     job = judged(tmp_path, packed[: len(packed) * 9 // 10])

@@ -1,4 +1,4 @@
-"""Lines that are longer than what is looked at of one: a failure in them counts, wherever it stands."""
+"""Lines longer than the examined part: a failure counts anywhere in them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_failure_behind_a_long_message_of_nccls_counts(judge, size):
 
 @pytest.mark.parametrize("size", [MOST + 900, 3 * MAX_LINE])
 def test_lines_of_nccl_that_are_passed_over_are_told(judge, size):
-    """Dots without a line end, and the one edge over sockets behind them."""
+    """Dots without a line end, followed by the only edge over sockets."""
     job = judge(f"{HEALTHY}{filled(size, '.')}{HEAD}Channel 00/0 : 0[0] -> 2[0] [send] via NET/Socket/0\n")
     assert job["verdict"] != "go", job["sentence"]
     assert ("lines of NCCL that are joined with others" in job["sentence"]) == (size > MAX_LINE)
@@ -65,12 +65,12 @@ def test_a_failure_between_the_updates_of_a_long_progress_bar_counts(judge, plac
     ],
 )
 def test_a_long_line_that_tells_of_no_failure_stays_quiet(judge, line):
-    """The near miss: what stands in front, a level or whose words these are, counts for all of a line."""
+    """Near miss: the start of a line (a level or a speaker) applies to all of it."""
     assert judge(before_the_end(HEALTHY, line))["verdict"] == "go"
 
 
 def test_what_is_quoted_of_a_long_line_begins_with_the_failure():
-    """The words in front may be half of a secret: what names it as one would be left out."""
+    """The text before it may be a part of a secret without its marker."""
     line = (filled(MOST) + "my token: hunter2hunter2 RuntimeError: CUDA error: out of memory").encode()
     assert far(line) == [b"CUDA error: out of memory"]
 
@@ -81,13 +81,13 @@ KINDS = {kind(line): line for line in HEALTHY.splitlines() if line.strip("# ")}
 @pytest.mark.parametrize("error", [ERROR, "[rank1]: ValueError: no such step", "Segmentation fault (core dumped)"])
 @pytest.mark.parametrize("line", KINDS.values(), ids=range(len(KINDS)))
 def test_a_failure_that_shares_a_line_with_another_counts(judge, line, error):
-    """Processes that write to one pipe lose line ends between their lines: in front of NCCL's, behind it, in a table."""
+    """Processes with one pipe lose line ends: before NCCL's line, after it, in a table."""
     for glued in (f"{line} {error}", f"{error} {line}", f"{error}{line}"):
         assert judge(HEALTHY.replace(line, glued, 1))["verdict"] != "go", glued
 
 
 def test_a_tag_in_front_of_every_line_is_no_failure(judge):
-    """The near miss: a collector that calls all that is on standard error an error."""
+    """Near miss: a collector labels all of standard error as an error."""
     for tag in ("ERROR 10:00:00 ", "[ERROR] [rank0] ", "E1122 10:00:00.123456 "):
         log = "".join(tag + line + "\n" if " NCCL INFO " in line else line + "\n" for line in HEALTHY.splitlines())
         assert judge(log)["verdict"] == "go", tag

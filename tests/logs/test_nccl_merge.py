@@ -1,4 +1,4 @@
-"""Do parts conclude what the whole concludes? Pods see only their own ranks."""
+"""Merged parts conclude the same as the whole log, since pods see only their own ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of(*logs: bytes) -> Partial:
 
 
 def said(job: dict) -> dict:
-    """Return a job document without what must differ: file names and line numbers."""
+    """Return a job document without file names and line numbers, which differ."""
     compared = {key: value for key, value in job.items() if key not in ("files", "faults")}
     compared["faults"] = [(fault["fault"], fault["subject"], fault["why"], fault["cause"]) for fault in job["faults"]]
     return json.loads(json.dumps(compared))
@@ -39,7 +39,7 @@ def said(job: dict) -> dict:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("by", ["process", "host"])
 def test_merged_parts_conclude_what_the_whole_concludes(case, by):
-    """Each pod reads its own files; merged, that is the analysis of everything."""
+    """Each pod reads its own files; the merge equals the analysis of all of them."""
     maker = CASES[case]
     groups: dict[object, dict] = {}
     for key, lines in maker.processes().items():
@@ -55,7 +55,7 @@ def test_merged_parts_conclude_what_the_whole_concludes(case, by):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_how_ranks_interleave_does_not_matter(case, seed):
-    """The order in which lines of different processes arrive changes nothing."""
+    """The arrival order of different processes' lines has no effect."""
     processes = CASES[case].processes()
     (first,) = conclude(of(sequential(processes)))
     (mixed,) = conclude(of(interleaved(processes, seed)))
@@ -63,7 +63,7 @@ def test_how_ranks_interleave_does_not_matter(case, seed):
 
 
 def test_the_order_of_parts_does_not_matter():
-    """Pods answer in any order."""
+    """Pods respond in any order."""
     parts = [of(sequential({key: lines})) for key, lines in CASES["mixed"].processes().items()]
     shuffled = list(parts)
     random.Random(5).shuffle(shuffled)
@@ -73,7 +73,7 @@ def test_the_order_of_parts_does_not_matter():
 
 @pytest.mark.parametrize("chunk", [1, 7, 100, 4096])
 def test_where_the_stream_is_cut_into_chunks_does_not_matter(chunk):
-    """Chunks end in the middle of lines."""
+    """Chunks may end in the middle of lines."""
     log = interleaved(CASES["healthy"].processes(), 2)
     pieces = [log[at : at + chunk] for at in range(0, len(log), chunk)]
     assert said(conclude(read([("x", pieces)]))[0]) == said(conclude(read([("x", io.BytesIO(log))]))[0])
@@ -88,7 +88,7 @@ def test_merging_leaves_the_parts_alone():
 
 
 def test_a_pods_partial_is_small():
-    """Eight ranks, 32 channels, several communicators, alltoall to 2,048 peers: at most 200 KiB, and it still judges."""
+    """Eight ranks, 32 channels, several communicators, alltoall to 2,048 peers: at most 200 KiB, and still judged."""
     maker = Maker(hosts=tuple(f"n{index:03d}" for index in range(4)), gpus=8, rails=8, channels=32)
     lines: dict = {key: list(value) for key, value in maker.processes().items() if key[0] == "n000"}
     for rank, out in enumerate(lines.values()):
@@ -107,7 +107,7 @@ def test_a_pods_partial_is_small():
 
 
 def test_an_ordinary_partial_is_not_compacted():
-    """Eight ranks with 32 channels and three communicators fit without losing anything."""
+    """Eight ranks with 32 channels and three communicators fit without loss."""
     maker = Maker(gpus=8, rails=8, channels=32)
     data = of(sequential({key: lines for key, lines in maker.processes().items() if key[0] == "gpu-node-0"})).to_dict(
         POD_BUDGET
@@ -120,7 +120,7 @@ def test_an_ordinary_partial_is_not_compacted():
     "broken", [{}, {"schema": 9}, {"schema": 1, "sources": 3}, {"schema": 1, "sources": [], "procs": [[1]], "pool": []}]
 )
 def test_damaged_evidence_is_one_clear_error(broken):
-    """What a pod sent may be cut or of another version: a NcclLogError, nothing else."""
+    """A pod's data may be truncated or of another version: NcclLogError, and no other exception."""
     with pytest.raises(NcclLogError):
         Partial.from_dict(broken)
 
@@ -145,11 +145,11 @@ WARNED = "\n{}misc/x.cc:10 NCCL WARN Call to ibv_reg_mr_iova2 failed with error 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(MAKERS, st.data())
 def test_any_parting_of_the_files_merges_to_the_whole(maker, data):
-    """Which files a pod holds, and in which order the parts arrive, changes nothing: tables and failures included."""
+    """The assignment of files to pods and the order of the parts have no effect, also for tables and failures."""
     processes = maker.processes()
     files: list[bytes] = []
     keys = list(processes)
-    while keys:  # one process a file, or several of them mixed
+    while keys:  # one process per file, or several interleaved
         some = [keys.pop() for _ in range(data.draw(st.integers(1, min(3, len(keys)))))]
         files.append(interleaved({key: processes[key] for key in some}, data.draw(st.integers(0, 9))))
     if data.draw(st.booleans()):
@@ -169,7 +169,8 @@ def test_any_parting_of_the_files_merges_to_the_whole(maker, data):
 
 
 def test_what_a_pod_of_a_job_of_512_ranks_sends_fits(tmp_path):
-    """64 pods of 8 ranks: each one's partial, its evidence lines of at most 8 KiB, and its termination message of at most 4,096 bytes."""
+    """64 pods of 8 ranks: each partial, its evidence lines of at most 8 KiB, and its termination message of at most
+    4,096 bytes."""
     maker = Maker(hosts=tuple(f"pod-{index:03d}" for index in range(64)), gpus=8, rails=8, channels=16)
     processes = maker.processes()
     parts = []

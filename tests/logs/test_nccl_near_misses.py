@@ -1,4 +1,4 @@
-"""What only looks like a row of the symptom table stays quiet: a near miss for every row, or a reason for none."""
+"""Near misses of the symptom table: one for every row, or a reason for its absence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EFA = sequential(Maker(net="AWS Libfabric").processes()).decode()
 NVLS_OFF = "NVLS multicast support is not available on dev 0 (NVLS_NCHANNELS 0)"
 
 
-# Row -> what looks like its line and is none: the job stays "go", without a fault.
+# Row -> a line that resembles its own: the job remains "go", without a fault.
 NEAR_MISSES = {
     1: ALONE + f"{A}{INFO}NET/IB : No device found.\n{A}{INFO}Using network Socket\n",
     2: HEALTHY + f"{A}{INFO}NCCL_IB_HCA set to mlx5_0,mlx5_1\n",
@@ -69,12 +69,12 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("row", NEAR_MISSES)
 def test_what_only_looks_like_a_symptom_stays_quiet(row):
-    """The near miss of a row: the same words, and nothing wrong."""
+    """The line has the same words without a fault."""
     (job,) = conclude(read([("log", io.BytesIO(NEAR_MISSES[row].encode()))]))
     assert ([item["fault"] for item in job["faults"]], job["verdict"]) == ([], "go"), job["sentence"]
 
 
-# Rows without a near miss: nothing but the fault itself prints such words, or the row is one that stays quiet.
+# Rows without a near miss: only the fault prints these words, or the row is quiet itself.
 WITHOUT = {
     8: "quiet itself",
     14: "quiet itself",
@@ -111,5 +111,5 @@ WITHOUT = {
 
 
 def test_every_row_has_a_near_miss_or_a_reason_for_none():
-    """All rows that are concluded."""
+    """It covers all concluded rows."""
     assert sorted([*NEAR_MISSES, *WITHOUT]) == sorted(ROWS)

@@ -1,4 +1,4 @@
-"""What only NCCL from 2.28 on says, around a log that is healthy: its diagnostics, ports that fail over, degraded NVLink."""
+"""Messages new in NCCL 2.28 in a healthy log: diagnostics, port failover, degraded NVLink."""
 
 import pytest
 
@@ -12,7 +12,7 @@ INFO = "gpu-node-0:1007:1050 [1] NCCL INFO "
 
 
 def with_line(line: str) -> str:
-    """Return the healthy log with a line in its middle."""
+    """Return the healthy log with a line inserted in the middle."""
     half = len(LINES) // 2
     return "\n".join([*LINES[:half], line, *LINES[half:]]) + "\n" + TABLE
 
@@ -34,7 +34,8 @@ def with_line(line: str) -> str:
     ],
 )
 def test_a_problem_that_nccl_tells_as_information_is_quoted_and_no_go(judge, line):
-    """nccl.unexplained: the job goes on, and its diagnostics found something (ras/diagnostics.cc, diagnostics/p2p.cc)."""
+    """nccl.unexplained: the job continues, but its diagnostics found a problem (ras/diagnostics.cc,
+    diagnostics/p2p.cc)."""
     job = judge(with_line(line))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
     assert line.partition("NCCL ")[2].partition("] ")[2][:60].strip("[1 ") in job["sentence"]
@@ -51,7 +52,8 @@ def test_a_problem_that_nccl_tells_as_information_is_quoted_and_no_go(judge, lin
     ],
 )
 def test_a_port_that_failed_and_was_replaced_is_told(judge, line):
-    """nccl.ib-recovered: since 2.28 another port takes over, and all of it is information (net_ib/p2p_resiliency*.cc)."""
+    """nccl.ib-recovered: since 2.28 another port takes over, and all its messages are information
+    (net_ib/p2p_resiliency*.cc)."""
     job = judge(with_line(line))
     assert (job["verdict"], [fault["fault"] for fault in job["faults"]]) == ("no-go", ["nccl.ib-recovered"])
 

@@ -1,4 +1,4 @@
-"""Is nothing reported as a fault that the hardware, the software or another run in the file explains?"""
+"""No fault is reported that the hardware, the software or another run in the file explains."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_profile_that_expects_gpudirect_of_such_gpus_is_told_that_they_have_no
         ("NCCL_IB_HCA set by environment to rocep1s0f0,roceP2p1s0f0.", "roce"),
         ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'ibp25s0'", "ib"),
         ("NET/IB: [0] ibp25s0:uverbs0:1/IB provider=Mlx5 speed=400000", "ib"),
-        # what tells nothing of the others: a name of the driver's, an excluded device, a bond behind the rails
+        # unrelated: a driver's naming, an excluded device, a bond of the rails
         ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", "ib"),
         ("NCCL_IB_HCA set by environment to ^rocep1s0f0.", "ib"),
         ("NET/IB: [8] mlx5_bond_0:uverbs8:1/RoCE provider=Mlx5 speed=25000", "ib"),
@@ -152,7 +152,7 @@ def test_where_no_channel_shows_a_device_of_another_type_is_a_remark_and_a_cause
     assert "nccl.mixed-hcas" not in found(uniform)
 
 
-# -- words
+# -- wording
 @pytest.mark.parametrize(
     ("said", "fault", "cause"),
     [
@@ -230,7 +230,7 @@ def test_the_sentence_names_what_the_diagnosis_says(judge):
 
 
 def test_no_sentence_says_that_data_crosses_hosts_where_no_channel_shows(judge):
-    """A last attempt that completed, after one that Gloo gave up."""
+    """The last attempt completed, after one that Gloo gave up."""
     first = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
     assert "Data crosses hosts over InfiniBand" in judge(first + HEALTHY)["sentence"]
     unseen = [line for line in HEALTHY.splitlines(keepends=True) if " via " not in line and "Connected" not in line]
@@ -254,7 +254,7 @@ def started(*names: str) -> str:
 
 def test_each_benchmark_of_a_file_has_the_name_of_its_own_command(judge):
     assert named(judge(started("all_reduce", "alltoall", "sendrecv"))) == ["all_reduce", "alltoall", "sendrecv"]
-    unlike = BARE.replace("sum      -1", "none      0")  # by its numbers, any of several
+    unlike = BARE.replace("sum      -1", "none      0")  # any of several, judging by its numbers
     assert named(judge(started("all_reduce") + unlike)) == ["all_reduce", None]
     assert named(judge(f"for test in broadcast_perf alltoall_perf; do\n{unlike}")) == [None]
 
@@ -271,7 +271,7 @@ def test_a_benchmark_whose_head_was_cut_has_the_name_of_its_last_line(judge, nam
 
 # -- tables of one rank
 def of_one_rank(text: str) -> str:
-    """Return a table as one rank prints it: no bus carries anything."""
+    """Return a single-rank table: no data crosses a bus."""
     rows = re.sub(r"(\d+ +\d+ +float +sum +-1 +\S+ +\S+ +)\S+( +0 +\S+ +\S+ +)\S+( +0)", r"\g<1>0.00\g<2>0.00\3", text)
     rows = re.sub(r"Avg bus bandwidth.*", "Avg bus bandwidth    : 0", rows)
     return re.sub(r"#  Rank  [1-9] .*\n", "", rows).replace("Pid   1000", "Pid   4242")

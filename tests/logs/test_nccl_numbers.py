@@ -1,4 +1,4 @@
-"""Do a table's numbers prove what they seem to: rows, checks, the last lines, and all of them together?"""
+"""Plausibility of a table: rows, checks, last lines, and all of them together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def row(size: int, busbw: float, wrong: str = "0", second: str = "0", kind: str 
 
 
 def log(maker: Maker, body: str, end: str | None = None, check: str = "#wrong") -> str:
-    """Return a healthy job's log with these rows, and with the last lines that belong to them if none are given."""
+    """Return a healthy job's log with these rows and, by default, the matching last lines."""
     lines = [line for line in table_of(maker) if line[:1] != " " and "Out of" not in line and "Avg" not in line]
     head = "\n".join(line for line in lines if "concluded" not in line).replace("#wrong", check) + "\n"
     usual = (
@@ -37,7 +37,7 @@ def log(maker: Maker, body: str, end: str | None = None, check: str = "#wrong") 
 
 
 def rows(**changed: float) -> str:
-    """Return four rows, some with another bandwidth: ``at_28=2.0`` is that of 2**28 bytes."""
+    """Return four rows, some with another bandwidth: ``at_28=2.0`` sets that of 2**28 bytes."""
     return "".join(row(size, changed.get(f"at_{size.bit_length() - 1}", value)) for size, value in SIZES.items())
 
 
@@ -52,14 +52,14 @@ def test_rows_that_fit_each_other_and_their_average_are_a_go(judge, maker):
 
 @pytest.mark.parametrize("average", ["3000.5", "0.1", "12.5", "200", "0"])
 def test_an_average_of_other_rows_proves_nothing(judge, maker, average):
-    """nccl-tests prints the mean of busbw: another one says that rows are missing, or were changed."""
+    """nccl-tests prints the mean of busbw, so a different one shows missing or changed rows."""
     job = judge(log(maker, rows(), f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {average}\n"))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
     assert "is not the average of the 4 rows (110)" in job["sentence"]
 
 
 def test_what_an_average_lost_by_rounding_is_no_contradiction(judge, maker):
-    """0.004 GB/s is printed as 0.00, and counts in the average as it is."""
+    """0.004 GB/s is printed as 0.00, but counts in the average."""
     text = "".join(row(8 << step, 0.0049).replace("0.00  ", "0.00  ") for step in range(4))
     end = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0.0051\n"
     assert "nccl.odd-numbers" not in {fault["fault"] for fault in judge(log(maker, text, end))["faults"]}
@@ -74,7 +74,7 @@ def test_what_an_average_lost_by_rounding_is_no_contradiction(judge, maker):
     ],
 )
 def test_a_count_that_is_none_is_never_right(judge, maker, printed, said):
-    """Half a wrong value is one; what is below none counts nothing."""
+    """Half a wrong value is invalid, and so is a negative count."""
     job = judge(log(maker, rows().replace("  0  ", f"  {printed}  ", 1)))
     assert (job["verdict"] == "go", said in job["sentence"]) == (False, True), job["sentence"]
 
@@ -92,7 +92,7 @@ def test_a_row_without_numbers_is_named(judge, maker):
 
 @pytest.mark.parametrize("column", [5, 6, 7, 9, 10, 11])
 def test_a_row_in_which_one_number_is_missing_proves_nothing(judge, maker, column):
-    """N/A stands for what was not run, and then for all of a side."""
+    """N/A marks a side that was not run, and then in all of its columns."""
     lines = rows().splitlines()
     fields = lines[1].split()
     one = [*fields[:column], "N/A", *fields[column + 1 :]]
@@ -116,7 +116,7 @@ END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 110\n"
     ],
 )
 def test_a_number_of_a_small_message_that_cannot_be_is_named(judge, maker, column, value, said):
-    """Below 100 us a time may be in milliseconds, as nccl-tests 1.0 printed it; it is never in both and neither."""
+    """Below 100 us a time may be in milliseconds, as in nccl-tests 1.0, but it must fit one of the two units."""
     lines = rows().splitlines()
     fields = lines[0].split()
     fields[column] = value
@@ -127,7 +127,7 @@ def test_a_number_of_a_small_message_that_cannot_be_is_named(judge, maker, colum
 
 @pytest.mark.parametrize(("step", "missing"), [("step: 2(factor)", True), ("step: 8(factor)", False), ("", False)])
 def test_a_sweep_in_which_a_size_is_missing_proves_nothing(judge, maker, step, missing):
-    """64, 256 and 1,024 MiB: in steps of two, two sizes were left out, and the average may fit all the same."""
+    """64, 256 and 1,024 MiB: two sizes of a factor-2 sweep are missing, though the average may match."""
     text = log(maker, "".join(row(size, 120.0) for size in (1 << 26, 1 << 28, 1 << 30)))
     text = text.replace("step: 1024(factor)", step)
     job = judge(text)
@@ -142,14 +142,14 @@ def test_a_sweep_in_which_a_size_is_missing_proves_nothing(judge, maker, step, m
     ids=["rows", "bounds", "concluded"],
 )
 def test_a_table_that_is_there_from_its_beginning_needs_its_end(judge, maker, end):
-    """Its job may have completed: what the last lines would have said of wrong values, nobody knows."""
+    """The job may have completed, but the count of wrong values in the last lines is missing."""
     job = judge(log(maker, rows(), end))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
     assert "without its last lines" in job["sentence"]
 
 
 def test_rows_without_their_beginning_are_an_excerpt(judge, maker):
-    """Somebody pasted the table alone: no line says that more was to come."""
+    """The table was pasted alone: no line announces more rows."""
     text = log(maker, rows(), "")
     assert judge("".join(line for line in text.splitlines(keepends=True) if "nThread" not in line))["verdict"] == "go"
 
@@ -162,14 +162,14 @@ def test_a_test_that_was_only_announced_is_told(judge, maker, name):
 
 
 def test_the_same_size_twice_and_far_apart_proves_nothing(judge, maker):
-    """Run again (-N), a size is as fast as before; half as fast may be noise."""
+    """A repeated size (-N) has a similar rate; half the rate may be noise."""
     assert judge(log(maker, rows() + row(1 << 30, 80.0)))["verdict"] == "go"
     job = judge(log(maker, rows() + row(1 << 30, 1.5)))
     assert (job["verdict"], "in one row and 1.5 in another" in job["sentence"]) == ("inconclusive", True)
 
 
 def test_a_size_between_two_that_collapses_is_a_fall(judge, maker):
-    """2 GB/s at 256 MiB, between 120 and 153: what switched there is sick. A dip to a third is none."""
+    """2 GB/s at 256 MiB, between 120 and 153: the protocol at that size is faulty. A dip to a third is not."""
     job = judge(log(maker, rows(at_28=2.0)))
     assert [fault["fault"] for fault in job["faults"]] == ["nccl.bandwidth-falls"]
     assert "falls from 120 to 2 GB/s as messages grow to 268435456 bytes" in job["faults"][0]["cause"]
@@ -185,13 +185,13 @@ def test_a_size_between_two_that_collapses_is_a_fall(judge, maker):
     ids=["half", "damaged"],
 )
 def test_a_header_of_fewer_columns_hides_no_side_of_a_row(judge, maker, header, verdict):
-    """The wrong values stand on the side that the header does not name."""
+    """The wrong values are on the side that the header lacks."""
     text = log(maker, rows().replace("  0  ", "  7  ", 1))
     job = judge("".join(header + "\n" if "algbw" in line else line for line in text.splitlines(keepends=True)))
     assert job["verdict"] == verdict, job["sentence"]
 
 
-# -- tables before nccl-tests 2.13, whose column is an error and no count ----------------------------------------------
+# -- tables before nccl-tests 2.13: the column is an error, not a count ------------------------------------------------
 @pytest.mark.parametrize(
     ("kind", "error", "verdict"),
     [
@@ -204,7 +204,7 @@ def test_a_header_of_fewer_columns_hides_no_side_of_a_row(judge, maker, header, 
         ("double", "5e-07", "no-go"),
         ("int32", "1e+00", "no-go"),
         ("int32", "0e+00", "go"),
-        ("fp8_e4m3", "1e+00", "go"),  # which it does not name
+        ("fp8_e4m3", "1e+00", "go"),  # a type that it does not list
         ("float", "nan", "inconclusive"),
         ("float", "inf", "inconclusive"),
         ("float", "-1e-03", "inconclusive"),
@@ -213,14 +213,14 @@ def test_a_header_of_fewer_columns_hides_no_side_of_a_row(judge, maker, header, 
 def test_an_error_is_held_against_what_the_benchmark_held_it_against(judge, maker, kind, error, verdict):
     """DeltaMaxValue(type) * (nranks - 1)."""
     text = "".join(row(size, value, error, "0e+00", kind) for size, value in SIZES.items())
-    for end in (None, "# Avg bus bandwidth    : 110\n"):  # also where the line is missing that counts them
+    for end in (None, "# Avg bus bandwidth    : 110\n"):  # also without the line that counts them
         job = judge(log(maker, text, end, " error"))
         assert job["verdict"] == verdict, job["sentence"]
         assert (job["diagnosis"] == "wrong-results") is (verdict == "no-go")
 
 
 def test_an_error_that_is_small_enough_is_a_checked_result(judge, maker):
-    """What a profile asks for: results that were checked."""
+    """A profile requires checked results."""
     text = "".join(row(size, value, "5e-07", "0e+00") for size, value in SIZES.items())
     (table,) = judge(log(maker, text, check=" error"))["tables"]
     assert [row["out_of_place"]["wrong"] for row in table["rows"]] == [0] * 4
@@ -228,16 +228,16 @@ def test_an_error_that_is_small_enough_is_a_checked_result(judge, maker):
 
 
 def test_of_how_many_ranks_is_not_known_only_what_no_job_allows_is_wrong(judge):
-    """A table alone: 1e-03 is right for a hundred ranks, 10 for none."""
+    """In a single table 1e-03 is valid for a hundred ranks, 10 is invalid for any."""
     head = TABLE[: TABLE.index("     1048576")].replace("#wrong", " error")
     for error, wrong in (("1e-03", False), ("1e+01", True)):
         faults = {fault["fault"] for fault in judge(head + row(1 << 20, 26.4, error, "0e+00"))["faults"]}
         assert ("nccl.wrong-results" in faults) is wrong
 
 
-# -- rows of the usual form, which are read at once -------------------------------------------------------------------
+# -- rows of the usual form, read by the fast path ---------------------------------------------------------------------
 def odd_rows(seed: int) -> str:
-    """Return rows of which some are as nccl-tests prints nearly all, and others are not."""
+    """Return rows of which some have the usual form of nccl-tests and others do not."""
     rng = random.Random(seed)
     out = []
     for step in range(20):
@@ -293,19 +293,19 @@ def test_an_average_that_is_no_number_is_never_go(judge, said):
     "said", ["90.105`", "90.105<br>", "90.105GB/s;", "9.0105e+01", "90,105", '90.105"', "90.105\\n"]
 )
 def test_what_a_page_put_behind_the_average_changes_nothing(judge, said):
-    """The near miss."""
+    """Near miss."""
     job = judge(HEALTHY.replace(": 90.105", f": {said}"))
     assert (job["verdict"], job["tables"][0]["avg_busbw"]) == ("go", 90.105)
 
 
 def test_the_average_is_no_wrong_values_of_a_row_without_its_last_column(judge):
-    """A copy that was cut at some width lacks it, and the next number stood in its place."""
+    """A copy cut at some width lacks the column, and the next number would take its place."""
     job = judge(HEALTHY.replace("153.68       0\n", "153.68\n"))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
 
 
 def test_a_torn_row_takes_its_rest_from_another_line(judge):
-    """The near miss."""
+    """Near miss."""
     job = judge(HEALTHY.replace("153.68       0\n", "153.68\nstep 1 loss nothing\n      7\n"))
     assert job["diagnosis"] == "wrong-results"
 
@@ -313,13 +313,13 @@ def test_a_torn_row_takes_its_rest_from_another_line(judge):
 @pytest.mark.parametrize(
     ("torn", "what"),
     [
-        # the end of a row stands in the middle of another one: the columns behind it are those of the next row
+        # the end of a row is inside another one, so later columns belong to the next row
         (lambda line: line.replace("  0\n", "  210.99\n"), "#wrong at 67108864 bytes is 210.99"),
         (lambda line: " ".join([*line.split()[:5], "0", *line.split()[5:12]]) + "\n", "67108864 bytes"),
     ],
 )
 def test_a_torn_row_accuses_nobody(judge, maker, torn, what):
-    """What it says of wrong values is a number of another column, and no go either."""
+    """Its wrong count is a number from another column; it is not go either."""
     body = rows()
     whole = next(line + "\n" for line in body.splitlines() if line.split()[0] == "67108864")
     assert torn(whole) != whole
@@ -330,11 +330,11 @@ def test_a_torn_row_accuses_nobody(judge, maker, torn, what):
 
 @pytest.mark.parametrize("count", ["1", "1.23457e+06"])
 def test_a_count_of_wrong_values_as_nccl_tests_prints_it_counts(judge, maker, count):
-    """By %g: a large one has a point, and an exponent."""
+    """The format is %g: a large one has a point and an exponent."""
     assert judge(log(maker, row(1 << 26, 120.0, wrong=count)))["diagnosis"] == "wrong-results"
 
 
 @pytest.mark.parametrize(("error", "verdict"), [("2e-03", "no-go"), ("9e+04", "no-go"), ("65536", "inconclusive")])
 def test_an_error_of_an_old_table_has_an_exponent(judge, maker, error, verdict):
-    """nccl-tests before 2.13 prints it by %.0le: a plain number is of another column."""
+    """nccl-tests before 2.13 prints %.0le: a plain number belongs to another column."""
     assert judge(log(maker, row(1 << 26, 120.0, wrong=error, second="0e+00"), check="error"))["verdict"] == verdict

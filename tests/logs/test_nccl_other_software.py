@@ -1,4 +1,4 @@
-"""Causes that no line of NCCL's shows: what torch, CUDA, launchers, schedulers, engines and the kernel say."""
+"""Causes that no NCCL line shows: messages of torch, CUDA, launchers, schedulers, engines and the kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SAID = [
     ("THCudaCheck FAIL file=torch/csrc/cuda/Module.cpp line=33 error=10 : invalid device ordinal", "nccl.no-gpu"),
     ("RuntimeError: cuda runtime error (30) : unknown error at THCGeneral.cpp:70", "nccl.driver-state"),
     ("RuntimeError: cuda runtime error (3) : initialization error at THCGeneral.cpp:70", "nccl.cuda-init"),
-    # AMD's runtime, as torch and itself (hip_fatbin.cpp, hip_platform.cpp) print its errors
+    # AMD's runtime, as torch and the runtime itself (hip_fatbin.cpp, hip_platform.cpp) print its errors
     ("RuntimeError: CUDA driver error: CUDA_ERROR_NOT_SUPPORTED operation not supported", "nccl.cuda-unsupported"),
     ("OSError: [Errno 98] Address already in use", "nccl.port-in-use"),
     ("ImportError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory", "nccl.no-gpu"),
@@ -67,7 +67,7 @@ SAID = [
         "nccl.kernel-fault",
     ),
     ("nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", "nccl.no-gpu"),
-    # what the program asks for
+    # requests of the program
     (
         "./all_reduce_perf: /lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required by ./all_reduce_perf)",
         "nccl.library",
@@ -92,13 +92,13 @@ SAID = [
     ("[TensorRT-LLM][ERROR] CUDA runtime error in cudaSetDevice(8): invalid device ordinal (a.cpp:3)", "nccl.no-gpu"),
     ("Couldn't init CUDA: Error (gpu_burn-drv.cpp:304): system not yet initialized", "nccl.fabric-manager"),
     ("CUDA failure 3: initialization error ; GPU=0 ; hostname=x", "nccl.cuda-init"),
-    # what kubelets, schedulers and shells say before a program runs
+    # messages of kubelets, schedulers and shells before a program runs
     ('exec: "torchrun": executable file not found in $PATH: unknown', "nccl.launch-failed"),
     ("0/8 nodes are available: 8 Insufficient nvidia.com/gpu.", "nccl.launch-failed"),
     ("sbatch: error: Invalid account or account/partition combination specified", "nccl.launch-failed"),
     # engines: vLLM, SGLang, TensorRT-LLM, Ray
     ("No CUDA GPUs are available", "nccl.no-gpu"),
-    # libfabric, and the daemon beside Google's plugins
+    # libfabric, and the daemon of Google's plugins
     (
         "libfabric:1234:1701636928::cxi:fabric:cxip_nic_get_rgroup_vni():253<warn> : Failed to find valid default rgroup and vni for cxi0",
         "nccl.cxi-service",
@@ -123,7 +123,7 @@ def test_a_time_limit_is_reported_as_one_and_a_watchdog_before_it_as_a_hang():
 
 @pytest.mark.parametrize(("said", "fault"), SAID)
 def test_what_was_said_before_a_run_that_came_to_its_end_condemns_nobody(said, fault):
-    """Only an event that by itself ends a process does: a CUDA error, a signal, a launcher's last word."""
+    """Only an event that ends a process counts: a CUDA error, a signal, a launcher's final message."""
     before = judged(said + "\n" + HEALTHY)
     ended = ("CUDA error: ", "Assertion `", "exited on signal", "Out Of Memory")
     assert before["verdict"] != "no-go" or any(word in said for word in ended), fault
@@ -182,7 +182,7 @@ def test_the_rank_that_died_comes_first_also_where_its_peers_were_quicker():
 
 
 def test_an_address_of_an_earlier_attempt_is_a_cause_where_torchrun_started_the_ranks_again():
-    """pytorch/pytorch#135712: the store that torchrun's agents share may hold NCCL's id of the attempt before."""
+    """pytorch/pytorch#135712: the store shared by torchrun's agents may hold the NCCL id of the previous attempt."""
     again = "[default] Worker group FAILED. 2/2 attempts left; will restart worker group\n"
     first_of_all, *others = judged(again + REFUSED + TORCHRUN)["causes"]
     assert first_of_all["fault"] == "nccl.connect-refused"
@@ -194,7 +194,7 @@ def test_an_address_of_an_earlier_attempt_is_a_cause_where_torchrun_started_the_
 
 
 def test_an_engine_that_waited_in_vain_hangs():
-    """vLLM's executor and SGLang's watchdog give up on a worker, as torch's watchdog does."""
+    """vLLM's executor and SGLang's watchdog give up on a worker, like torch's watchdog."""
     for said in ("TimeoutError: RPC call to execute_model timed out.", "Watchdog timeout (self.watchdog_timeout=300)"):
         job = judged(HEALTHY + said + "\n" + TORCHRUN)
         assert (job["verdict"], job["diagnosis"]) == ("no-go", "hang")
@@ -202,7 +202,8 @@ def test_an_engine_that_waited_in_vain_hangs():
 
 @pytest.mark.parametrize(("number", "first_word"), [(1, "GPU memory access over PCIe"), (900, "a rank is late")])
 def test_a_host_that_waits_in_its_first_operation_over_pcie(number, first_word):
-    """P2P that ACS or the IOMMU breaks stops the very first operation; later a rank is late. No network is accused."""
+    """ACS or the IOMMU breaks P2P at the very first operation; a later hang is a late rank. The network is not at
+    fault."""
     one = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
     causes = judged(one + WATCHDOG.replace("SeqNum=7", f"SeqNum={number}"))["causes"]
     assert causes[0]["cause"].startswith(first_word)
@@ -211,7 +212,7 @@ def test_a_host_that_waits_in_its_first_operation_over_pcie(number, first_word):
 
 
 def test_the_very_first_collective_of_a_log_without_nccls_lines():
-    """Ranks that never reached each other, and one that is late in a later step."""
+    """Either the ranks never connected, or one is late in a later step."""
     first, later = (judged(WATCHDOG.replace("SeqNum=7", f"SeqNum={number}"))["causes"] for number in (1, 7))
     assert first[0]["cause"].startswith("the very first collective")
     assert later[0]["cause"].startswith("a rank is late")

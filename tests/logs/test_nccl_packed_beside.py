@@ -1,4 +1,4 @@
-"""What lies beside plain logs and is not read (packed, or not to be opened) is said, and nothing is called healthy."""
+"""Unread files next to plain logs (packed or unreadable) are reported and prevent a healthy verdict."""
 
 import bz2
 import gzip
@@ -36,7 +36,7 @@ def zipped(content: bytes, name: str = "rank1") -> bytes:
 
 ZSTD, LZ4 = b"\x28\xb5\x2f\xfd" + DATA, b"\x04\x22\x4d\x18" + DATA
 BESIDE = {
-    # what it holds is known
+    # known content
     "rank1": (bz2.compress(LOG), 10),
     "rank1.txt": (lzma.compress(LOG), 10),
     "rank1.log": (zipped(LOG), 10),
@@ -49,7 +49,7 @@ BESIDE = {
     "data.zip": (zipped(DATA, "weights"), 0),
     "a.pt": (zipped(DATA, "archive/data.pkl"), 0),
     "notes.bz2": (bz2.compress(b"read me\n"), 0),
-    # what it holds is not: its name says it
+    # unknown content: its name shows it
     "rank1.log.zst": (DATA, 10),
     "job.out.1.xz": (DATA, 10),
     "rank2": (ZSTD, 10),
@@ -72,7 +72,7 @@ def explained(folder, capsys):
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_packed_log_beside_a_plain_one_is_no_go(tmp_path, capsys, name):
-    """Its first bytes tell that it is packed, whatever its name; checkpoints and data sets are packed, too."""
+    """The first bytes identify packed files of any name; checkpoints and data sets are packed, too."""
     content, code = BESIDE[name]
     (tmp_path / "rank0.log").write_text(HEALTHY)
     (tmp_path / name).write_bytes(content)
@@ -83,7 +83,7 @@ def test_a_packed_log_beside_a_plain_one_is_no_go(tmp_path, capsys, name):
 
 
 def test_a_packed_log_that_is_read_is_no_obstacle(tmp_path, capsys):
-    """The near miss: gzip, also without a suffix; and hidden files are nobody's logs."""
+    """Near miss: gzip, also without a suffix; hidden files are not logs."""
     (tmp_path / "rank0").write_bytes(gzip.compress(LOG))
     (tmp_path / ".rank1.log.zst").write_bytes(ZSTD)
     assert explained(tmp_path, capsys)[0] == 0
@@ -143,7 +143,7 @@ def test_what_may_not_be_read_in_a_folder_is_said(tmp_path, capsys, name):
 
 
 def test_a_link_to_another_folder_of_the_same_logs_is_none_to_anything_unread(tmp_path, capsys):
-    """The near miss: latest -> run-1, as trackers leave it."""
+    """Near miss: latest -> run-1, as trackers create it."""
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1" / "rank0.log").write_text(HEALTHY)
     (tmp_path / "latest").symlink_to("run-1")

@@ -1,4 +1,4 @@
-"""Do several cores say what one says? The same state, to the byte, also where no process can be started or one dies."""
+"""Several cores and one core produce the same state, to the byte, also if a process cannot start or dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.logs.test_nccl_blocks import log_of
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Make blocks of some lines, three workers from the first one on."""
+    """Set small blocks and three workers from the first block on."""
     monkeypatch.setattr(scan, "BLOCK", 1 << 13)
     monkeypatch.setattr(parallel, "START", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
@@ -26,7 +26,7 @@ def _small(monkeypatch):
 
 @pytest.fixture
 def logs(tmp_path):
-    """Several logs, some smaller than a block."""
+    """Return several logs, some smaller than a block."""
     for seed in range(6):
         log = log_of(seed)
         (tmp_path / f"{seed}.log").write_bytes(log if seed % 2 else log[: 3000 + seed])
@@ -55,7 +55,7 @@ def test_where_no_process_can_be_started_one_does_all(logs, monkeypatch):
 
 
 def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
-    """What it had is digested here; the others go on."""
+    """Its block is digested here, and the others continue."""
     hire = parallel._Crew.hire
 
     def one_dies(crew):
@@ -67,7 +67,7 @@ def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
 
 
 def test_a_worker_that_is_late_is_not_waited_for(logs, monkeypatch):
-    """It has no core of its own: what it had is digested here."""
+    """It has no free core: its block is digested here."""
     hire = parallel._Crew.hire
 
     def one_stops(crew):
@@ -79,7 +79,7 @@ def test_a_worker_that_is_late_is_not_waited_for(logs, monkeypatch):
 
 
 def test_blocks_are_handed_over_together(logs, monkeypatch):
-    """Each digest costs what it is applied; one may be larger than its span."""
+    """Each digest has a cost when applied; one may be larger than its span."""
     monkeypatch.setattr("seatrial.logs.sources.CHUNK", 1 << 9)
     monkeypatch.setattr(scan, "BLOCK", 1 << 10)
     monkeypatch.setattr(parallel, "_SPAN", 1 << 12)

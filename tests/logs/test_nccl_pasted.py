@@ -1,4 +1,4 @@
-"""Is a log still read after a tracker, a mail, a locale or a terminal rewrote it?"""
+"""A log is read after changes by a tracker, a mail client, a locale or a terminal."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def said(job: dict) -> list:
     ],
 )
 def test_what_rewrote_a_log_does_not_change_what_it_says(judge, rewrite):
-    """Escapes, blanks and signs of a word processor, cut lines, quotes and launchers' tags."""
+    """Escapes, blanks and typographic characters, split lines, quotes and launchers' tags."""
     assert said(judge(rewrite(LOG))) == said(judge(LOG))
 
 
 def test_lines_keep_their_numbers_where_cut_ones_are_joined(judge):
-    """Evidence names the line at which an editor finds it."""
+    """Evidence has the line number that an editor shows."""
     cut = wrapped(sequential(Maker(net="Socket").processes()).decode(), 70)
     (fault,) = judge(cut)["faults"]
     for item in fault["evidence"]:
@@ -84,7 +84,7 @@ def test_lines_keep_their_numbers_where_cut_ones_are_joined(judge):
 
 
 def test_a_log_that_nobody_cut_is_not_joined(judge):
-    """Equal long lines, each with a head of its own, are lines."""
+    """Equally long lines with separate prefixes are not joined."""
     line = "gpu-node-0:1:1 [0] NCCL INFO NCCL_SETTING_{} set by environment to " + "x" * 40 + ".\n"
     assert len(judge("".join(line.format(number) for number in range(10, 40)))["env"]) == 30
 
@@ -111,13 +111,13 @@ PLAIN = ([(1048576, 26.76), (1073741824, 153.68)], 90.105)
     ids=["decimal-comma", "thousands", "hashes-eaten", "markdown-table", "units"],
 )
 def test_how_numbers_are_written_does_not_change_them(judge, rewrite):
-    """A decimal comma once made an average of 90,105 a 90."""
+    """A decimal comma once turned an average of 90,105 into 90."""
     assert _numbers(judge, rewrite(TABLE)) == PLAIN
 
 
 @pytest.mark.parametrize("mark", [",", ";", ", "])
 def test_a_table_as_csv_is_read(judge, mark):
-    """Spreadsheets and scripts write what nccl-tests prints with other names."""
+    """Spreadsheets and scripts write the numbers of nccl-tests under other names."""
     names = [
         "size",
         "count",
@@ -140,7 +140,7 @@ def test_a_table_as_csv_is_read(judge, mark):
 
 
 def test_columns_that_are_missing_are_missing(judge):
-    """No #wrong, one side, no type: what is there is read, and the rest is not invented."""
+    """No #wrong, one side, no type: the present columns are read, and missing ones stay empty."""
     (table,) = judge(
         "# size count type redop root time algbw busbw\n  134217728  33554432  float  sum  -1  2342.1  57.30  106.94\n"
     )["tables"]
@@ -158,7 +158,7 @@ def test_columns_that_are_missing_are_missing(judge):
 
 
 def test_sides_that_are_swapped_are_put_right(judge):
-    """mscclpp-test prints in-place on the left, without a type, and leaves it empty where it is not run."""
+    """mscclpp-test prints in-place on the left, without a type, and empty if it was not run."""
     head = (
         "#                                    in-place                       out-of-place\n"
         "#       size         count     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong\n"
@@ -187,7 +187,7 @@ HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 
 
 @pytest.mark.parametrize("hosts", [("node-a", "node-b"), ("node-a", "node-a")])
 def test_copies_that_know_nothing_of_each_other_are_named(judge, hosts):
-    """nccl-tests without MPI under mpirun: every process is rank 0 of its own job, and nothing crosses hosts."""
+    """nccl-tests without MPI under mpirun: every process is rank 0 of a separate job, without traffic between hosts."""
     log = "".join(
         HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on {host} device  0 [0000:1b:00] NVIDIA H100\n"
         for at, host in enumerate(hosts)
@@ -212,7 +212,7 @@ def test_the_same_job_started_again_is_no_copy(judge):
 
 @pytest.mark.parametrize("quote", ["", "> ", "  * "])
 def test_messages_alone_are_read(judge, quote):
-    """An answer quotes three lines, and not even NCCL INFO is left in front of them."""
+    """A forum answer quotes three lines without NCCL INFO."""
     lines = [
         "What you want to see:",
         "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
@@ -228,7 +228,7 @@ def test_messages_alone_are_read(judge, quote):
 
 
 def test_a_session_of_failed_attempts_is_no_copy(judge):
-    """Somebody tried again and again in one terminal: the same ranks, other pids, and no row between the headers."""
+    """Repeated attempts in one terminal: the same ranks, other pids, and no row between the headers."""
     head = TABLE.splitlines(keepends=True)[:3]
     log = "".join(
         HEAD
@@ -241,7 +241,7 @@ def test_a_session_of_failed_attempts_is_no_copy(judge):
 
 
 def test_copies_whose_headers_do_not_mix_are_named_by_their_second_average(judge):
-    """Each prints its whole header at once; rows and averages follow mixed."""
+    """Each prints its whole header at once; rows and averages follow interleaved."""
     head, rest = TABLE.partition("     1048576")[0], "     1048576" + TABLE.partition("     1048576")[2]
     log = "".join(
         HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on node-{at} device  0 [0000:1b:00] NVIDIA H100\n" + head
@@ -252,7 +252,8 @@ def test_copies_whose_headers_do_not_mix_are_named_by_their_second_average(judge
 
 
 def test_an_excerpt_is_said_to_be_one(judge):
-    """Two ranks' channels of four show RDMA; they prove nothing of the others, and are no mere selection."""
+    """The channels of two of four ranks show RDMA, which proves nothing for the others and is not just a network
+    selection."""
     processes = MAKER.processes()
     (first, *_, last) = processes
     log = sequential({key: lines if key in (first, last) else lines[:8] for key, lines in processes.items()})
@@ -269,7 +270,7 @@ RAS_SUMMARY = """\
 (total)   per node  per process    (total)  (total)
      32          8            1        256      256
 """
-# NVLink pairs that NCCL takes for nodes: two ranks on each, and a rank on the fourth GPU of its host
+# NVLink pairs that NCCL counts as nodes: two ranks on each, and a rank on its host's fourth GPU
 SPLIT = """\
 a:1:1 [0] NCCL INFO comm 0x55 rank 0 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0
 a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
@@ -300,12 +301,12 @@ a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
     ],
 )
 def test_the_little_that_an_excerpt_shows_is_taken(judge, line, key, value):
-    """A communicator's end, RCCL's suffix, the library that vLLM names."""
+    """A communicator's end, RCCL's suffix, the library name printed by vLLM."""
     assert judge(line)[key] == value
 
 
 def test_a_host_with_the_end_of_a_pointer_in_front_is_that_host(judge):
-    """Torn lines glue a number or a pointer to the next line's host."""
+    """Torn lines attach a number or a pointer to the next line's host."""
     log = "g183:161264:1 [7] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nparent 0x55cd375g183:161262:2 [5] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n161264:166015g183:161258:3 [1] NCCL INFO cudaDriverVersion 12040\n"
     assert [host["name"] for host in judge(log)["hosts"]] == ["g183"]
 
@@ -321,7 +322,7 @@ def test_a_host_with_the_end_of_a_pointer_in_front_is_that_host(judge):
     ],
 )
 def test_a_fault_quotes_the_line_that_shows_it(judge, maker, quoted):
-    """A setting, the choice, the channel: file, number and text."""
+    """A setting, the choice, the channel: with file, number and text."""
     log = sequential(maker.processes()).decode()
     (fault,) = judge(log)["faults"]
     assert any(
@@ -330,7 +331,7 @@ def test_a_fault_quotes_the_line_that_shows_it(judge, maker, quoted):
 
 
 def test_a_plugin_that_failed_is_mentioned_where_nothing_shows_what_came_of_it(judge):
-    """One warning is all that many reports hold."""
+    """Many bug reports contain only this warning."""
     job = judge(
         "[2025-10-16 22:16:08] a:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available\n"
     )
@@ -339,7 +340,7 @@ def test_a_plugin_that_failed_is_mentioned_where_nothing_shows_what_came_of_it(j
 
 
 def test_a_collective_that_is_not_named_is_told_by_its_numbers(judge):
-    """Bus bandwidth over algorithm bandwidth is 2(n-1)/n for all_reduce and (n-1)/n for reduce_scatter."""
+    """busbw over algbw is 2(n-1)/n for all_reduce and (n-1)/n for reduce_scatter."""
     maker = Maker(gpus=4)
     ranks = "".join(line + "\n" for line in table_of(maker) if " Rank " in line)
     body = TABLE.partition("# Collective")[0]
@@ -348,7 +349,7 @@ def test_a_collective_that_is_not_named_is_told_by_its_numbers(judge):
 
 
 def test_no_terminal_cut_what_comes_again_or_has_a_fixed_width():
-    """A log's longest line in each of its repetitions, and a program's output of fixed width, are whole lines."""
+    """Repetitions of a log's longest line, and output of fixed width, are complete lines."""
     again = LOG + "gpu-node-0:1000:1000 [0] NCCL INFO " + "x" * 200 + "\nits next line has no head\n"
     steps = "".join(
         f" iteration {step:8d}/  500000 | loss: {step * 7 % 10000:06d} | and so on for a while ...... |\n"

@@ -1,4 +1,4 @@
-"""Does a quick look find what the words and patterns behind it would find?"""
+"""The prefilter finds the same as the words and patterns behind it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] 
 
 
 def test_any_word_is_found_and_nothing_else():
-    """In the first texts, where each word is looked for, and in later ones, where one pattern finds them all."""
+    """In the first texts each word is searched separately, in later ones one pattern finds them all."""
     rng = random.Random(1)
     for _ in range(300):
         sought = rng.sample(WORDS[:-1], 3)
@@ -50,7 +50,7 @@ def test_the_lines_that_hold_a_word_are_found_in_the_first_text_as_in_later_ones
         often.places(b"x" * 70_000, 0, 70_000)
         for _ in range(400):
             text = b"x\n" + b"".join(rng.choice(pieces) for _ in range(size)) + b"\n"
-            start = text.find(b"\n", rng.randrange(len(text))) + 1  # a line's
+            start = text.find(b"\n", rng.randrange(len(text))) + 1  # of a line
             found = [gate.places(text, start, len(text)) for gate in (Gate(words, (), unless), often)]
             lines = [sorted({text.count(b"\n", 0, place) for place in places}) for places in found]
             assert lines[0] == lines[1], (text, start)
@@ -121,7 +121,7 @@ def test_the_patterns_that_a_text_matches_are_those_that_are_searched_for_one_by
 
 
 def pairs(literals):
-    """Return each word with another one that is not its own."""
+    """Return each word paired with a different one."""
     all_literals = [word for item in SYMPTOMS for word in item.words]
     return [(word, all_literals[sum(word) % len(all_literals)]) for word in literals]
 
@@ -133,7 +133,7 @@ def test_every_symptom_is_found_by_the_shape_of_its_words():
 
 
 def messages():
-    """Return the text after NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
+    """Return the texts after NCCL INFO in the logs, and variants with a number or a pointer attached."""
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
             text = raw.partition(b"NCCL INFO ")[2]
@@ -156,7 +156,7 @@ def test_a_message_shows_the_first_symptom_that_its_text_matches():
 
 
 def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one():
-    """However long it is, whatever was read before or stands beside it, and wherever one of NCCL's lines ends it."""
+    """The result does not depend on the stretch's length, earlier reads, neighbours, or the NCCL line that ends it."""
     digester = Digester()
     rng, nccl = random.Random(7), b"gpu-node-0:1000:1000 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>"
     pool = sorted({raw for path in LOGS for raw in path.read_bytes().split(b"\n") if b"NCCL INFO " not in raw})
@@ -200,7 +200,7 @@ def test_lines_lose_their_colours_however_long_the_log():
 
 
 def test_what_looks_at_lines_in_detail_is_found_before():
-    """A word that matters, and every name of a type between whatever may stand beside it, in a little text and a lot."""
+    """Relevant words and type names between any neighbours, in short and long texts."""
     names = b"float half double bfloat16 int int8 int32 int64 uint8 uint64 char uchar float16 float8_e4m3 fp8_e5m2 f8_e4m3fn fp8_x"
     beside = [bytes((byte,)) for byte in range(256) if re.match(rb"[\s,;|]", bytes((byte,)))]
     rows = [left + name + right for name in names.split() for left in beside for right in (*beside, b"")]
@@ -212,7 +212,7 @@ def test_what_looks_at_lines_in_detail_is_found_before():
 
 
 def test_lines_that_are_passed_over_say_nothing():
-    """All lines of the logs of which nothing is taken, read nevertheless, by one who expects nothing."""
+    """All lines of the logs without a result are read by a parser that expects nothing."""
     source = Source("x")
     reader = signals.SignalReader(source, 0)
     for path in LOGS:
@@ -223,15 +223,15 @@ def test_lines_that_are_passed_over_say_nothing():
     assert not reader.expects()
 
 
-# Lines of proxy.cc and of RCCL that begin like quiet ones, and are never information.
+# Lines of proxy.cc and of RCCL that begin like quiet ones but are relevant.
 WARNED_OF = (rb"\[Proxy [sS]ervice\] Too many connections", b"Allocation failed at ")
 
 
 @rest_is_slow(4)
 def test_no_symptom_is_hidden_by_the_gates_in_front_of_it(every):
-    """Texts of every alternative of every symptom: as a message of NCCL's, and as a line of its own where it counts.
+    """Texts of every alternative of every symptom, as an NCCL message and, where it counts, as a separate line.
 
-    Each has a seed of its own, so that a line more draws no other texts of those that are there.
+    Each has its own seed, so that a new line does not change the existing texts.
     """
     unseen = []
     for item in SYMPTOMS[::every]:
@@ -269,7 +269,7 @@ HEADS = (b"gpu-%d:10%d:1 [3] ", b"<host%d>:7%d:1 [0] ", b"[%d] ", b"[default%d]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_head_is_read_alike_however_many_were_seen_before(seed):
-    """The looks of what stands in front are remembered, and never change what a head says."""
+    """Prefix forms are cached without changing the result."""
     rng, heads = random.Random(seed), Heads()
 
     def filled(form: bytes) -> bytes:

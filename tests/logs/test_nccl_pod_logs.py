@@ -1,4 +1,4 @@
-"""Are the logs of a job, a pod and an operator's job found: every container's, and those of a life before?"""
+"""The logs of a job, a pod and an operator's job are found: of every container, also before a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name", "job
 
 
 class Cluster:
-    """Stands in for the API: pods by name, and the logs of (pod, container, previous)."""
+    """A fake API: pods by name, and the logs of (pod, container, previous)."""
 
     server, namespace = "https://api.example", "team"
 
@@ -56,7 +56,7 @@ class Cluster:
         return list(self.pods.values()), {}
 
     def require(self, *_, **__) -> None:
-        """Every right is granted."""
+        """Grant every permission."""
 
     @contextlib.contextmanager
     def log_stream(self, _namespace, pod, *, deadline_s, container, previous=False, tailLines=None, **_):  # noqa: N803
@@ -68,7 +68,7 @@ class Cluster:
             raise Invalid(
                 "log", status=400, reason="BadRequest", message=f'container "{container}" is waiting to start'
             )
-        self.open += tailLines is None  # a few lines may be asked of several at once
+        self.open += tailLines is None  # a few lines may be requested of several at once
         assert self.open <= 1, "one stream at a time: a job has hundreds of pods"
         yield iter([text[at : at + 1000] for at in range(0, len(text), 1000)])
         self.open -= tailLines is None
@@ -76,7 +76,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """A cluster with nothing in it."""
+    """Return an empty cluster."""
     made = Cluster()
     monkeypatch.setattr(Kube, "connect", lambda **_: made)
     return made
@@ -116,7 +116,7 @@ def test_the_pods_of_a_job_are_one_job(cluster, capsys, name):
 
 
 def test_every_container_is_read_and_a_silent_one_says_nothing(cluster, capsys):
-    """A proxy beside the program is no job, and does not make the answer inconclusive."""
+    """A proxy sidecar is not a job, and does not make the result inconclusive."""
     for index, half in enumerate(HALVES):
         cluster.add(
             f"train-{index}",
@@ -130,7 +130,7 @@ def test_every_container_is_read_and_a_silent_one_says_nothing(cluster, capsys):
 
 
 def test_the_life_before_a_restart_is_read_too(cluster, capsys):
-    """The crash is in the older log; the new one waits or has just begun."""
+    """The crash is in the previous log; the new container is waiting or has just started."""
     crash = (
         sequential(Maker(stop="init").processes())
         + b"\ngpu-node-0:1000:1000 [0] x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\ngpu-node-0:1000:1000 [0] NCCL INFO init.cc:1 -> 2\n"
@@ -145,14 +145,14 @@ def test_the_life_before_a_restart_is_read_too(cluster, capsys):
 
 
 def test_a_container_that_waits_is_an_answer_not_a_verdict(cluster, capsys):
-    """Its log is not there yet: one line says so, and nothing is judged."""
+    """Its log does not exist yet: one line says so, without a judgement."""
     cluster.add("train-0", "main")
     assert explain.main(["pod/train-0"]) == 10
     assert "waiting to start" in capsys.readouterr().err
 
 
 def test_a_job_that_is_not_there_is_named(cluster, capsys):
-    """Nothing was found under that name: a usage error that says where was looked."""
+    """A name without a match is a usage error that lists the searched kinds."""
     assert explain.main(["job/nope"]) == 4
     said = capsys.readouterr().err
     assert "there is no job nope in namespace team" in said
@@ -160,7 +160,7 @@ def test_a_job_that_is_not_there_is_named(cluster, capsys):
 
 
 def test_a_right_that_is_missing_is_inconclusive(cluster, capsys):
-    """The cluster was asked and refused."""
+    """The API server refused the request."""
     cluster.add("train-0", "main", main=HALVES[0])
     cluster.refusal = Forbidden("log", status=403, reason="Forbidden", message="pods/log is forbidden")
     assert explain.main(["job/train"]) == 10
@@ -168,7 +168,7 @@ def test_a_right_that_is_missing_is_inconclusive(cluster, capsys):
 
 
 def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch):
-    """job/log is a file when there is one."""
+    """job/log is read as a file if that file exists."""
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train").write_bytes(
         HALVES[0] + HALVES[1] + "".join(line + "\n" for line in table_of(MAKER)).encode()
@@ -193,7 +193,7 @@ def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch)
     ],
 )
 def test_what_names_a_workload(text, expected):
-    """As kubectl names it, and nothing else."""
+    """Only kubectl's forms are accepted."""
     assert cluster_name(text) == expected
 
 
@@ -208,7 +208,7 @@ def test_what_names_a_workload(text, expected):
     ],
 )
 def test_a_name_that_is_no_file_is_helped(capsys, text, said):
-    """One line, with the nearest right word."""
+    """One line with the nearest name."""
     assert explain.main([text]) == 4
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -218,13 +218,13 @@ def test_a_name_that_is_no_file_is_helped(capsys, text, said):
 
 @pytest.mark.parametrize(("name", "said"), [("", "an empty name")])
 def test_an_empty_name_is_said_to_be_one(capsys, name, said):
-    """A shell variable that was not set."""
+    """The shell variable was not set."""
     assert explain.main([name]) == 4
     assert said in capsys.readouterr().err
 
 
 def test_the_namespace_is_given_as_to_kubectl(monkeypatch, capsys):
-    """docs/explain.md and docs/hang.md write -n."""
+    """docs/explain.md and docs/hang.md use -n."""
     asked = {}
 
     def connect(**settings):
@@ -237,7 +237,7 @@ def test_the_namespace_is_given_as_to_kubectl(monkeypatch, capsys):
 
 
 def test_an_init_container_that_failed_is_read_and_one_that_ended_well_is_not(cluster, capsys):
-    """Its last words are all that there is: the others never started."""
+    """It is the only output, because the other containers never started."""
     cluster.add("train-0", "main", fetch=b"ended well\n", unpack=b"RuntimeError: disk full\n", unpack_before=b"once\n")
     cluster.pods["train-0"]["status"]["initContainerStatuses"] = [
         {"name": "fetch", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},

@@ -1,4 +1,4 @@
-"""Is a log read whatever launchers and log shippers put around its lines?"""
+"""A log is read with any prefix of launchers and log shippers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = re.compile(rb"(\S+?):(\d+):\d+ \[\d+\]")
 
 
 def tagged(wrap):
-    """Return a mangler that wraps every line; it is told a number per process."""
+    """Return a function that wraps every line; it receives a number per process."""
 
     def mangle(log: bytes) -> bytes:
         ranks: dict[bytes, int] = {}
@@ -73,7 +73,7 @@ MAKERS = {
 
 
 def essence(job: dict) -> dict:
-    """Return what must not depend on how lines are dressed."""
+    """Return the parts that must not depend on the lines' prefixes."""
     compared = {
         key: job[key]
         for key in (
@@ -97,7 +97,7 @@ def essence(job: dict) -> dict:
 @pytest.mark.parametrize("dress", MANGLERS)
 @pytest.mark.parametrize("case", MAKERS)
 def test_what_stands_around_a_line_changes_nothing(judge, dress, case):
-    """Tags, times, colours, carriage returns and wrappers are taken off; the judgement is that of the bare log."""
+    """Tags, times, colours, carriage returns and wrappers are removed, and the verdict is that of the original log."""
     maker = MAKERS[case]
     log = interleaved(maker.processes(), 7) + "".join(line + "\n" for line in table_of(maker)).encode()
     assert essence(judge(MANGLERS[dress](log))) == essence(judge(log))
@@ -105,7 +105,7 @@ def test_what_stands_around_a_line_changes_nothing(judge, dress, case):
 
 @pytest.mark.parametrize("dress", MANGLERS)
 def test_real_logs_survive_being_dressed(shared, judge, dress):
-    """The same over real logs, whose own dress is then under another one."""
+    """Real logs already have prefixes, which are then inside another one."""
     wrong = []
     for name in ("001", "004", "007", "016", "040", "065", "071", "075"):
         (path,) = (shared / "nccl-corpus").glob(f"{name}-*.log")
@@ -116,14 +116,14 @@ def test_real_logs_survive_being_dressed(shared, judge, dress):
 
 
 def test_a_prefix_that_was_taken_away_is_no_obstacle(judge):
-    """Reporters strip host:pid:tid [dev]; what is left still tells the selection."""
+    """Reporters remove host:pid:tid [dev]; the rest still shows the selected network."""
     bare = re.sub(rb"(?m)^\S+:\d+:\d+ \[\d\] ", b"", interleaved(Maker(stop="channels").processes(), 1))
     job = judge(bare)
     assert (job["inter_node_transport"], job["ranks"], job["nodes"], job["verdict"]) == ("ib", 4, 2, "inconclusive")
 
 
 def test_torn_lines_are_cut_apart_and_half_a_transport_is_dropped(judge):
-    """Two processes in one physical line: the second line counts, half of '/GDRDMA' never reads as 'without'."""
+    """Two processes in one physical line: the second line counts, and a half of '/GDRDMA' never reads as 'without'."""
     log = interleaved(Maker().processes(), 1)
     first = b"gpu-node-0:1000:1000 [0] NCCL INFO Channel 01/0 : 3[1] -> 0[0] [receive] via NET/IB/1/GDR"
     second = b"gpu-node-1:1014:1014 [0] NCCL INFO cudaDriverVersion 12020\n"
@@ -132,7 +132,7 @@ def test_torn_lines_are_cut_apart_and_half_a_transport_is_dropped(judge):
 
 
 def test_a_head_that_was_torn_makes_no_new_host(judge):
-    """'d]rexnode1' beside 'node1' with the same pid is the same process."""
+    """'d]rexnode1' with the pid of 'node1' is the same process."""
     log = (
         interleaved(Maker().processes(), 1)
         + b"via P2P/CUMEM/d]rexgpu-node-1:1014:1014 [0] NCCL INFO cudaDriverVersion 12020\n"
@@ -141,7 +141,7 @@ def test_a_head_that_was_torn_makes_no_new_host(judge):
 
 
 def test_two_nodes_of_one_name_are_told_apart(judge):
-    """Both nodes are called 'user': their addresses differ, and so do the nodes."""
+    """Both nodes are called 'user', but their addresses differ."""
     maker = Maker(version="2.18.1", hosts=("a", "b"), stop="channels", socket_ranks=(0, 1))
     log = interleaved(maker.processes(), 4).replace(b"a:", b"user:").replace(b"b:", b"user:")
     job = judge(log)
@@ -151,7 +151,7 @@ def test_two_nodes_of_one_name_are_told_apart(judge):
 
 
 def test_a_line_that_a_container_runtime_cut_is_joined(judge):
-    """CRI writes long lines in parts (P) up to the last one (F)."""
+    """CRI splits long lines into parts (P) up to the last one (F)."""
     line = b"gpu-node-0:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5_0"
     stamp = b"2024-11-28T07:42:11.528123456Z stdout "
     log = stamp + b"P " + line[:30] + b"\n" + stamp + b"F " + line[30:] + b"\n"
@@ -166,7 +166,7 @@ def test_nccl_2_2_has_no_nccl_token(judge):
 
 
 def test_compressed_and_utf_16_files_are_read(tmp_path):
-    """gz by its content, not by its name; UTF-16 as PowerShell writes it."""
+    """gz is recognised by content, not by name; UTF-16 is PowerShell's encoding."""
     log = interleaved(Maker().processes(), 1)
     (tmp_path / "job.log").write_bytes(gzip.compress(log[: len(log) // 2]) + gzip.compress(log[len(log) // 2 :]))
     (tmp_path / "wide.txt").write_bytes(log.decode().encode("utf-16"))
@@ -176,7 +176,7 @@ def test_compressed_and_utf_16_files_are_read(tmp_path):
 
 
 def test_the_debug_files_of_ranks_are_one_job_with_their_table(tmp_path):
-    """NCCL_DEBUG_FILE=ring.%h.%p.log beside the captured output: one job, by ids, pids and names."""
+    """NCCL_DEBUG_FILE=ring.%h.%p.log with the captured output is one job, by ids, pids and names."""
     maker = Maker()
     for (host, pid), lines in maker.processes().items():
         (tmp_path / f"ring.{host}.{pid}.log").write_text("\n".join(lines) + "\n")
@@ -186,7 +186,7 @@ def test_the_debug_files_of_ranks_are_one_job_with_their_table(tmp_path):
 
 
 def test_one_job_seen_from_its_two_nodes_is_joined_and_two_jobs_are_not(data, tmp_path):
-    """A shared communicator id joins files; strangers stay apart."""
+    """A shared communicator id joins files; unrelated files remain separate."""
     recorded = data / "recorded"
     joined = conclude(read(open_sources([str(recorded / "torchrun-node0.log"), str(recorded / "torchrun-node1.log")])))
     strangers = conclude(read(open_sources([str(recorded / "torchrun-node0.log"), str(recorded / "ib-disabled.log")])))

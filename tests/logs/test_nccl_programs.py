@@ -1,4 +1,4 @@
-"""A program's own end and a pod that did not start: damaged files, extensions, exit signals, a kubelet's reasons."""
+"""A program's own failure and a pod that did not start: damaged files, extensions, exit signals, kubelet reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.logs.test_nccl_causes import HEALTHY, judged
 from tests.logs.test_nccl_other_software import REFUSED, TORCHRUN, died, first
 
 SAID = [
-    # what readers of files say of one that was cut, or is none
+    # file readers' messages about truncated and invalid files
     (
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         "nccl.file-broken",
@@ -85,7 +85,7 @@ SAID = [
         "nccl.fabric-manager",
         "802",
     ),
-    # what stands at the end of a long line; libnvidia-container's own words
+    # text at the end of a long line; libnvidia-container's messages
     (
         "Warning  Failed  10s  kubelet  Error: failed to start container: "
         + "because " * 40
@@ -123,7 +123,7 @@ SAID = [
         "CUDA toolkit",
     ),
     ("RuntimeError: Error building extension 'fused_adam'", "nccl.library", "compiler's lines"),
-    # the kubelet's reasons (event.go, predicate.go) and what the runtime below it says
+    # the kubelet's reasons (event.go, predicate.go) and messages of the container runtime
     (
         "Warning  UnexpectedAdmissionError  1s  kubelet  Allocate failed due to requested number of devices unavailable "
         "for nvidia.com/gpu. Requested: 1, Available: 0, which is unexpected",
@@ -192,7 +192,7 @@ SAID = [
     ("Worker unexpectedly exits with a connection error code 2. End of file.", "nccl.process-killed", "Ray"),
     ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 12.0 GiB", "nccl.oom-killed", "host memory"),
     ("terminate called after throwing an instance of 'std::bad_alloc'", "nccl.oom-killed", "host memory"),
-    # what the program fetches
+    # downloads of the program
     (
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
         "nccl.download",
@@ -232,7 +232,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault", "words"), SAID)
 def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault, words):
-    """Also where nothing else stands in the log; what NCCL's peers saw of it comes behind it."""
+    """It is named even in an otherwise empty log; messages of NCCL's peers about it come second."""
     line = died(said) if "Error: " in said and not said.startswith(("Error", "Warning")) else said + "\n"
     for log in (line, line + TORCHRUN):
         (cause, *_) = judged(log)["causes"]
@@ -284,7 +284,7 @@ def test_a_damaged_file_of_one_rank_comes_before_what_its_peers_saw():
     [("-11", "SIGSEGV"), ("-6", "SIGABRT"), ("-4", "SIGILL"), ("139", "SIGSEGV"), ("1", ""), ("111", "")],
 )
 def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, signal):
-    """Python's subprocess gives a signal's negative number, a shell 128 and it (signal(7))."""
+    """Python's subprocess reports the negated signal number, a shell 128 plus it (signal(7))."""
     said = {
         "deepspeed": f"[2026-11-22 10:00:00,1] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = {code}",
         "srun": f"srun: error: gpu-3: task 3: Exited with exit code {code}",
@@ -296,7 +296,7 @@ def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, si
 
 
 def test_xlas_warning_of_a_clique_that_is_late_is_told_and_condemns_nobody():
-    """It is taken back ("Thread is unstuck!") where the others only came late."""
+    """It is withdrawn ("Thread is unstuck!") if the others were only late."""
     job = judged(
         "E rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6` for 10 seconds and may be "
         "stuck. Expected 8 threads to join the rendezvous, but not all of them arrived on time.\n"
@@ -336,7 +336,7 @@ def test_an_xid_that_condemns_no_gpu_is_quoted_with_what_nvidias_catalog_says_of
 
 
 def test_an_exception_is_quoted_as_cause_where_nothing_else_is_known():
-    """Also of a log without a launcher's word or a line of NCCL's; one that proves its job healthy has no causes."""
+    """Also in a log without a launcher's message or an NCCL line; a log that proves its job healthy has no causes."""
     job = judged(died("LookupError: no codec of that name: 'a'"))
     assert job["verdict"] == "inconclusive"
     assert job["causes"][0]["cause"].startswith("the log says: ")
@@ -371,7 +371,7 @@ def test_nvshmem_on_another_nic_than_mlx5_is_told(card, told):
 
 
 def test_what_a_hook_says_below_the_runtimes_line_is_told():
-    """The runtime's failure is shown; that the node has no driver stands in the next line."""
+    """The runtime's failure is shown; the missing driver is in the next line."""
     cause, *_ = judged(
         "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed\n"
         "nvidia-container-cli.real: initialization error: load library failed: libnvidia-ml.so.1: cannot open: unknown\n"
@@ -381,7 +381,7 @@ def test_what_a_hook_says_below_the_runtimes_line_is_told():
 
 
 def test_a_link_local_gid_of_ucx_is_told_over_roce_alone():
-    """Over InfiniBand all GIDs are of fe80::/64."""
+    """Over InfiniBand all GIDs are in fe80::/64."""
     text = (
         "[n:5:0:5] ib_mlx5_log.c:143  Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81 hw_synd 0/0)\n"
         "[n:5:0:5] ib_mlx5_log.c:143  DCI QP 0x1 wqe[0]: SEND [rqpn 0x2 rmac 0c:42 sgix 0 dgid fe80::e42:a1ff:fe7d:dfc8 tc 0]\n"
@@ -395,7 +395,8 @@ def test_a_link_local_gid_of_ucx_is_told_over_roce_alone():
 
 
 def test_an_address_of_a_bridge_of_dockers_own_is_told():
-    """Networks of compose have 172.18.0.1 and on (the default address pools); a host behind a router does not."""
+    """Compose networks start at 172.18.0.1 (the default address pools); a host behind a router does not have such an
+    address."""
     for peer, why in (("172.18.0.1", "nccl.bootstrap-unroutable"), ("172.18.0.7", None), ("172.40.0.1", None)):
         text = REFUSED.replace("10.0.0.2", peer)
         assert judged(HEALTHY + text)["faults"][0]["why"] == why

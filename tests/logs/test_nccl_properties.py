@@ -1,4 +1,4 @@
-"""Does it hold for any input? Bytes that nobody thought of, cuts anywhere, ranks in any order."""
+"""Invariants for any input: arbitrary bytes, cuts anywhere, ranks in any order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def text_of(lines: list[str]) -> bytes:
 
 
 def said(job: dict) -> dict:
-    """Return a job document without what names files and lines."""
+    """Return a job document without file names and lines."""
     faults = [(fault["fault"], fault["subject"], fault["why"]) for fault in job["faults"]]
     return {**{key: value for key, value in job.items() if key not in ("files", "faults")}, "faults": faults}
 
@@ -81,7 +81,7 @@ def said(job: dict) -> dict:
 @given(TEXT)
 @CALM
 def test_any_bytes_end_in_documents(log):
-    """Whatever is read, every form of the answer can be written, without NaN and without control characters."""
+    """Every form of the answer can be written for any input, without NaN and control characters."""
     jobs = conclude(Partial.from_dict(json.loads(json.dumps(of(log).to_dict(), allow_nan=False))))
     text = explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
     assert "\x1b" not in text
@@ -91,15 +91,15 @@ def test_any_bytes_end_in_documents(log):
 @given(TEXT, st.integers(1, 50))
 @CALM
 def test_chunks_do_not_matter(log, size):
-    """Where a read ended is no boundary: the same bytes in pieces of any size say the same."""
-    if log[:2] not in (b"{", b"[") and b"{" not in log:  # the wrapping is recognised by the first piece
+    """The same bytes in pieces of any size have the same result."""
+    if log[:2] not in (b"{", b"[") and b"{" not in log:  # the first piece determines the format
         assert conclude(of(log)) == conclude(of(log, chunk=size))
 
 
 @given(st.sampled_from(MAKERS), st.randoms(use_true_random=False), st.booleans())
 @CALM
 def test_interleaving_does_not_change_the_verdict(maker, random, table):
-    """Lines of ranks in any order that keeps each rank's own, in one stream: the same document."""
+    """Lines in one stream, in any order that keeps each rank's own order, yield the same document."""
     queues = [list(lines) for lines in maker.processes().values()]
     tail = table_of(maker) if table and not maker.stop else []
     plain = [line for lines in queues for line in lines]
@@ -113,7 +113,7 @@ def test_interleaving_does_not_change_the_verdict(maker, random, table):
 @given(st.sampled_from(MAKERS), st.randoms(use_true_random=False))
 @CALM
 def test_parts_conclude_what_the_whole_concludes(maker, random):
-    """Any split of the ranks over pods, merged in any order, is the analysis of everything at once."""
+    """Any split of the ranks over pods, merged in any order, equals the analysis of the whole."""
     ranks = list(maker.processes().values())
     pods: list[list[str]] = [[], [], []]
     for lines in ranks:
@@ -128,7 +128,7 @@ def test_parts_conclude_what_the_whole_concludes(maker, random):
 @given(st.sampled_from(MAKERS), st.floats(0, 1))
 @CALM
 def test_a_cut_never_makes_a_log_better(maker, where):
-    """A log that ends anywhere is a go only where the whole one is, and never names a transport that the whole does not."""
+    """A truncated log is go only if the whole one is, and never shows a transport that the whole one does not."""
     log = text_of([line for lines in maker.processes().values() for line in lines] + table_of(maker))
     (whole,) = conclude(of(log))
     for job in conclude(of(log[: int(len(log) * where)])):
@@ -139,7 +139,7 @@ def test_a_cut_never_makes_a_log_better(maker, where):
 @given(st.binary(min_size=1, max_size=300).filter(lambda raw: b"\n" not in raw), st.integers(1, 4))
 @CALM
 def test_what_stands_in_front_of_lines_does_not_matter(front, times):
-    """A prefix that is no head, put before every line, leaves ranks and transport as they are."""
+    """An unknown prefix on every line changes neither ranks nor transport."""
     prefix = b"".join(bytes((byte,)) for byte in front if chr(byte) in "abcdefXYZ0123456789.-T ")[:40] + b" " * times
     maker = Maker()
     log = text_of([line for lines in maker.processes().values() for line in lines])

@@ -1,4 +1,4 @@
-"""Are a log's numbers put beside what was published for that hardware, and never held against it without need?"""
+"""A log's numbers are shown with published ones for that hardware, and fail it only if necessary."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 @pytest.mark.usefixtures("few_references")
 def test_a_row_is_shown_beside_the_published_one():
-    """Same GPU, as many of them, as many hosts, the same fabric, collective and size."""
+    """Same GPU model and number, number of hosts, fabric, collective and size."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 460.0)
     known = job["tables"][0]["published"]
     assert (known["published_gbps"], known["ratio"], known["topology"], known["source"]) == (
@@ -67,13 +67,13 @@ def test_a_row_is_shown_beside_the_published_one():
     ],
 )
 def test_other_hardware_is_not_compared(maker, gpu):
-    """A card is no board, two GPUs are no eight, three hosts are no two."""
+    """A PCIe card is not an SXM board, and two GPUs or three hosts differ from eight or two."""
     assert judged(maker, gpu, 300.0)["tables"][0]["published"] is None
 
 
 @pytest.mark.usefixtures("few_references")
 def test_a_number_below_what_was_published_is_no_go_and_no_accusation():
-    """Without a profile it is not known what this cluster must give; and what others get was not seen here."""
+    """Without a profile the expected rate is unknown, and published rates were measured elsewhere."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 120.0)
     assert (job["verdict"], job["diagnosis"], job["tables"][0]["published"]["ratio"]) == (
         "inconclusive",
@@ -89,7 +89,7 @@ def test_a_number_below_what_was_published_is_no_go_and_no_accusation():
     [(3.5, "no-go"), (9.0, "no-go"), (12.5, "inconclusive"), (40.0, "inconclusive"), (467.0, "inconclusive")],
 )
 def test_only_tcp_explains_numbers_as_low_as_tcp(busbw, verdict):
-    """No line shows the transport: 3.5 GB/s of 467 is TCP, one rail of eight is still more."""
+    """No line shows the transport: 3.5 of 467 GB/s is TCP, one rail of eight is faster."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", busbw, debug=False)
     assert (job["inter_node_transport"], job["verdict"]) == ("unknown", verdict)
     if verdict == "no-go":
@@ -100,18 +100,18 @@ def test_only_tcp_explains_numbers_as_low_as_tcp(busbw, verdict):
 
 
 def test_a_small_message_proves_nothing():
-    """Latency is not bandwidth."""
+    """Its time is latency, not bandwidth."""
     assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, size=1 << 20, debug=False)["verdict"] == "inconclusive"
 
 
 def test_a_profile_speaks_instead_where_there_is_one():
-    """Its floors decide; the suspicion is for those who have none."""
+    """Its floors decide; the comparison is for logs without a profile."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, debug=False, profile=load_profile("h100-ib"))
     assert [fault["cause"] for fault in job["faults"] if "SkyPilot" in (fault["cause"] or "")] == []
 
 
 def test_what_the_wires_carried_at_least_is_told():
-    """Of 467 GB/s on two hosts of eight, 8/15 crossed: 31 GB/s a GPU."""
+    """Of 467 GB/s on two hosts of eight, 8/15 crossed: 31 GB/s per GPU."""
     assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 467.0)["tables"][0]["wire"]["gpu_gbit_s"] == pytest.approx(
         467 * 8 / 15 / 8 * 8, abs=0.1
     )
@@ -121,7 +121,7 @@ COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadc
 
 
 def test_every_published_row_is_whole_and_says_where_and_when_it_was_published():
-    """A number without a source is no reference, and a word that the analyzer does not use matches no log."""
+    """A number needs a source, and an unknown term matches no log."""
     assert len(published()) > 80
     for entry in published():
         assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?|read 20\d\d-\d\d", entry.date), entry
@@ -135,7 +135,7 @@ def test_every_published_row_is_whole_and_says_where_and_when_it_was_published()
 
 
 def test_no_published_row_is_there_twice():
-    """The same hardware, operation and source: the second would decide by its place in the file."""
+    """Same hardware, operation and source: otherwise the order in the file would decide."""
     keys = Counter(
         (e.gpu, e.nodes, e.gpus_per_node, e.fabric, e.collective, e.algorithm, e.source) for e in published()
     )
@@ -143,7 +143,7 @@ def test_no_published_row_is_there_twice():
 
 
 def within_the_hardware(entry: Published) -> bool:
-    """Say whether the NICs of a host and the links of a GPU can carry a row, as far as they are known."""
+    """Say whether a host's NICs and a GPU's links can carry a row, as far as their rates are known."""
     peak = max(entry.by_size.values())
     links = links_gbps((entry.gpu,))
     if links and peak > intra_node_limit_gbps(links, gpus=entry.nodes * entry.gpus_per_node) * TOLERANCE:
@@ -155,14 +155,14 @@ def within_the_hardware(entry: Published) -> bool:
 
 
 def test_no_published_row_is_above_what_its_wires_and_links_carry():
-    """No source here used in-network reduction between hosts: above the wires is a slip of the pen."""
+    """No source here used in-network reduction between hosts, so a row above the link rate is a typo."""
     assert [str(entry) for entry in published() if not within_the_hardware(entry)] == []
 
 
 @pytest.mark.parametrize(
     ("changes", "possible"),
     [
-        ({"busbw_gbps": {"8G": 749.0}}, True),  # 400 GB/s a host, and Tree on two of them: 15/8
+        ({"busbw_gbps": {"8G": 749.0}}, True),  # 400 GB/s per host, and Tree on two of them: 15/8
         ({"busbw_gbps": {"8G": 876.0}}, False),
         ({"busbw_gbps": {"8G": 410.0}, "algorithm": "ring"}, False),
         ({"busbw_gbps": {"8G": 95.0}, "collective": "alltoall"}, True),
@@ -171,14 +171,14 @@ def test_no_published_row_is_above_what_its_wires_and_links_carry():
     ],
 )
 def test_a_row_that_no_hardware_gives_is_found(changes, possible):
-    """The near miss of each is a row that the same wires carry."""
+    """The near miss of each is a row that the same links carry."""
     usual = {"gpu": "B200", "nodes": 2, "gpus_per_node": 8, "fabric": "ib", "collective": "all_reduce"}
     rest = {"algorithm": "default", "rails": 8, "rail_gbit_s": 400.0, "source": "none", "date": "2026-11"}
     assert within_the_hardware(Published(**{**usual, **rest, **changes})) is possible
 
 
 def test_published_values_rise_with_size():
-    """By and large: two sizes may differ by the noise of a run, and a larger one may be a little slower."""
+    """Two sizes may differ by noise, so a larger one may be slightly slower."""
     for entry in published():
         values = [entry.by_size[size] for size in sorted(entry.by_size)]
         assert all(later >= 0.95 * earlier for earlier, later in pairwise(values)), entry
@@ -196,5 +196,5 @@ def test_published_values_rise_with_size():
     ],
 )
 def test_sends_to_peers_have_no_algorithm_though_nccl_prints_a_ring(collective, printed, algorithm):
-    """Else no floor and no published row of them would be met by a log with TUNING lines."""
+    """Otherwise no floor and no published row for them would match a log with TUNING lines."""
     assert algorithm_of({"collective": collective, "algorithm": printed}) == algorithm

@@ -1,4 +1,4 @@
-"""Lines whose advice once was another fault's: what each is taken for, what helps, and a near miss of each."""
+"""Lines that once got another fault's advice: their fault, the remedy, and a near miss of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
         (GPU_CDI + "nvidia.com/net-pci=0000:af:02.0, nvidia.com/net-pci=0000:af:02.1", "nccl.cdi-device", "restart"),
         (GPU_CDI + "management.nvidia.com/gpu=GPU-e78e68c0", "nccl.no-gpu", "request as many GPUs"),
         (GPU_CDI + "k8s.gpu.nvidia.com/device=gpu-1", "nccl.no-gpu", "request as many GPUs"),
-        # UCX without shared memory, and UCX that lacks something else
+        # UCX without shared memory, and UCX without something else
         (f"{POSIX}Not enough memory to write total of 4208440835 bytes.", "nccl.shm-full", "on /dev/shm"),
         (
             f"{POSIX}shm_open(file_name=/ucx_shm_posix_3 flags=0xc2) failed: No such file",
@@ -47,17 +47,17 @@ NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
             "another job's ComputeDomain has nodes of the same clique",
         ),
         ("CUDA_ERROR_NOT_SUPPORTED in cuMemSetAccess of one host", "nccl.cuda-unsupported", ""),
-        # a NIC that the driver keeps from GPU memory
+        # a NIC that the driver does not allow to access GPU memory
         (NO_GDR + REFUSED, "nccl.dmabuf-topology", "NVreg_GrdmaPciTopoCheckOverride=1"),
         (NO_GDR + REFUSED.replace("topology not", "PCI topology not"), "nccl.dmabuf-topology", "NVreg_Grdma"),
         (REGISTER + REFUSED, "nccl.dmabuf-topology", "NVreg_GrdmaPciTopoCheckOverride=1"),
         (REGISTER, "nccl.gdr-register", "align driver and OFED"),
-        # libraries of no bytes
+        # empty libraries
         ("ImportError: libcuda.so.1: file too short", "nccl.cuda-symbols", "empty libcuda and libnvidia files"),
         ("OSError: /lib/libnvidia-ml.so.1: file too short", "nccl.cuda-symbols", "empty libcuda and libnvidia files"),
         (EMPTY + NO_GPU, "nccl.cuda-symbols", "empty libcuda and libnvidia files"),
         (NO_GPU, "nccl.no-gpu", "request as many GPUs"),
-        # libfabric over other numbers of NICs
+        # libfabric with different numbers of NICs
         (f"h:1:1 [3] {RAILS}", "nccl.nic-count", "OFI_NCCL_FORCE_NUM_RAILS"),
         (
             "h:1:1 [3] NCCL WARN NET/OFI Numer of forced rails (3) not a multiple of numer of rails (2)",
@@ -68,13 +68,13 @@ NO_GPU = "RuntimeError: No CUDA GPUs are available\n"
     ],
 )
 def test_a_line_gets_the_advice_of_its_own_cause(log, fault, helps):
-    """The first cause, and its remedy."""
+    """The first cause and its remedy are checked."""
     assert judged(log)["causes"][0]["fault"] == fault
     assert helps in fault_catalogue()[fault].remedy
 
 
 @pytest.mark.parametrize("line", [EMPTY, ASLEEP])
 def test_what_stands_beside_a_healthy_job_is_no_fault_of_it(line):
-    """ldconfig mentions leftovers that the runtime has covered; a node without NVLink to others needs no daemon."""
+    """ldconfig mentions files that the runtime has covered; a node without inter-node NVLink needs no daemon."""
     job = judged(line + HEALTHY)
     assert (job["verdict"], job["faults"]) == ("go", [])

@@ -1,6 +1,7 @@
-"""Is every published measurement judged right at any share of it: never go far below, and go near to it?
+"""Every published measurement is judged correctly at any fraction: never go far below it, and go near it.
 
-The logs are of right transports, and scaled: the hardware of each row of the data file, all its sizes, all collectives.
+The logs have the correct transport and scaled numbers: the hardware of each row of the data file, all its sizes, all
+collectives.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ NETS = {
 }
 FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "sendrecv": lambda _: 1.0, "broadcast": lambda _: 1.0}
 MOST = 32
-"""Ranks of a log that is made whole; of larger jobs the hardware is judged without one."""
+"""Ranks of a complete log; for larger jobs the hardware is judged without a log."""
 
 
 def highest(entry) -> float:
-    """By how much the nearest row may be above this one: another source has more from the same hardware."""
+    """Return the factor by which the nearest row may exceed this one, since sources differ for the same hardware."""
     hardware = hardware_of(entry)
     return max(refer(hardware, {size: 1.0})["expected_gbps"] / entry.by_size[size] for size in entry.by_size)
 
@@ -53,7 +54,7 @@ def hardware_of(entry) -> Hardware:
 
 
 def log_of(entry, share: float) -> str:
-    """Return the whole log of a healthy transport, whose table has the row's numbers times a share."""
+    """Return the complete log of a healthy transport, whose table has the row's numbers times a fraction."""
     env = {"NCCL_ALGO": "Ring"} if entry.algorithm == "ring" else {}
     rails = entry.rails if entry.rails and entry.fabric != "efa" else 8
     maker = Maker(
@@ -114,7 +115,7 @@ def test_the_log_of_a_published_row_is_go_near_to_it_and_never_far_below(every):
 
 
 def test_a_row_is_its_own_nearest_reference():
-    """Whatever the size, also where the log has one row alone; the least that a healthy one may have is 85 % of it."""
+    """It holds for any size and for a log with a single row; the lower limit of a healthy one is 85 % of it."""
     for entry in ROWS:
         for size, value in entry.by_size.items():
             for share in SHARES:
@@ -125,13 +126,13 @@ def test_a_row_is_its_own_nearest_reference():
 
 
 def test_no_row_contradicts_the_others_of_its_hardware():
-    """Sources of one kind of hardware that are further apart than this need what tells them apart (rails, platform)."""
+    """Sources for one kind of hardware that differ by more than this need a distinguishing field (rails, platform)."""
     for entry in ROWS:
         assert highest(entry) <= 0.85 / LOW, str(entry)
 
 
 def test_one_row_that_is_fast_hides_no_slow_ones():
-    """A tenth up to 4 GiB and all of it at 8 GiB is no level; a curve that rises late is one."""
+    """10 % up to 4 GiB and 100 % at 8 GiB is not a level; a curve that rises late is one."""
     (entry,) = [e for e in ROWS if (str(e), e.collective) == ("2 x 8 H100, InfiniBand", "all_reduce")]
     top = max(entry.by_size)
     for share, low in ((0.1, True), (0.5, True), (0.68, False)):
@@ -147,7 +148,7 @@ def test_parts_of_a_gpu_are_compared_with_no_whole_one():
 
 
 def test_a_go_by_older_gpus_says_so_in_its_sentence():
-    """Of B300 over InfiniBand nothing is published, so that a fifth of what it gives is still as fast as A100."""
+    """Nothing is published for B300 over InfiniBand, so a fifth of its rate is still as fast as A100."""
     entry = next(e for e in ROWS if (str(e), e.collective) == ("2 x 8 A100, InfiniBand", "all_reduce"))
     text = log_of(entry, 1.0)
     job = judged(re.sub(r"NVIDIA A100[^\n]*", "NVIDIA B300 SXM6 AC", text))

@@ -1,4 +1,4 @@
-"""Several runs in one log: of a job that was started again the last attempt is judged; two jobs excuse nothing."""
+"""Several runs in one log: of a restarted job the last attempt is judged; two different jobs do not excuse each other."""
 
 import re
 
@@ -17,7 +17,7 @@ def without_an_end(log: str) -> str:
 
 
 def attempt(comm_id: int, gpu: str = "") -> str:
-    """Return an attempt with processes and a communicator of its own, which shows no end."""
+    """Return an attempt with its own processes and communicator, without an end."""
     log = without_an_end(sequential(Maker(gpus=4, rails=4, channels=4, comm_id=comm_id).processes()).decode())
     log = re.sub(r":(1\d{3}):\1 ", lambda pid: f":{int(pid[1]) + comm_id}:{int(pid[1]) + comm_id} ", log)
     return re.sub(r" \[\d\] ", f" [{gpu}] ", log) if gpu else log
@@ -46,14 +46,14 @@ def test_the_last_attempt_is_judged_and_the_end_of_the_first_is_said(judge, said
 
 @pytest.mark.parametrize("said", ENDS)
 def test_what_ends_the_last_attempt_or_may_do_so_is_no_go(judge, said):
-    """Also where both end alike, or the other processes are on other GPUs, a job beside this one."""
+    """Also if both end the same way, or if the other processes are on other GPUs, in a concurrent job."""
     end = ENDS[said]
     for log in (FIRST + LAST + end, FIRST + end + LAST + end, FIRST + end + attempt(7000, gpu="7"), FIRST + end):
         assert judge(log)["verdict"] == "no-go"
 
 
 def test_a_time_out_of_gloo_before_a_whole_run_is_an_earlier_attempt(judge):
-    """Not so where the run shows no end: an error is often pasted in front of its log."""
+    """Near miss: a run without an end, since an error is often pasted before its log."""
     assert judge(GLOO + LAST)["diagnosis"] == "restarted"
     assert judge(GLOO + without_an_end(LAST))["verdict"] == "no-go"
 
@@ -71,7 +71,7 @@ UNREACHED = (
 
 
 def test_what_processes_say_that_never_came_up_is_of_no_attempt_before_it(judge):
-    """Behind the attempt that completed, they are a third one; before and behind, it cannot be told."""
+    """After the completed attempt they are a third one; both before and after it, the attempt is unknown."""
     for log in (FIRST + LAST + UNREACHED, FIRST + UNREACHED + LAST + UNREACHED):
         job = judge(log)
         assert (job["verdict"], job["faults"][0]["fault"]) == ("no-go", "nccl.no-route")
@@ -92,7 +92,7 @@ def test_the_logs_of_pods_that_hold_both_attempts_are_one_job(tmp_path):
 
 
 def test_a_second_job_in_one_log_is_neither_excused_nor_left_out(judge):
-    """Its peer went away before its own end; and half of its ranks are not in the log at all."""
+    """Its peer left before its own end, and half of its ranks are missing in the log."""
     second = re.sub(
         r":(1\d{3}):\1 ",
         lambda pid: f":{int(pid[1]) + 5000}:{int(pid[1]) + 5000} ",

@@ -1,4 +1,4 @@
-"""Does anything a log may hold break the analyzer, fill its memory, or leave it with control characters or secrets?"""
+"""No log content breaks the analyzer, fills its memory, or gets control characters or secrets into its output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECRETS = {
 
 
 def everything(log: bytes) -> str:
-    """Read, merge, conclude and render in every form; return all that was said."""
+    """Read, merge, conclude and render in every form; return all output."""
     partial = Partial.from_dict(json.loads(json.dumps(read([("log", io.BytesIO(log))]).to_dict())))
     jobs = conclude(partial)
     return explain_forms.to_text(jobs, color=False) + to_markdown(jobs) + explain_forms.to_json(jobs)
@@ -49,14 +49,14 @@ def everything(log: bytes) -> str:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_bytes_are_no_exception(seed):
-    """Whatever the bytes are, the analyzer ends with a document."""
+    """The analyzer returns a document for any bytes."""
     rng = random.Random(seed)
     everything(bytes(rng.randrange(256) for _ in range(4000)))
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_logs_are_no_exception(seed):
-    """Bytes of a real log changed, dropped, doubled and swapped at random."""
+    """Bytes of a real log are changed, dropped, doubled and swapped at random."""
     rng = random.Random(seed)
     log = bytearray(LOG)
     for _ in range(rng.randrange(1, 60)):
@@ -76,7 +76,7 @@ def test_damaged_logs_are_no_exception(seed):
 
 
 def test_a_log_cut_at_any_byte_is_never_more_than_the_whole(judge):
-    """Cut anywhere: no exception, no fault that the whole does not have, and never sockets or half GPUDirect out of nothing."""
+    """Cut anywhere: no exception, no fault that the whole log lacks, and no spurious sockets or half GPUDirect."""
     for at in range(0, len(LOG), 3):
         job = judge(LOG[:at])
         fault_ids = {fault["fault"] for fault in job["faults"]}
@@ -86,7 +86,7 @@ def test_a_log_cut_at_any_byte_is_never_more_than_the_whole(judge):
 
 
 def test_numbers_beyond_reason_are_no_exception(judge):
-    """Integers of thousands of digits, ranks beyond any job, huge channels."""
+    """Integers of thousands of digits, impossible ranks, huge channels."""
     many = "9" * 6000
     judge(f"a:1:1 [0] NCCL INFO comm 0x1 rank {many} nranks {many} cudaDev 0 - Init COMPLETE\n")
     judge(f"#  Rank {many} Group  0 Pid {many} on a device {many} [0x1] x\n")
@@ -101,7 +101,7 @@ def test_numbers_beyond_reason_are_no_exception(judge):
 
 
 def test_the_interfaces_of_a_job_are_looked_at_once(monkeypatch):
-    """Where no process names its provider, all of them are asked which fabric that is: not by each of them."""
+    """If no process names its provider, the fabric is determined once from all interfaces, not once per process."""
     asked = []
     monkeypatch.setattr(devices, "_on_slingshot", asked.append)
     log = interleaved(Maker(net="AWS Libfabric").processes(), 1)
@@ -113,7 +113,7 @@ def test_the_interfaces_of_a_job_are_looked_at_once(monkeypatch):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
-    """Ten times the log, the same memory; and a line without an end is not kept."""
+    """Ten times the log uses the same memory, and a line without an end is not kept."""
 
     def peak(chunks) -> int:
         tracemalloc.start()
@@ -124,8 +124,8 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
 
     monkeypatch.setattr(scan, "BLOCK", 1 << 16)
     monkeypatch.setattr(scan, "HELD", 1 << 17)
-    monkeypatch.setattr(parallel, "START", 1 << 40)  # a worker's blocks are there once, however long the log is
-    monkeypatch.setattr(patterns, "_MANY", 0)  # the pattern of all words is made once, by whoever reads first
+    monkeypatch.setattr(parallel, "START", 1 << 40)  # a worker's blocks are allocated once, for any log length
+    monkeypatch.setattr(patterns, "_MANY", 0)  # the pattern of all words is compiled once, by the first reader
     block = interleaved(Maker().processes(), 1) * 50
     read([("x", [block])])
     few, many = peak(block for _ in range(2)), peak(block for _ in range(20))
@@ -143,21 +143,21 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
 
 
 def test_a_limit_is_marked_and_nothing_is_guessed():
-    """What was not read is not judged as if it had been."""
+    """Unread data is not judged as if it had been read."""
     partial = read([("x", io.BytesIO(LOG))], limit=len(LOG) // 4)
     assert partial.limited is True
     assert conclude(partial)[0]["verdict"] == "inconclusive"
 
 
 def test_a_secret_that_a_torn_line_is_glued_to_never_leaves():
-    """Two processes write at once: the text before a token is anything."""
+    """Two processes write at once, so any text may precede a token."""
     log = LOG + b"gpu-node-0:1000:1000 [0] init.cc:1 NCCL WARN bad thing x9hf_AbCdEfGhIjKlMnOpQrStUvWx in the way\n"
     assert "AbCdEfGhIjKl" not in everything(log)
 
 
 @pytest.mark.parametrize("shown", SECRETS)
 def test_secrets_never_leave(shown):
-    """Keys and tokens in dumped environments, URLs and warnings are redacted, wherever a line is shown."""
+    """Keys and tokens in dumped environments, URLs and warnings are redacted wherever a line is shown."""
     log = LOG + f"gpu-node-0:1000:1000 [0] init.cc:1 NCCL WARN bad thing {shown} in the way\n".encode()
     log += f"gpu-node-0:1000:1000 [0] NCCL INFO NCCL_CONF set by environment to {shown}\n".encode()
     log += f"gpu-node-0:1000:1000 [0] NCCL INFO init.cc:1 -> 3\nnode: Test NCCL failure x.cu:1 '{shown}'\n".encode()
@@ -167,7 +167,7 @@ def test_secrets_never_leave(shown):
 
 
 def test_the_environment_block_of_a_json_report_is_never_kept(data):
-    """nccl-tests' -J writes the whole environment: a secret was planted there."""
+    """The -J report of nccl-tests contains the whole environment, here with a secret."""
     said = everything((data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_bytes())
     assert "all_reduce" in said
     assert "planted-secret" not in said
@@ -175,7 +175,7 @@ def test_the_environment_block_of_a_json_report_is_never_kept(data):
 
 
 def test_no_control_character_reaches_the_terminal():
-    """Escape sequences, bells, bidirectional marks and NULs in hosts, devices, settings and warnings are taken out."""
+    """Escape sequences, bells, bidirectional marks and NULs are removed from hosts, devices, settings and warnings."""
     evil = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x07\x00\u202ecba\u200b\x9b31m"
     log = f"ho{evil}st:1:1 [0] NCCL INFO NCCL_IB_HCA set to {evil}\nhost:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected {evil}\n"
     log += f"#  Rank  0 Group  0 Pid 1 on ho{evil}st device 0 [0000:1b:00] {evil}\n"
@@ -185,7 +185,7 @@ def test_no_control_character_reaches_the_terminal():
 
 
 def test_benign_alarms_stay_quiet(judge):
-    """Advice, version probing, missing optional plugins and GDRCopy frighten people, and are no faults."""
+    """Advice, version probing, missing optional plugins and GDRCopy are not faults."""
     head = "gpu-node-0:1000:1000 [0] NCCL INFO "
     warn = "\ngpu-node-0:1000:1000 [0] /data/hipify/src/init.cc:115 NCCL WARN "
     lines = [
@@ -203,7 +203,7 @@ def test_benign_alarms_stay_quiet(judge):
 
 
 def test_tables_beyond_the_bound_cost_nothing(judge):
-    """Thousands of pasted runs, the last rows torn: what is beyond the bound is passed over, and nothing stays open."""
+    """Thousands of pasted runs with torn last rows: later ones are skipped, and no state remains open."""
     torn = (
         "     2097152        524288     float     sum      -1gpu-node-0:1000:1000 [0] NCCL INFO Connected all rings\n"
     )
@@ -219,13 +219,13 @@ def test_tables_beyond_the_bound_cost_nothing(judge):
 
 
 def test_tables_beyond_the_bound_change_no_verdict(judge, monkeypatch):
-    """What is not kept is not missing: the last table of a log that was pasted often enough did not end too early."""
+    """A table beyond the limit is not counted as truncated."""
     monkeypatch.setattr(opened, "MAX_TABLES", 4)
     assert (judge(LOG)["verdict"], judge(LOG * 9)["verdict"]) == ("go", "go")
 
 
 def many_ranks(ranks: int, socket: tuple[int, ...] = ()) -> list[list[str]]:
-    """Return what each rank of one large job prints."""
+    """Return the output of each rank of one large job."""
     maker = Maker(
         hosts=tuple(f"node-{index:04d}" for index in range(ranks // 8)),
         gpus=8,
@@ -237,7 +237,7 @@ def many_ranks(ranks: int, socket: tuple[int, ...] = ()) -> list[list[str]]:
 
 
 def said(job: dict) -> dict:
-    """Return what must not depend on the order of lines."""
+    """Return the parts that must not depend on line order."""
     keys = (
         "verdict",
         "diagnosis",
@@ -261,7 +261,7 @@ def text_of(lines: list[str]) -> bytes:
 
 
 def test_thousands_of_processes_are_kept_by_host_and_lose_nothing_that_is_judged(monkeypatch):
-    """Beyond a bound the processes of a host are one: the same document, in any order of lines, whole or merged."""
+    """Beyond a limit the processes of a host are merged: the same document for any line order, whole or merged."""
     ranks = many_ranks(256)
     (exact,) = conclude(read([("x", [text_of([line for lines in ranks for line in lines])])]))
     monkeypatch.setattr(processes, "MAX_ALONE", 20)
@@ -279,7 +279,7 @@ def test_thousands_of_processes_are_kept_by_host_and_lose_nothing_that_is_judged
 
 
 def test_one_rank_on_sockets_among_thousands_is_seen(monkeypatch):
-    """The bad rank is the last to print, long after the bound on processes."""
+    """The bad rank prints last, long after the limit on processes."""
     monkeypatch.setattr(processes, "MAX_ALONE", 10)
     (job,) = conclude(read([("x", [text_of([line for lines in many_ranks(128, (127,)) for line in lines])])]))
     assert (job["verdict"], job["mixed"], job["ranks"], job["nodes"]) == ("no-go", True, 128, 16)
@@ -287,7 +287,7 @@ def test_one_rank_on_sockets_among_thousands_is_seen(monkeypatch):
 
 
 def test_what_exceeds_the_last_bound_is_marked(monkeypatch):
-    """More hosts, or more edges, than are kept: the analysis says so, and is never a go."""
+    """With more hosts or edges than are kept, the analysis says so, and is never go."""
     monkeypatch.setattr(processes, "MAX_ALONE", 4)
     monkeypatch.setattr(processes, "MAX_HOSTS", 2)
     partial = read([("x", [text_of([line for lines in many_ranks(64) for line in lines])])])
@@ -300,7 +300,7 @@ def test_what_exceeds_the_last_bound_is_marked(monkeypatch):
 
 
 def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
-    """Each line another process on another host, with an edge of its own: what is kept has bounds."""
+    """Each line is from another process on another host, with a new edge: memory is bounded."""
     monkeypatch.setattr(processes, "MAX_ALONE", 100)
     monkeypatch.setattr(processes, "MAX_HOSTS", 100)
     monkeypatch.setattr(processes, "_FOLLOWED", 200)
@@ -318,7 +318,7 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
         )
 
     def held(lines: int) -> int:
-        """Count the objects that a reader holds, after some lines."""
+        """Count the objects that a reader holds after some lines."""
         partial = Partial()
         reader = scan.Reader(partial, "x")
         for chunk in strangers(lines):
@@ -337,7 +337,7 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
 
 
 def test_the_same_channels_of_another_communicator_are_its_own():
-    """A log repeats a set-up under another id: what was read before is not passed over, its edges belong to the new one."""
+    """A log repeats a set-up under another id: earlier lines are not skipped, and the edges belong to the new one."""
     block = interleaved(Maker(channels=16).processes(), 1)
     again = block.replace(b"0xfc119181e70bb2ba", b"0x1111111111111111")
     for log in (block * 40 + again, (block + again) * 20, block * 40 + again * 40):
@@ -350,7 +350,7 @@ def test_the_same_channels_of_another_communicator_are_its_own():
 
 
 def test_a_log_that_repeats_itself_says_what_it_says_once():
-    """Whatever is passed over unopened: pieces, lines, shapes. The same document, and the lines are counted."""
+    """The result does not depend on skipped pieces, lines and forms, and the lines are counted."""
     for maker in (
         Maker(channels=16),
         Maker(version="2.7.8", channels=8),
@@ -363,14 +363,12 @@ def test_a_log_that_repeats_itself_says_what_it_says_once():
             often = read([("x", io.BytesIO(once * 60))])
             assert often.sources[0].lines == 60 * once.count(b"\n")
             one, many = conclude(read([("x", io.BytesIO(once))]))[0], conclude(often)[0]
-            one["init"]["communicators"] = many["init"][
-                "communicators"
-            ]  # before 2.16.2 a repeated set-up is another one
+            one["init"]["communicators"] = many["init"]["communicators"]  # before 2.16.2 a repeated set-up is a new one
             assert said(one) == said(many)
 
 
 def test_a_programs_output_is_told_apart_in_bulk(judge):
-    """Hundreds of thousands of a trainer's lines around one line that matters, wherever it stands."""
+    """One relevant line anywhere among hundreds of thousands of a trainer's lines is found."""
     steps = [b"step %d loss %d.%d |%s| ok\n" % (n, n % 7, n % 10, b"#" * (n % 9)) for n in range(60_000)]
     steps.insert(
         50_001,

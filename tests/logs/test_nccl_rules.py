@@ -1,4 +1,4 @@
-"""A rule is passed over where the log holds nothing that it could judge; it would have found nothing there."""
+"""A rule is skipped only if the log has nothing that it could judge."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.logs.logmaker import Maker, interleaved, sequential, table_of
 from tests.logs.symptom_rows import HEALTHY, ROWS, WARN, A, B
 
 CONDITIONS = ("network inside a host", "NVLink fabric", "split hosts")
-"""These are all that their rules ask for: where they hold, there is a fault."""
+"""The only preconditions of their rules: if they hold, there is a fault."""
 RECORDED = sorted((Path(__file__).parent / "data").rglob("*.log"))
 
 
 def made(**options) -> str:
-    """Return a job's log, with the table of a benchmark behind it."""
+    """Return a job's log followed by a benchmark's table."""
     maker = Maker(**options)
     return sequential(maker.processes()).decode() + "\n".join(table_of(maker))
 
@@ -50,7 +50,7 @@ LOGS = {
 
 @pytest.mark.parametrize("name", LOGS)
 def test_a_rule_that_is_passed_over_would_have_found_nothing(monkeypatch, name):
-    """With every rule applied, whatever it needs, the document stays the same."""
+    """Applying every rule, whatever its preconditions, yields the same document."""
     text = LOGS[name]
     for log in (text, "\n".join(line for line in text.splitlines() if "WARN" not in line)):
         source = ("x", [log.encode()])
@@ -61,7 +61,7 @@ def test_a_rule_that_is_passed_over_would_have_found_nothing(monkeypatch, name):
 
 
 def everything(begin):
-    """Make a judgement whose log holds all kinds of evidence."""
+    """Make a judgement whose log has all kinds of evidence."""
 
     def begun(judgement: Judgement, *given) -> None:
         begin(judgement, *given)

@@ -1,4 +1,4 @@
-"""Does a secret ever leave the analyzer? Keys, tokens and passwords, however a log writes them down."""
+"""No secret gets out of the analyzer: keys, tokens and passwords in any notation of a log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from reports import explain_forms
 from reports.explain_forms import to_markdown
 from seatrial.logs import conclude, open_sources, read
 
-# Made up, in the shapes that the real ones have.
+# Made up, in the form of real ones.
 from tests.secretforms import LINES, VALUES, WRITTEN, shown
 
 
 def everything(text: str, name: str = "log") -> str:
-    """Return all that the analyzer, the partial and the renderers say of a log."""
+    """Return all output of the analyzer, the partial and the renderers for a log."""
     partial = read([(name, io.BytesIO(text.encode()))])
     jobs = conclude(partial)
     texts = [json.dumps(partial.to_dict()), explain_forms.to_json(jobs), explain_forms.to_text(jobs), to_markdown(jobs)]
@@ -28,7 +28,8 @@ def everything(text: str, name: str = "log") -> str:
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("value", VALUES)
 def test_no_way_to_write_a_secret_lets_it_out(written, value):
-    """Every kind of secret, as shells, JSON, YAML, XML, URLs, Python and container specs write it, on lines that are shown."""
+    """Every kind of secret in the notation of shells, JSON, YAML, XML, URLs, Python and container specs, on displayed
+    lines."""
     secret = VALUES[value]
     for line in LINES:
         assert not shown(secret, everything(line.replace("{}", written.format(secret)))), line
@@ -43,14 +44,14 @@ def test_no_way_to_write_a_secret_lets_it_out(written, value):
     st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=400),
 )
 def test_what_stands_around_a_secret_does_not_matter(value, written, line, before, after):
-    """Whatever text is in front of it and behind it."""
+    """The text before and after it is arbitrary."""
     secret = VALUES[value]
     text = line.replace("{}", f"{before} {written.format(secret)} {after}")
     assert not shown(secret, everything(text))
 
 
 def test_a_secret_that_runs_over_several_lines_stays_inside():
-    """A private key, a kubeconfig and a dumped environment between NCCL's lines."""
+    """A private key, a kubeconfig and a dumped environment are between NCCL's lines."""
     key = "\n".join(VALUES["pem"][at:] + VALUES["pem"][:at] for at in range(8))
     dump = (
         f"-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\nusers:\n- user:\n    token: {VALUES['jwt']}\n"
@@ -63,7 +64,7 @@ def test_a_secret_that_runs_over_several_lines_stays_inside():
 
 
 def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
-    """A file can be called anything."""
+    """A file may have any name."""
     path = tmp_path / f"HF_TOKEN={VALUES['hugging-face']}.log"
     path.write_text("a:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected\n")
     jobs = conclude(read(open_sources([str(path)])))
@@ -84,7 +85,7 @@ def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
     ],
 )
 def test_what_is_no_secret_is_shown(text):
-    """Evidence that is blacked out is no evidence."""
+    """Over-redaction would remove evidence."""
     from seatrial.logs.reader.lines.clean import printable
 
     assert printable(text) == text

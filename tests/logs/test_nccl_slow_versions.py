@@ -1,4 +1,4 @@
-"""NCCL's known defects that cost bandwidth: version, GPU, hosts and what the table reached name them, or none of it does."""
+"""Known bandwidth defects of NCCL: reported by version, GPU, hosts and measured rate together, never by a part of them."""
 
 from __future__ import annotations
 

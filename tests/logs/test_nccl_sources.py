@@ -1,4 +1,4 @@
-"""Does bad input get one clear line, before anything is half done?"""
+"""Bad input gets one clear line before any work is done."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LOG = sequential(Maker().processes())
 
 
 def test_a_missing_file_is_named(tmp_path):
-    """No such file: says which."""
+    """The message contains the name."""
     with pytest.raises(NcclLogError, match=r"nothing\.log: no such file"):
         open_sources([str(tmp_path / "nothing.log")])
 
 
 def test_an_empty_log_says_what_to_check(tmp_path):
-    """An empty file, or one of blank lines, is no log; it says what to look for."""
+    """An empty file, or one of blank lines, is not a log; the message gives advice."""
     for text in ("", "\n  \n"):
         (tmp_path / "empty.log").write_text(text)
         with pytest.raises(NcclLogError, match=r"empty.*NCCL_DEBUG=INFO"):
@@ -44,7 +44,7 @@ def test_an_empty_log_says_what_to_check(tmp_path):
 
 
 def test_a_directory_without_logs_is_an_error_and_one_with_logs_is_read(tmp_path):
-    """A directory where a log is expected: its NCCL logs are taken, the rest is passed over."""
+    """Its NCCL logs are read, and other files are skipped."""
     (tmp_path / "notes.txt").write_text("nothing to see\n")
     (tmp_path / "label.json").write_text(
         json.dumps({"notes": "NCCL INFO is written about here"}).replace("NCCL INFO", "NCCL")
@@ -74,13 +74,13 @@ def test_a_binary_is_no_log(tmp_path, content):
 
 
 def test_logs_in_other_alphabets_are_logs(tmp_path):
-    """Box drawings, progress bars and Chinese comments are text."""
+    """Box drawing characters, progress bars and Chinese comments are text."""
     (tmp_path / "x.log").write_bytes("训练 ████ 100%\n".encode() * 50 + LOG)
     assert conclude(read(open_sources([str(tmp_path / "x.log")])))[0]["verdict"] == "go"
 
 
 def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
-    """What unpacks to hundreds of times its size is no log."""
+    """A file that unpacks to hundreds of times its size is not a log."""
     monkeypatch.setattr(sources, "INFLATE_GRACE", 1 << 20)
     (tmp_path / "x.gz").write_bytes(gzip.compress(b"A" * (8 << 20)))
     with pytest.raises(NcclLogError, match="unpacks to more than"):
@@ -88,7 +88,7 @@ def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
 
 
 def test_damaged_gzip_is_one_line(tmp_path):
-    """Broken at the start: an error; broken at the end: what came before is read."""
+    """Damaged at the start: an error; damaged at the end: the part before it is read."""
     packed = gzip.compress(LOG * 20)
     (tmp_path / "a.gz").write_bytes(packed[:10] + b"junk" * 10)
     with pytest.raises(NcclLogError, match=r"damaged gzip|binary"):
@@ -111,10 +111,10 @@ def test_a_fifo_is_read_until_it_ends(tmp_path):
     "end", [b" Init COMPL", b"NCCL version 2.2", b"[receive] via NET/IB/0", b" busId 1a000 c", b"\n"]
 )
 def test_a_stream_left_in_the_middle_of_a_line_is_never_good(end, tmp_path, monkeypatch):
-    """The mark of what was not read is lost in no half of a line, and 2.28.9 cut to 2.2 is no other version."""
+    """A partial line does not lose the marker for unread data, and 2.28.9 cut to 2.2 is not another version."""
     cut = LOG + LOG[: LOG.rindex(end) + len(end)]
     pack = zlib.compressobj(9, zlib.DEFLATED, 31)
-    (tmp_path / "a.gz").write_bytes(pack.compress(cut) + pack.flush(zlib.Z_SYNC_FLUSH))  # all of it, and no end
+    (tmp_path / "a.gz").write_bytes(pack.compress(cut) + pack.flush(zlib.Z_SYNC_FLUSH))  # all data, no trailer
     monkeypatch.setattr(sources, "MAX_ENDLESS", 1)
     bounded = sources._bounded(iter([cut]), "pipe", None)
     for stream in (open_sources([str(tmp_path / "a.gz")]), [("x", io.BytesIO(b"".join(bounded)))]):
@@ -123,7 +123,7 @@ def test_a_stream_left_in_the_middle_of_a_line_is_never_good(end, tmp_path, monk
 
 
 def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
-    """/dev/urandom's text brothers never end: reading stops."""
+    """Like /dev/urandom, but text: reading stops."""
     monkeypatch.setattr(sources, "MAX_ENDLESS", 1 << 20)
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -140,13 +140,13 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     writer.start()
     said: list[str] = []
     job = conclude(read(open_sources([str(path)], tell=said.append)))[0]
-    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")  # what comes behind may say anything
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")  # the unread rest may contain anything
     assert said == [f"{path}: 1 MB were read and it goes on; these are judged"]
     writer.join()
 
 
 def test_a_file_that_grows_is_read_up_to_where_it_ended(tmp_path):
-    """A job that writes faster than anybody reads does not keep its reader for ever."""
+    """A job that writes faster than its log is read does not block the reader forever."""
     path = tmp_path / "job.log"
     path.write_bytes(LOG * 100)
     size = path.stat().st_size
@@ -160,25 +160,25 @@ def test_a_file_that_grows_is_read_up_to_where_it_ended(tmp_path):
 
 
 def unread(descriptor):
-    """How many bytes lie in a pipe."""
+    """Return the number of bytes in a pipe."""
     size = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, size)
     return size[0]
 
 
 def waits_in_a_call(pid):
-    """Whether a process sleeps: it has done what there was to do."""
+    """Say whether a process sleeps, so that its work is done."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def catches(pid, number):
-    """Whether a process has a handler for a signal."""
+    """Say whether a process has a handler for a signal."""
     mask = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())[1]
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
-    """Ctrl-C on a FIFO or a pipe that goes on: what was read is judged, and the user is told."""
+    """Ctrl-C on an open FIFO or pipe: the part read is judged, and a notice is printed."""
     program = (
         "import sys, json; sys.path.insert(0, sys.argv[1])\n"
         "from seatrial.logs import conclude, open_sources, read\n"
@@ -202,7 +202,7 @@ def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
 
 
 def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
-    """SIGTERM is what ``timeout`` sends: what was read is judged, or nobody wrote."""
+    """``timeout`` sends SIGTERM: the part read is judged, or the message says that there was no writer."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for written, code in ((LOG, 0), (b"", 4)):
@@ -222,7 +222,7 @@ def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
 
 
 def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
-    """Who waits at a terminal sees that something is read, and how to stop."""
+    """The terminal shows that input is being read, and how to stop."""
     said = []
     monkeypatch.setattr(sources, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(LOG)))
@@ -231,7 +231,7 @@ def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
 
 
 def test_a_truncated_gzip_file_is_a_log_that_was_cut(tmp_path):
-    """A copy that stopped half-way, also at a line's end: never a go; several members and padding are no damage."""
+    """An incomplete copy, also one that ends at a line end, is never go; several members and padding are no damage."""
     packed = gzip.compress(LOG[: LOG.rindex(b"\n", 0, len(LOG) // 2) + 1])
     flushed = zlib.compressobj(wbits=31)
     half = flushed.compress(LOG) + flushed.flush(zlib.Z_FULL_FLUSH)
@@ -248,14 +248,14 @@ def test_a_truncated_gzip_file_is_a_log_that_was_cut(tmp_path):
 
 
 def test_a_gzip_file_inside_of_another_is_no_log(tmp_path):
-    """Packed twice: says that it is binary, whatever it unpacks to."""
+    """A doubly packed file is reported as binary, whatever it unpacks to."""
     (tmp_path / "twice.gz").write_bytes(gzip.compress(gzip.compress(LOG * 100)))
     with pytest.raises(NcclLogError, match="binary"):
         open_sources([str(tmp_path / "twice.gz")])
 
 
 def test_sockets_and_fifos_in_a_directory_are_passed_over(tmp_path):
-    """A directory of a running job holds more than files; nothing is waited for."""
+    """The directory of a running job may contain them; the reader does not wait for them."""
     (tmp_path / "job.log").write_bytes(LOG)
     os.mkfifo(tmp_path / "pipe.log")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -267,7 +267,7 @@ def test_sockets_and_fifos_in_a_directory_are_passed_over(tmp_path):
 
 
 def test_random_bytes_in_a_pipe_are_no_log(monkeypatch):
-    """/dev/urandom or zeros on standard input: one line, after the first block."""
+    """/dev/urandom or zeros on standard input: one line after the first block."""
     for content in (os.urandom(1 << 16), bytes(1 << 16)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
         with pytest.raises(NcclLogError, match="binary"):
@@ -275,33 +275,33 @@ def test_random_bytes_in_a_pipe_are_no_log(monkeypatch):
 
 
 def test_every_name_is_checked_before_the_first_is_read(tmp_path):
-    """A wrong second name fails before the first was worked on."""
+    """A wrong second name fails before the first is processed."""
     (tmp_path / "good.log").write_bytes(LOG)
     with pytest.raises(NcclLogError, match="no such file"):
         open_sources([str(tmp_path / "good.log"), str(tmp_path / "bad.log")])
 
 
 def test_no_name_at_all_says_what_to_give():
-    """Without an argument there is nothing to judge."""
+    """Without an argument the message asks for one."""
     with pytest.raises(NcclLogError, match="standard input"):
         open_sources([])
 
 
 def test_a_name_with_escapes_cannot_act_on_the_terminal():
-    """File names are untrusted too."""
+    """File names are untrusted input, too."""
     with pytest.raises(NcclLogError) as error:
         open_sources(["\x1b[2Jnope"])
     assert "\x1b" not in str(error.value)
 
 
 def test_streams_may_be_files_or_chunks_of_bytes_or_text():
-    """What read() takes: a binary file, an iterable of chunks, also of text."""
+    """read() accepts a binary file and an iterable of chunks, also of text."""
     for stream in (io.BytesIO(LOG), [LOG[:100], LOG[100:]], [LOG.decode()], iter([LOG])):
         assert conclude(read([("x", stream)]))[0]["verdict"] == "go"
 
 
 def test_nothing_read_is_no_job():
-    """No stream, no job: the caller sees an empty list, never a healthy job."""
+    """Without a stream the result is an empty list, never a healthy job."""
     assert conclude(read([])) == []
 
 
@@ -313,7 +313,7 @@ def test_nothing_read_is_no_job():
     ],
 )
 def test_it_runs_from_the_archive_on_old_pythons(tmp_path, python):
-    """Inside a pod nothing else of the suite is there, and the image's Python may be 3.8."""
+    """A pod has no other part of the suite, and the image's Python may be 3.8."""
     if not Path(python).exists():
         pytest.skip(f"{python} is not installed here")
     (tmp_path / "job.log").write_bytes(LOG)

@@ -1,4 +1,5 @@
-"""A start that failed below the program: Slurm's errors, container runtimes, modules, versions of libraries, and ends by signal."""
+"""Failures before the program starts: Slurm's errors, container runtimes, modules, library versions, and ends by
+signal."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SAID = [
     ("srun: error: Invalid job credential from 5@10.0.0.1", "nccl.launch-failed", "another key"),
     ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "nccl.launch-failed", "slurmctld"),
     ("sbatch: error: Invalid generic resource (gres) specification", "nccl.launch-failed", "is not there"),
-    # the container around the process: the last word of the chain, and its errno
+    # the container runtime: the last message of the chain, and its errno
     (
         "slurmstepd: error: pyxis:     enroot-mount: failed to mount: /home/u/data at /tmp/enroot-data/data: Permission denied",
         "nccl.container",
@@ -87,14 +88,14 @@ SAID = [
         "nccl.ib-memlock",
         "locked-memory",
     ),
-    # who ended it, by signal(7) and the status of wait(2)
+    # the sender of a signal, by signal(7) and the status of wait(2)
     ("W1122 a.py:719] Received 1 death signal, shutting down workers", "nccl.ended-outside", "nohup does not suffice"),
     ("WARNING: Sending process 5 closing signal SIGHUP", "nccl.ended-outside", "SIGHUP"),
     ("WARNING: Sending process 5 closing signal SIGINT", "nccl.ended-outside", "Ctrl-C"),
     ("SignalException: Process 7 got signal: 1", "nccl.ended-outside", "SIGHUP"),
     ("[12-16 14:27:10] Exit code: -9", "nccl.process-killed", "memory ran out"),
     ("Child process unexpectedly failed with exitcode=9. pid=211", "nccl.process-killed", "memory ran out"),
-    # the driver's library and the toolkit, for what is compiled at the start
+    # the driver's library and the toolkit, for code compiled at the start
     ("AssertionError: libcuda.so cannot found!", "nccl.cuda-symbols", "finds no libcuda.so to link with"),
     ("/usr/bin/ld: cannot find -lcuda: No such file or directory", "nccl.cuda-symbols", "finds no libcuda.so"),
     (
@@ -120,7 +121,7 @@ SAID = [
         "nccl.rendezvous",
         "is invalid (127.0.0.1':10764)",
     ),
-    # what a scheduler does not give
+    # resources that a scheduler lacks
     (
         "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes are available: 1 No preemption victims",
         "nccl.launch-failed",
@@ -153,7 +154,7 @@ SAID = [
         "nccl.nvshmem",
         "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME",
     ),
-    # sizes and numbers of the program's own
+    # sizes and numbers of the program
     (
         "AssertionError: num_layers should be divisible by pipeline_model_parallel_size",
         "nccl.program-failed",
@@ -199,7 +200,7 @@ def test_what_is_like_it_is_only_quoted(said):
 
 
 def test_the_signal_of_a_launcher_that_cleans_up_behind_another_failure_is_no_cause():
-    """torchrun ends the other processes by SIGTERM (elastic/multiprocessing/api.py)."""
+    """torchrun terminates the other processes by SIGTERM (elastic/multiprocessing/api.py)."""
     text = died("RuntimeError: odd") + "W1122 a.py:900] Sending process 85005 closing signal SIGTERM\n" + TORCHRUN
     assert first(text) == "nccl.crash"
 
@@ -217,7 +218,7 @@ def test_the_signal_of_a_launcher_that_cleans_up_behind_another_failure_is_no_ca
     ],
 )
 def test_the_reason_below_a_launchers_line_comes_first(below, fault):
-    """pyxis tells that the container did not start, and enroot's log behind it why."""
+    """pyxis reports that the container did not start, and enroot's log after it the reason."""
     text = f"slurmstepd: error: pyxis: container start failed with error code: 1\n{below}\nsrun: error: n1: task 0: Exited with exit code 1\n"
     job = judged(text)
     assert (job["faults"][0]["fault"], job["faults"][0]["why"]) == ("nccl.launch-failed", fault)
@@ -260,7 +261,7 @@ def test_who_had_come_hides_no_exception():
     ],
 )
 def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
-    """It may have been caught; where the job failed, the exception is quoted."""
+    """The exception may have been caught; in a failed job it is quoted."""
     job = judged(died(said))
     assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.file-access")
     assert words in job["causes"][0]["cause"]
@@ -275,7 +276,7 @@ def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
     ],
 )
 def test_what_no_line_knows_of_a_program_is_quoted_and_accuses_nobody(said):
-    """It may have been caught; where the job failed, it is quoted, and whose failure it is nobody says."""
+    """The exception may have been caught; in a failed job it is quoted, without attribution."""
     assert judged(died(said))["verdict"] == "inconclusive"
     job = judged(died(said) + TORCHRUN)
     assert [fault["fault"] for fault in job["faults"]] == ["nccl.crash"]

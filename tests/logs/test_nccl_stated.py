@@ -1,4 +1,4 @@
-"""What a setting, a version or a word of a line adds to the kind of its fault: the likeliest cause names it."""
+"""Details of a setting, a version or a word in a line: the likeliest cause names them."""
 
 from __future__ import annotations
 

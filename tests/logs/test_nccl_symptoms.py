@@ -1,4 +1,4 @@
-"""Is every row of the catalogue's symptom table covered, or left with a reason?"""
+"""Every row of the catalogue's symptom table is covered, or omitted with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_of_the_symptom_table_is_concluded(row):
-    """Symptom -> fault and why, as the catalogue says; quiet where it says so."""
+    """Symptom -> fault and why, as in the catalogue; quiet rows have no fault."""
     log, fault, why = ROWS[row]
     (job,) = conclude(read([("log", io.BytesIO(log.encode()))]))
     concluded = [(item["fault"], item["why"]) for item in job["faults"]]
@@ -35,22 +35,22 @@ def test_a_row_of_the_symptom_table_is_concluded(row):
 
 
 def test_every_row_is_covered_or_left_with_a_reason():
-    """All 75 rows."""
+    """There are 75 rows."""
     assert sorted([*ROWS, *LEFT]) == list(range(1, 76))
 
 
 @pytest.mark.parametrize("row", [row for row, (_, fault, _) in ROWS.items() if fault])
 def test_one_broken_thing_is_one_fault(row):
-    """Consequences are not reported as causes beside the fault."""
+    """Consequences are not reported as separate causes."""
     log, _, _ = ROWS[row]
     (job,) = conclude(read([("log", io.BytesIO(log.encode()))]))
     serious = [item["fault"] for item in job["faults"] if item["severity"] != "info"]
-    allowed = {52: 2}  # an unused NVLink fabric besides sockets are two broken things
+    allowed = {52: 2}  # an unused NVLink fabric and sockets are two faults
     assert len(serious) <= allowed.get(row, 1), serious
 
 
 def test_one_rank_proves_nothing():
-    """busbw is 0 by definition with one rank, and nothing was sent: neither go nor a fault."""
+    """busbw is 0 by definition with one rank, and no data was sent: neither go nor a fault."""
     (job,) = conclude(read([("log", io.BytesIO(sequential(Maker(hosts=("a",), gpus=1, channels=0).processes())))]))
     assert (job["verdict"], job["diagnosis"], job["inter_node_transport"], job["socket_fallback"]) == (
         "inconclusive",
@@ -61,7 +61,7 @@ def test_one_rank_proves_nothing():
 
 
 def test_a_fault_says_what_confirms_it_and_what_mends_it():
-    """Every entry is whole: title, severity, meaning, confirmation, remedy, source; ids are stable words."""
+    """Every entry has title, severity, meaning, confirmation, remedy and source; ids are stable."""
     for ident, entry in fault_catalogue().items():
         assert ident.startswith("nccl.")
         assert all((entry.title, entry.meaning, entry.confirm, entry.remedy, entry.source)), ident
@@ -69,13 +69,13 @@ def test_a_fault_says_what_confirms_it_and_what_mends_it():
 
 
 def test_every_symptom_speaks_of_a_fault_of_the_catalogue():
-    """No pattern names a fault that nobody can look up; consequences are never reported."""
+    """Every pattern's fault is in the catalogue; consequences are never reported."""
     unknown = {item.fault for item in SYMPTOMS if item.role not in ("benign", "consequence")} - set(fault_catalogue())
     assert unknown == set()
 
 
 def test_the_names_that_others_rely_on_exist():
-    """Checks and scenarios key on these."""
+    """Checks and scenarios use these names."""
     assert {
         "nccl.socket-fallback",
         "nccl.mixed-transport",
@@ -95,7 +95,7 @@ def test_the_names_that_others_rely_on_exist():
 
 
 def test_the_evidence_of_a_fault_is_a_line_that_can_be_found():
-    """File, line number and text as they are in the log."""
+    """It has file, line number and text of the log."""
     log = ROWS[45][0]
     (job,) = conclude(read([("job.log", io.BytesIO(log.encode()))]))
     (item,) = job["faults"][0]["evidence"]
@@ -104,7 +104,7 @@ def test_the_evidence_of_a_fault_is_a_line_that_can_be_found():
 
 
 def test_the_first_cause_wins_over_later_ones():
-    """The first warning before the first error trace is the cause; what other ranks say later is not."""
+    """The first warning before the first error trace is the cause; later messages of other ranks are not."""
     log = (
         failing("Call to posix_fallocate failed : No space left on device")
         + f"\n{B}{WARN}Call to ibv_modify_qp failed with error Connection timed out\n{B}{INFO}init.cc:1 -> 2\n"

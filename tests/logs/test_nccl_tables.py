@@ -1,4 +1,4 @@
-"""Are benchmark tables read in every form, and is nothing unreadable ever a zero?"""
+"""Benchmark tables are read in every form, and an unreadable number is never zero."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(judge, text):
 
 
 def test_a_plain_row_is_read_on_both_sides(judge):
-    """Size, count, type, operation, root; time, algbw, busbw and #wrong out of place and in place."""
+    """Size, count, type, operation, root; time, algbw, busbw and #wrong, out-of-place and in-place."""
     (row,) = rows(
         judge, HEADER + "  1048576  262144  float  sum  -1  69.55  15.08  26.38  0  68.58  15.29  26.76  3\n" + FOOTER
     )
@@ -41,7 +41,7 @@ def test_a_plain_row_is_read_on_both_sides(judge):
     ("printed", "value"), [("1.8e+07", 1.8e7), ("10728.4", 10728.4), ("nan", None), ("inf", None), ("-nan", None)]
 )
 def test_times_are_numbers_in_any_form_or_nothing(judge, printed, value):
-    """Exponents are read; what is not finite is nothing, and a finding."""
+    """Exponents are read; a number that is not finite is null, and a finding."""
     text = f"  1048576  262144  float  sum  -1  {printed}  0.09  0.09  0  {printed}  0.03  0.03  N/A\n"
     job = judge(averaged(HEADER + text + FOOTER))
     (row,) = job["tables"][0]["rows"]
@@ -115,13 +115,13 @@ def test_columns_are_found_by_the_header_from_the_right(judge, header, row, expe
 
 
 def test_blanks_that_a_copy_squeezed_are_no_obstacle(judge):
-    """A row pasted into a chat has single blanks."""
+    """A row pasted into a chat has single spaces."""
     (row,) = rows(judge, HEADER + "8388608 2097152 float sum -1 197.0 42.57 74.50 0 196.5 42.69 74.71 0\n" + FOOTER)
     assert row["in_place"]["busbw_gbps"] == 74.71
 
 
 def test_an_empty_out_of_place_side_is_empty_and_not_zero(judge):
-    """In-place only: 32 blanks where the other side would be."""
+    """In-place only: the other side is 32 spaces."""
     (row,) = rows(
         judge,
         HEADER
@@ -135,7 +135,7 @@ def test_an_empty_out_of_place_side_is_empty_and_not_zero(judge):
 
 
 def test_a_row_torn_by_other_ranks_lines_is_joined(judge):
-    """Rank 0 prints the left half, other ranks their channels, then the numbers follow, in one piece or in two."""
+    """Rank 0 prints the left half, other ranks their channels, then the numbers follow in one piece or two."""
     left = "     2097152        524288     float     sum      -1"
     info = "gcn1:10:11 [0] NCCL INFO Channel 00/0 : 7[3] -> 0[0] [receive] via NET/IB/2/GDRDMA\n"
     glued = HEADER + left + info + info + "    87.18   24.05   42.10      0    85.11   24.64   43.12      0\n" + FOOTER
@@ -159,13 +159,13 @@ def test_a_row_torn_by_other_ranks_lines_is_joined(judge):
 
 
 def test_a_left_half_whose_numbers_never_come_is_counted_and_not_invented(judge):
-    """Half a row is no row."""
+    """A left half is not a row."""
     (table,) = judge(HEADER + "     2097152        524288     float     sum      -1\n" + FOOTER)["tables"]
     assert (table["rows"], table["unreadable_rows"]) == ([], 1)
 
 
 def test_several_tests_in_one_log_are_several_tables(judge):
-    """The last average is not the job's: each test has its own, by name."""
+    """Each test has its own average, by name; the last one is not the job's."""
     text = ""
     for name, average in (("all_reduce", 167.9), ("alltoall", 46.7)):
         text += (
@@ -180,7 +180,7 @@ def test_several_tests_in_one_log_are_several_tables(judge):
 
 
 def test_the_average_is_never_a_verdict(judge):
-    """Avg bus bandwidth depends on the sweep: however low, it is shown and not judged."""
+    """The average bus bandwidth depends on the sweep, so it is shown and not judged."""
     job = judge(
         HEADER
         + "  8  2  float  sum  -1  1  0.01  0.01  0  1  0.01  0.01  0\n# Out of bounds values : 0 OK\n# Avg bus bandwidth : 0.01\n"
@@ -190,7 +190,7 @@ def test_the_average_is_never_a_verdict(judge):
 
 
 def test_the_benchmarks_own_minimum_is_honoured(judge):
-    """NCCL_TESTS_MIN_BW: nccl-tests itself says FAILED."""
+    """NCCL_TESTS_MIN_BW: nccl-tests prints FAILED."""
     job = judge(
         HEADER + "  8  2  float  sum  -1  1  0.01  0.01  0  1  0.01  0.01  0\n# Avg bus bandwidth : 0.01 FAILED\n"
     )
@@ -207,7 +207,7 @@ def test_the_benchmarks_own_minimum_is_honoured(judge):
     ],
 )
 def test_wrong_results_are_fatal(judge, bad, count):
-    """#wrong above zero, or out-of-bounds values: corrupted data, each value counted once."""
+    """#wrong above zero and out-of-bounds values are corrupted data, each value counted once."""
     job = judge(HEADER + bad + "# Avg bus bandwidth : 1\n")
     assert job["faults"][0]["cause"] == f"{count} values were wrong"
     assert (job["faults"][0]["fault"], job["faults"][0]["severity"], job["verdict"], job["diagnosis"]) == (
@@ -219,13 +219,13 @@ def test_wrong_results_are_fatal(judge, bad, count):
 
 
 def test_unchecked_results_are_not_right_results(judge):
-    """-c 0 prints N/A and '0 OK' all the same: wrong is null, and the table says that nothing was checked."""
+    """-c 0 prints N/A and still '0 OK': wrong is null, and the table says that no value was checked."""
     (table,) = judge(HEADER + "  8  2  float  sum  -1  1  1  1  N/A  1  1  1  N/A\n" + FOOTER)["tables"]
     assert (table["rows"][0]["out_of_place"]["wrong"], table["checked"]) == (None, False)
 
 
 def test_bandwidth_that_collapses_with_size_is_a_finding(judge):
-    """8.8 GB/s at 32 MiB and 1.1 at 16 GiB is a sick link; a curve that rises is not."""
+    """8.8 GB/s at 32 MiB and 1.1 at 16 GiB is a faulty link; a rising curve is not."""
     body = "".join(
         f"  {2 ** (25 + step)}  1  float  sum  -1  1  {bw}  {bw}  0  1  {bw}  {bw}  0\n"
         for step, bw in enumerate((8.8, 8.1, 6.0, 3.2, 1.1))
@@ -235,7 +235,7 @@ def test_bandwidth_that_collapses_with_size_is_a_finding(judge):
 
 
 def test_a_table_without_its_end_is_truncated(judge):
-    """Killed in the middle: no average, no verdict of health."""
+    """Killed while running: no average and no healthy verdict."""
     job = judge(
         "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20\n"
         + HEADER
@@ -274,7 +274,7 @@ def test_the_json_report_of_nccl_tests_is_read(judge, data):
     ],
 )
 def test_what_a_json_report_says_of_errors_counts(judge, data, was, then, fault):
-    """A run that failed lists why; a count that is none proves nothing."""
+    """A failed run lists its errors; an invalid count proves nothing."""
     text = (data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_text()
     assert was in text
     faults = {each["fault"] for each in judge(text.replace(was, then))["faults"]} - {"nccl.no-evidence"}
@@ -282,7 +282,7 @@ def test_what_a_json_report_says_of_errors_counts(judge, data, was, then, fault)
 
 
 def test_a_json_report_that_was_cut_keeps_its_whole_rows(judge, data):
-    """A crash leaves the document open."""
+    """A crash leaves the document incomplete."""
     text = (data / "recorded" / "mpirun-four-hosts-ring.nccl-tests.json.txt").read_text()
     job = judge(text[: text.index("108352.4")])
     assert [row["size_bytes"] for row in job["tables"][0]["rows"]] == [1048576, 8388608]
@@ -290,7 +290,7 @@ def test_a_json_report_that_was_cut_keeps_its_whole_rows(judge, data):
 
 
 def test_rccl_tests_records_are_read(judge):
-    """-Z json: one record per size and placement, with names of their own."""
+    """-Z json: one record per size and placement, with different names."""
     records = [
         {
             "numCycle": 0,
@@ -348,7 +348,8 @@ ROW = "     1048576        262144     float     sum      -1    69.55   15.08   2
     ids=["tabs", "windows", "list", "literal", "cat-n", "grep", "mail", "syslog", "prrte", "logging"],
 )
 def test_what_carried_a_table_does_not_change_it(judge, carry):
-    """Tabs, Windows, JSON lists, one string literal, line numbers, quotes and loggers leave rows and average alone."""
+    """Tabs, Windows line ends, JSON lists, one string literal, line numbers, quotes and loggers leave rows and average
+    unchanged."""
     assert _rows_and_average(judge, carry(HEADER + ROW * 2 + FOOTER)) == ([26.76, 26.76], 12.5)
 
 

@@ -1,4 +1,4 @@
-"""What the sentence and the causes of a verdict name: the right hosts, each cause once, and no other fault's words."""
+"""Names in a verdict's sentence and causes: the right hosts, each cause once, and no text of another fault."""
 
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -18,7 +18,7 @@ def log_of(maker):
 
 @pytest.mark.parametrize("host", MAKER.hosts)
 def test_hosts_without_gpudirect_are_told_beside_those_that_have_it(judge, host):
-    """nccl.gdr-mixed: with what is usually missing on them, where no line says why."""
+    """nccl.gdr-mixed: with the usual missing part, unless a line gives the reason."""
     other = next(each for each in MAKER.hosts if each != host)
     job = judge(log_of(Maker(no_gdr_hosts=(host,))))
     (fault,) = [each for each in job["faults"] if each["fault"] == "nccl.gdr-mixed"]
@@ -30,7 +30,7 @@ def test_hosts_without_gpudirect_are_told_beside_those_that_have_it(judge, host)
 
 @pytest.mark.parametrize("host", MAKER.hosts)
 def test_two_versions_are_one_fault_whoever_tells_it(judge, host):
-    """nccl.version-mismatch: by NCCL's own warning, by what the ranks print, or by both; on the fewer ranks."""
+    """nccl.version-mismatch: reported by NCCL's warning, by the ranks' versions, or by both; on the minority of ranks."""
     lines = sequential(MAKER.processes()).decode().splitlines(keepends=True)
     two = "".join(line.replace("2.28.9", "2.27.5") if line.startswith(host) else line for line in lines)
     warned = f"{A}{WARN}Mismatched NCCL version detected : rank 0 version 22809 rank 2 version 22705\n"
@@ -50,14 +50,14 @@ def test_two_versions_are_one_fault_whoever_tells_it(judge, host):
     ],
 )
 def test_only_a_fall_back_to_sockets_is_told_as_one(judge, said):
-    """A log without a channel between hosts shows other faults, too: their own words stand in the sentence."""
+    """A log without a channel between hosts may have other faults, with their own sentences."""
     job = judge(f"{STARTED}\n{A}{said}\n{A}{INFO}init.cc:903 -> 2\n")
     assert job["verdict"] == "no-go"
     assert "TCP" not in job["sentence"]
 
 
 class Seen(NamedTuple):
-    """A process, as far as its devices are asked for."""
+    """A process, as far as its devices are read."""
 
     number: int
     devs: frozenset[int]
@@ -67,17 +67,17 @@ class Seen(NamedTuple):
     ("devices", "ranks", "one"),
     [
         ([range(5)], 8, True),
-        ([range(4)], 8, False),  # half of them: there may be another host of as many
+        ([range(4)], 8, False),  # half of them: another host may have as many
         ([range(8)], 8, True),
         ([range(5), range(5)], 8, False),
         ([range(5), range(3)], 8, False),
         ([range(5)], 0, False),
-        ([[-1, 0]], 1, True),  # a process that names no device
+        ([[-1, 0]], 1, True),  # a process without a device
         ([], 8, False),
     ],
 )
 def test_a_host_holds_a_whole_job_where_it_has_more_than_half_of_it_and_no_other_is_seen(devices, ranks, one):
-    """Hosts have as many devices each: a second one would hold as many ranks. Two that are seen are two."""
+    """Hosts have equal numbers of devices, so a second one would hold as many ranks. Two visible hosts are two."""
     procs = [Seen(number, frozenset(each)) for number, each in enumerate(devices)]
     job = SimpleNamespace(procs=procs, node_of={proc: f"host-{proc.number}" for proc in procs})
     assert most_on_one_host(job, ranks) is one

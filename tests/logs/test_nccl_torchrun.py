@@ -1,4 +1,4 @@
-"""What a real torchrun (torch 2.13.0) leaves of a job that failed: the cause is quoted, not its table of exit codes."""
+"""Output of a real torchrun (torch 2.13.0) for a failed job: the cause is quoted, not its table of exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judged(data: bytes) -> dict:
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_the_programs_own_words_are_the_cause(name: str) -> None:
-    """torchrun's table fills the end of the output; its first entries are the peers that it ended itself."""
+    """torchrun's table is at the end of the output; its first entries are the peers that it terminated itself."""
     job = judged((RECORDED / f"{name}.log").read_bytes())
     assert (job["verdict"], job["faults"][0]["fault"]) == ("no-go", "nccl.crash")
     assert job["faults"][0]["cause"] == f"the first sign of it is: {CAUSES[name]}"
@@ -33,7 +33,7 @@ def test_the_programs_own_words_are_the_cause(name: str) -> None:
 
 
 def test_an_exception_that_was_caught_is_no_crash() -> None:
-    """A program that tries an import and goes on has not failed, and NCCL's own warning says more than it."""
+    """A program that tries an import and continues has not failed, and NCCL's own warning is more specific."""
     caught = b"ImportError: cannot import name 'apex'\nModuleNotFoundError: No module named 'flash_attn'\n"
     job = judged(caught + b"n0:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0\n")
     assert not job["crash"]

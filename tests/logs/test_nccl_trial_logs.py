@@ -1,4 +1,4 @@
-"""Does explain read the logs of a trial's own pods, and does it set the numbers beside a profile?"""
+"""explain reads the logs of a trial's pods and compares their numbers with a profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = with_busbw(table_of(MAKER), 380.0, factor=1.875)
 def evidence(
     maker: Maker, rank: int, *, run: str = "7f3a", skipped: str = "", attempt: int = 0, stopped: str = ""
 ) -> str:
-    """Return what the probe of one node prints: progress, evidence lines, and the analysis cut in parts."""
+    """Return the output of one node's probe: progress, evidence lines, and the analysis split into parts."""
     own = {key: lines for key, lines in maker.processes().items() if key[0] == maker.hosts[rank]}
     log = sequential(own) + ("".join(line + "\n" for line in TABLE).encode() if rank == 0 else b"")
     data = {"name": "ring", "nccl": read([("ring.log", io.BytesIO(log))]).to_dict()}
@@ -54,7 +54,7 @@ def logs(tmp_path):
 
 
 def test_the_pods_of_a_run_are_one_job(logs, capsys):
-    """What the pods' probes reported, merged, is the verdict of the whole log: ranks, hosts, transport, table."""
+    """The merged reports of the probes equal the whole log's verdict: ranks, hosts, transport, table."""
     code, said = explained(capsys, str(logs))
     (job,) = said["jobs"]
     assert (code, job["verdict"], job["ranks"], job["nodes"], job["inter_node_transport"], job["gdr"]) == (
@@ -70,7 +70,7 @@ def test_the_pods_of_a_run_are_one_job(logs, capsys):
 
 
 def test_one_pod_alone_is_not_the_whole_job(logs, capsys):
-    """Half of the ranks prove nothing about the other half."""
+    """One half of the ranks proves nothing about the other half."""
     code, said = explained(capsys, str(logs / "pod-1.log"))
     assert code == 10
     assert said["jobs"][0]["ranks"] == 16
@@ -78,7 +78,7 @@ def test_one_pod_alone_is_not_the_whole_job(logs, capsys):
 
 @pytest.mark.parametrize("front", ["[pod/x-0/main] ", "2026-01-02T03:04:05.123456789Z "])
 def test_interleaved_and_prefixed_pods_are_told_apart(front, tmp_path, capsys):
-    """One file that kubectl wrote of both pods, with its prefix, is the same job."""
+    """One file by kubectl for both pods, with its prefix, is the same job."""
     both = [evidence(MAKER, rank).splitlines() for rank in range(2)]
     mixed = [line for pair in zip(*both, strict=False) for line in pair] + both[0][len(both[1]) :]
     (tmp_path / "all.log").write_text("".join(front + line + "\n" for line in mixed))
@@ -86,7 +86,7 @@ def test_interleaved_and_prefixed_pods_are_told_apart(front, tmp_path, capsys):
 
 
 def test_an_attempt_that_was_stopped_is_not_the_run_that_went_on(tmp_path, capsys):
-    """A pod was deleted, the trial was tried again and ended: its logs are judged as the trial was, whatever the files' order."""
+    """A pod was deleted, and the retried trial completed: the logs get the trial's verdict, in any file order."""
     for rank in range(2):
         first = evidence(MAKER, rank, skipped="stopped: SIGTERM", attempt=1, stopped="SIGTERM")
         (tmp_path / f"z-{rank}.log").write_text(first)
@@ -125,7 +125,7 @@ def test_a_log_whose_start_is_cut_off_belongs_to_its_run(tmp_path, capsys):
 
 
 def test_a_collective_that_was_not_run_says_why(tmp_path, capsys):
-    """The probe's own reason is the sentence; nothing is concluded."""
+    """The sentence is the probe's reason, without a conclusion."""
     (tmp_path / "pod.log").write_text(evidence(MAKER, 0, skipped="dns: peer 1 is unknown"))
     code, said = explained(capsys, str(tmp_path / "pod.log"))
     assert code == 10
@@ -137,7 +137,7 @@ def test_a_collective_that_was_not_run_says_why(tmp_path, capsys):
     [(Unreachable("no answer from https://a"), 10), (NotFound("x", status=404, message="no pod of job y"), 4)],
 )
 def test_a_cluster_that_fails_while_a_log_is_read_is_one_line(error, code, monkeypatch, capsys):
-    """A broken connection is "could not tell" (10), a job that does not exist a usage error (4); no traceback."""
+    """A broken connection is undetermined (10), a missing job a usage error (4); no traceback."""
 
     def broken(*_):
         yield "pod-0", chunks()
@@ -153,7 +153,7 @@ def test_a_cluster_that_fails_while_a_log_is_read_is_one_line(error, code, monke
 
 
 def test_a_profile_says_what_the_platform_gives(logs, capsys):
-    """Rows that the profile names stand beside its floors; RDMA that is slow is a finding of its own."""
+    """The profile's rows are shown with its floors; slow RDMA is a separate finding."""
     (logs / "slow.log").write_bytes(
         interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table_of(MAKER)).encode()
     )
@@ -170,12 +170,12 @@ def test_a_profile_says_what_the_platform_gives(logs, capsys):
 
 @pytest.fixture(autouse=True)
 def _ring(monkeypatch):
-    """Every maker's processes say NCCL_ALGO=Ring."""
+    """Every maker's processes print NCCL_ALGO=Ring."""
     monkeypatch.setitem(MAKER.env, "NCCL_ALGO", "Ring")
 
 
 def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
-    """On two hosts NCCL's own choice may exceed the wires: healthy, and NVLink is the limit."""
+    """On two hosts NCCL's own choice may exceed the link rate: healthy, since NVLink is the limit."""
     monkeypatch.delitem(MAKER.env, "NCCL_ALGO")
     table = with_busbw(table_of(MAKER), 466)
     (tmp_path / "x.log").write_bytes(
@@ -192,20 +192,21 @@ def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
 
 
 def test_an_unknown_profile_is_a_usage_error(logs, capsys):
-    """One line that names the nearest right word."""
+    """One line with the nearest name."""
     assert explain.main([str(logs), "--profile", "h100-ip"]) == 4
     assert "h100-ib" in capsys.readouterr().err
 
 
 def test_a_job_on_some_of_the_gpus_needs_some_of_the_rails(tmp_path, capsys):
-    """Two GPUs of eight use two rails of eight: nothing is missing, and what could not be asked is no go."""
+    """Two GPUs of eight use two rails of eight: nothing is missing, but the unasked part is not a go."""
     (tmp_path / "x.log").write_bytes(interleaved(Maker().processes(), 1))
     code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", "h100-ib")
     assert (code, said["jobs"][0]["faults"]) == (10, [])
 
 
 def test_a_rank_whose_file_ends_before_its_channels_misses_no_rail():
-    """Peers show channels and one host's ranks end after Init COMPLETE: not shown is not missing."""
+    """Peers show channels and one host's ranks end after Init COMPLETE: the rail was not shown, which does not make it
+    missing."""
     maker = Maker(gpus=4, rails=4, channels=4)
     cut = {
         key: lines

@@ -1,4 +1,4 @@
-"""Lines that say that something failed, around a log that is healthy: never go; harmless ones change nothing."""
+"""Lines that report a failure in a healthy log: never go; harmless ones change nothing."""
 
 import pytest
 
@@ -177,7 +177,7 @@ WHOLE = LOG + TABLE
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
-    """nccl.unexplained: a whole log of a healthy job, and a line that nobody can explain."""
+    """nccl.unexplained: the complete log of a healthy job with one unexplained line."""
     job = judge(LOG + TABLE + line + "\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
     assert "nccl.unexplained" in {fault["fault"] for fault in job["faults"]}
@@ -322,7 +322,7 @@ def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
     ],
 )
 def test_what_a_launcher_or_the_kernel_says_is_overcome_by_nobody(judge, line):
-    """A program may have handled its exception; these tell of an end, or of hardware."""
+    """A program may have handled its exception; these lines report a termination or a hardware error."""
     assert judge(line + "\n" + LOG + TABLE)["verdict"] == "inconclusive"
 
 
@@ -335,7 +335,7 @@ def test_what_a_launcher_or_the_kernel_says_is_overcome_by_nobody(judge, line):
     ],
 )
 def test_what_torch_only_warns_of_is_told_where_it_is_no_warning(judge, line):
-    """Who waits for a name asks for it before NCCL begins."""
+    """A program resolves names before NCCL starts."""
     warning = f"[W1122 10:00:00.1 socket.cpp:460] [c10d] {line}"
     assert [judge(each)["verdict"] for each in (warning + "\n" + WHOLE, WHOLE + warning + "\n")] == ["go", "go"]
     assert judge(WHOLE + line + "\n")["verdict"] == "inconclusive"
@@ -354,7 +354,7 @@ CAUGHT = "ModuleNotFoundError: No module named 'flash_attn'\n"
     ],
 )
 def test_what_went_wrong_once_before_nccl_began_is_overcome_by_a_job_that_came_to_its_end(judge, line):
-    """Twice, behind NCCL's first lines, or in a job whose end does not show, it is told."""
+    """Near misses: two such lines, one after NCCL's first lines, or a job without a visible end."""
     running = "".join(each + "\n" for each in LOG.splitlines() if "Destroy COMPLETE" not in each)
     assert judge(line + LOG + TABLE)["verdict"] == judge(line + LOG)["verdict"] == "go"
     assert {judge(each)["verdict"] for each in (line + running, line + LOG + line, LOG + line)} == {"inconclusive"}
@@ -367,13 +367,13 @@ NAMED = [
     "pynvml.NVMLError_GpuIsLost: GPU is lost",
     "torch.distributed.DistNetworkError: Connection was likely closed. Did the remote server shutdown or crash?",
     "Failed to CUDA host alloc 4 bytes",
-    "NET/IB: Failed to poll CQ for device 4 (comm=0x7f1c)",  # of NCCL's warnings, without its head
+    "NET/IB: Failed to poll CQ for device 4 (comm=0x7f1c)",  # a warning of NCCL without its prefix
 ]
 
 
 @pytest.mark.parametrize("line", NAMED)
 def test_what_ended_a_process_before_nccl_began_is_quoted_and_no_go_is_told(judge, line):
-    """nccl.unexplained: no line says that another process took the place of the one that ended."""
+    """nccl.unexplained: no line shows a replacement of the terminated process."""
     job = judge(line + "\n" + LOG + TABLE)
     assert job["verdict"] == "inconclusive"
     assert line[:40] in job["sentence"]
@@ -390,7 +390,7 @@ AT_START = [
 
 @pytest.mark.parametrize("line", AT_START)
 def test_what_keeps_a_process_from_coming_up_accuses_no_job_that_came_to_its_end(judge, line):
-    """nccl.unexplained; a job whose table is cut, of which a rank has not ended, or a process died, is no-go."""
+    """nccl.unexplained; with a truncated table, a rank without an end, or a crashed process the job is no-go."""
     assert {judge(LOG + line + "\n")["verdict"], judge(LOG + TABLE + line + "\n")["verdict"]} == {"inconclusive"}
     running = LOG.rstrip("\n").rsplit("\n", 1)[0] + "\n"
     assert "Destroy COMPLETE" in running
@@ -424,7 +424,7 @@ def test_an_end_before_nccl_began_is_not_overcome(judge, line):
     ],
 )
 def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line):
-    """Without a table or an end of its communicators, nothing says that it went on, with or without NCCL's head."""
+    """Without a table or the end of its communicators, no line shows that it continued, with or without NCCL's prefix."""
     running = "".join(each + "\n" for each in LOG.splitlines() if "Destroy COMPLETE" not in each)
     assert judge(running)["verdict"] == "go"
     assert judge(running + line + "\n")["verdict"] != "go"
@@ -443,7 +443,7 @@ def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line
 )
 @pytest.mark.parametrize("padding", [0, 1 << 20])
 def test_a_failure_in_a_file_of_its_own_counts(tmp_path, failure, diagnosis, padding):
-    """Launchers keep stderr apart, and it need not name NCCL; a script that quotes such words is none of the logs."""
+    """Launchers store stderr separately, and it need not mention NCCL; a script that contains such words is not a log."""
     (tmp_path / "host.out").write_text(LOG)
     (tmp_path / "host.err").write_text("step done\n" * (padding // 10) + failure)
     (tmp_path / "run.py").write_text('"""ChildFailedError: Traceback (most recent call last): Killed"""\n')
@@ -485,7 +485,7 @@ def test_a_part_that_was_destroyed_or_one_rank_that_aborted_is_no_end_of_the_job
 
 
 def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
-    """A survivor's words may be all that is left of a process that was killed."""
+    """A survivor's message may be the only trace of a killed process."""
     gone = (
         "gpu-node-1:1014:1050 [0] misc/socket.cc:57 NCCL WARN socketProgress: Connection closed by remote peer x<5>\n"
     )
@@ -498,7 +498,7 @@ def test_a_peer_that_went_away_is_no_trouble_only_after_the_end(judge):
 
 @pytest.mark.parametrize("ended", [1, 7])
 def test_the_end_of_some_ranks_does_not_excuse_that_a_peer_went_away(judge, ended):
-    """The rank that raised an exception destroys its communicator as well, and one that was killed says nothing."""
+    """A rank that raised an exception also destroys its communicator, and a killed one prints nothing."""
     lines = LOG.splitlines(keepends=True)
     ends = [line for line in lines if "Destroy COMPLETE" in line]
     runs = "".join(line for line in lines if line not in ends)
@@ -529,7 +529,7 @@ _RUNNING = [line for line in LOG.splitlines() if "Destroy COMPLETE" not in line]
     ["gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before", "Killed", "rank 3 is stuck"],
 )
 def test_what_a_log_that_proves_nothing_says_of_trouble_is_quoted(judge, log, line):
-    """nccl.unexplained: a reason that stands in the lines is told, also beside another one for no verdict."""
+    """nccl.unexplained: a reason in the log is quoted, also with another reason for the missing verdict."""
     without, job = judge("\n".join(log) + "\n"), judge("\n".join([*log, line]) + "\n")
     assert without["verdict"] == job["verdict"] == "inconclusive"
     said = line.rpartition("WARN ")[2]
@@ -572,15 +572,15 @@ def test_what_a_model_was_asked_or_wrote_is_no_failure_of_its_job(judge, line):
 @pytest.mark.parametrize(
     "line",
     [
-        f'{{"message": "{ERROR}"}}',  # under which loggers put their own words
+        f'{{"message": "{ERROR}"}}',  # a key that loggers use for their own messages
         f'{{"text": "{ERROR}"}}',
         f'{{"prompt": "hello", "error": "{ERROR}"}}',
-        f'{{"prompt": "hello {ERROR}',  # torn by another process: no string that ends
+        f'{{"prompt": "hello {ERROR}',  # torn by another process: an unterminated string
         f'ERROR answer: "no" {ERROR}',
         f"{ERROR} of the prompt: 'hello'",
         f'last_prompt_error="{ERROR}"',
     ],
 )
 def test_an_error_outside_of_a_sample_counts(judge, line):
-    """The near miss."""
+    """Near miss."""
     assert judge(HEALTHY + line + "\n")["verdict"] == "no-go"

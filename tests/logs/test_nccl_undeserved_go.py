@@ -1,4 +1,4 @@
-"""Is `go` refused wherever a log only looks whole?"""
+"""`go` is refused for a log that only seems complete."""
 
 import re
 
@@ -15,7 +15,7 @@ WHOLE = LOG + TABLE
 
 
 def test_the_whole_log_is_go(judge):
-    """The near-miss of everything below."""
+    """Near miss of all tests below."""
     assert judge(WHOLE)["verdict"] == "go"
 
 
@@ -32,14 +32,14 @@ def test_the_whole_log_is_go(judge):
     ids=["second-test-without-rows", "cuda-error", "accelerator-error", "aborted", "operations-failed", "gpu-lost"],
 )
 def test_what_comes_behind_a_good_table_counts(judge, ending, diagnosis):
-    """A run whose table is fine may still have died, or hang in its next test."""
+    """A run with a good table may still have crashed, or hang in its next test."""
     job = judge(WHOLE + ending)
     assert (job["verdict"] != "go", job["diagnosis"]) == (True, diagnosis), job["sentence"]
 
 
 @pytest.mark.parametrize("busbw", ["nan", "inf", "0.00"])
 def test_numbers_that_cannot_be_true_are_named(judge, busbw):
-    """The sentence mentions the numbers, not of ranks that are all shown."""
+    """The sentence mentions the numbers, and not the ranks, which are all visible."""
     job = judge(LOG + TABLE.replace("153.60", busbw).replace("153.68", busbw))
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
     assert "numbers prove nothing" in job["sentence"]
@@ -69,7 +69,7 @@ def test_numbers_that_took_no_time_and_an_average_of_no_row_are_named(judge):
 
 
 def test_the_end_of_a_rank_list_is_no_single_host(judge):
-    """A page that shows the last rank of a rack names one host of many."""
+    """A page with the last rank of a rack shows one host of many."""
     last = "#  Rank 71 Group  0 Pid   9000 on gpu-node-17 device  3 [0x01] NVIDIA GB200\n"
     job = judge(last + "#\n" + TABLE[TABLE.index("#   ") :].split("NVIDIA H100\n")[-1])
     assert (job["ranks"], job["nodes"], job["verdict"]) == (72, None, "inconclusive")
@@ -92,7 +92,7 @@ def test_a_cut_list_is_counted_where_its_devices_make_up_all_ranks(judge):
     ("algbw", "busbw", "ranks"), [("87.77", "153.60", None), ("87.77", "87.77", 2)], ids=["8-ranks", "2-ranks"]
 )
 def test_bus_bandwidth_tells_of_ranks_that_the_list_leaves_out(judge, algbw, busbw, ranks):
-    """Twice (n-1)/n is bus over algorithm bandwidth of an all-reduce: 1.75 is not two ranks'."""
+    """2(n-1)/n is bus over algorithm bandwidth of an all-reduce: 1.75 does not fit two ranks."""
     maker = Maker(hosts=("gpu-node-0",), gpus=2)
     table = "\n".join(line for line in table_of(maker) if "1048576        262144" not in line)
     table = table.replace("87.77  153.60", f"{algbw} {busbw}").replace("87.82  153.68", f"{algbw} {busbw}")
@@ -101,7 +101,7 @@ def test_bus_bandwidth_tells_of_ranks_that_the_list_leaves_out(judge, algbw, bus
 
 
 def test_two_hosts_with_different_plugins_are_mixed(judge):
-    """One image holds a network plugin and the other does not: both say InfiniBand, and need not understand each other."""
+    """One image has a network plugin, the other does not: both print InfiniBand, but may be incompatible."""
     plugin = LOG.replace("Using network IB", "Using network IBext_v9")
     one = "".join(line + "\n" for line in plugin.splitlines() if line.startswith("gpu-node-0"))
     other = "".join(line + "\n" for line in LOG.splitlines() if line.startswith("gpu-node-1"))
@@ -111,7 +111,7 @@ def test_two_hosts_with_different_plugins_are_mixed(judge):
 
 
 def test_sockets_of_an_unknown_job_are_not_said_to_carry_its_data(judge):
-    """What was chosen is said as what was chosen."""
+    """The sentence says which network was chosen, not that it carried data."""
     sentence = judge(
         "gpu-node-0:1:1 [3] NCCL INFO NET/IB : No device found.\ngpu-node-0:1:1 [3] NCCL INFO Using network Socket\n"
     )["sentence"]
@@ -125,25 +125,25 @@ def test_sockets_of_an_unknown_job_are_not_said_to_carry_its_data(judge):
     ids=["then-none", "alone"],
 )
 def test_wrong_values_are_not_undone_by_a_later_line(judge, lines):
-    """Of two processes that print their ends, one found wrong values; and such a line counts without its table."""
+    """Of two processes that print their ends, one found wrong values; such a line also counts without its table."""
     assert judge(lines)["diagnosis"] == "wrong-results"
     assert judge(LOG + TABLE.replace("# Out of bounds values : 0 OK\n", lines))["diagnosis"] == "wrong-results"
 
 
 def test_one_rank_that_sends_is_not_the_only_one(judge):
-    """An all-reduce of one rank has a bus bandwidth of 0: a list of rank 0 alone was cut."""
+    """A single-rank all-reduce has a bus bandwidth of 0, so a list with only rank 0 was truncated."""
     first = TABLE.index("#  Rank  1")
     job = judge(TABLE[:first] + TABLE[TABLE.index("#    ", first) :])
     assert (job["ranks"], job["nodes"], job["diagnosis"]) == (None, None, "table-only")
 
 
 def test_a_versioned_socket_is_a_socket(judge):
-    """A plugin's wrapper may say Socket_v8."""
+    """A plugin's wrapper may print Socket_v8."""
     assert judge(LOG.replace("via NET/IB/", "via NET/Socket_v8/").replace("/GDRDMA", ""))["diagnosis"] == "socket"
 
 
 def test_two_runs_in_one_log_are_told_apart(judge):
-    """The first took sockets, the second did not: no rank disagrees with its own job."""
+    """The first used sockets, the second did not: no rank contradicts its own job."""
     first = sequential(
         Maker(gpus=4, channels=4, net="Socket", hosts=("old-0", "old-1"), comm_id=0x5A5A).processes()
     ).decode()
@@ -156,7 +156,7 @@ def test_two_runs_in_one_log_are_told_apart(judge):
 
 
 def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
-    """Seven of eight ranks that came up say nothing of the one that did not."""
+    """Seven complete ranks of eight prove nothing for the eighth."""
     lines = sequential(Maker(hosts=("gpu-node-0",), gpus=8).processes()).decode().splitlines()
     assert judge("\n".join(lines) + "\n")["verdict"] == "go"
     left = [line for line in lines if not (line.endswith("Init COMPLETE") and " rank 5 " in line)]
@@ -165,7 +165,7 @@ def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
 
 @pytest.mark.parametrize("ranks", [16, 1840])
 def test_one_process_that_is_seen_is_not_the_whole_job(judge, ranks):
-    """The end of a table and rank 0's last line: where the other ranks ran, nothing says."""
+    """The end of a table and rank 0's last line do not show where the other ranks ran."""
     tail = TABLE[TABLE.index("#       size") :]
     job = judge(
         tail
@@ -175,7 +175,7 @@ def test_one_process_that_is_seen_is_not_the_whole_job(judge, ranks):
 
 
 def test_four_ranks_of_which_one_is_seen_are_no_go(judge):
-    """They fit into one host, but nothing places them there."""
+    """They fit one host, but no line places them there."""
     tail = TABLE[TABLE.index("#       size") :]
     assert (
         judge(
@@ -188,7 +188,7 @@ def test_four_ranks_of_which_one_is_seen_are_no_go(judge):
 
 @pytest.mark.parametrize("head", ["NCCL INFO ", "gpu-node:{pid}:1 [{dev}] NCCL INFO "], ids=["no-head", "one-name"])
 def test_ranks_that_no_channel_joins_are_not_one_host(judge, head):
-    """Two hosts of two GPUs whose names were taken off, or are the same, in an excerpt without what crosses them."""
+    """Two hosts of two GPUs with removed or identical names, in an excerpt without traffic between hosts."""
     lines = [
         (rank, f"comm 0x{rank + 1} rank {rank} nranks 4 cudaDev {rank % 2} busId {rank % 2 + 1}000 - Init COMPLETE")
         for rank in range(4)
@@ -207,7 +207,7 @@ def test_ranks_that_no_channel_joins_are_not_one_host(judge, head):
 
 
 def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge):
-    """Two processes with the first two devices of a host, and one of them sends to a fifth rank."""
+    """Two processes have the first two devices of a host, and one of them sends to a fifth rank."""
     lines = [
         (2, 0, "Channel 00 : 2[4b000] -> 3[51000] via P2P/IPC/read"),
         (3, 1, "Channel 01 : 3[51000] -> 4[cb000] [send] via NET/IB/1/GDRDMA"),
@@ -218,7 +218,7 @@ def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge)
 
 
 def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
-    """One line of four was kept, and a channel to another rank."""
+    """One line of four remains, and a channel to another rank."""
     job = judge(
         "#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n"
     )
@@ -226,7 +226,7 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
 
 
 def test_hosts_that_take_no_part_in_what_is_shown_are_no_go(judge):
-    """A second job in the same log: its host shows no channel, whatever those of the first show."""
+    """The log has a second job whose host shows no channel, whatever the first job's hosts show."""
     head = "gpu-node-7:9:9 [0] NCCL INFO "
     assert judge(LOG + TABLE + head + "Using network IB\n")["verdict"] == "inconclusive"
     began = head + "ncclCommInitRank comm 0x5 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1a000 commId 0x77 - Init {}\n"
@@ -237,7 +237,7 @@ def test_hosts_that_take_no_part_in_what_is_shown_are_no_go(judge):
     ("row", "said"),
     [
         ("12234  87.77  353.60  0  12227  87.82  353.68  0", "factor above 2"),  # edited
-        ("12.234  87.77  153.60  0  12.227  87.82  153.68  0", None),  # under 100 us the time's digits are too few
+        ("12.234  87.77  153.60  0  12.227  87.82  153.68  0", None),  # below 100 us the time has too few digits
         ("12234  87.77  0.00  0  12227  87.82  153.68  0", "busbw at 1073741824 bytes is 0"),
         ("12234  87.77  153.60  0  12227  0.00  153.68  0", "algbw says 0"),
         ("12234  87770  153600  0  12227  87820  153680  0", "algbw says 87770"),  # MB/s
@@ -245,7 +245,7 @@ def test_hosts_that_take_no_part_in_what_is_shown_are_no_go(judge):
     ],
 )
 def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
-    """nccl.odd-numbers: algbw is size over time, and busbw at most twice that."""
+    """nccl.odd-numbers: algbw is size over time, and busbw at most twice algbw."""
     good = next(line for line in TABLE.splitlines() if " 153.60 " in line)
     job = judge(LOG + TABLE.replace(good, " 1073741824  268435456  float  sum  -1  " + row))
     assert job["verdict"] == ("go" if said is None else "inconclusive")
@@ -256,7 +256,7 @@ def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
     ("time", "algbw", "busbw", "verdict"), [(1222700, 0.88, 1.54, "inconclusive"), (36681, 29.27, 51.22, "go")]
 )
 def test_two_runs_of_one_row_that_are_far_apart_prove_nothing(judge, time, algbw, busbw, verdict):
-    """Out of place 153.6 GB/s and in place a hundredth: the better side of a row is no proof. A third may be noise."""
+    """153.6 GB/s out-of-place and a hundredth in-place: the faster side of a row is no proof. A third may be noise."""
     good = next(line for line in TABLE.splitlines() if " 153.60 " in line)
     row = f" 1073741824  268435456  float  sum  -1  12234  87.77  153.60  0  {time}  {algbw}  {busbw}  0"
     job = judge(LOG + averaged(TABLE.replace(good, row)))
@@ -284,7 +284,7 @@ def test_hosts_that_never_spoke_to_each_other_are_no_job(judge):
     ids=["alike", "benchmarks", "of-another-size", "same-host-again"],
 )
 def test_hosts_that_were_started_alone_in_logs_of_their_own(tmp_path, other, table, verdict):
-    """nccl.separate-runs: what was given together may have been meant as one job; each log alone is healthy."""
+    """nccl.separate-runs: logs given together may be intended as one job; each log alone is healthy."""
     makers = [Maker(hosts=("gpu-node-0",), comm_id=7), Maker(**{"hosts": ("gpu-node-1",), "comm_id": 8, **other})]
     for index, maker in enumerate(makers):
         (tmp_path / f"{index}.log").write_text(
@@ -297,13 +297,13 @@ def test_hosts_that_were_started_alone_in_logs_of_their_own(tmp_path, other, tab
 
 @pytest.mark.parametrize(("world", "verdict"), [(2, "go"), (4, "inconclusive")])
 def test_a_program_that_speaks_of_more_ranks_than_its_communicators_hold_is_no_whole_job(judge, world, verdict):
-    """nccl.separate-runs: each host was started alone, and only one of them shows."""
+    """nccl.separate-runs: each host ran a separate job, and only one is visible."""
     log = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
     assert judge(f"[trainer] WORLD_SIZE={world}\n" + log)["verdict"] == verdict
 
 
 def test_ranks_whose_hosts_no_line_names_are_not_said_to_share_one(judge):
-    """nccl.net-intra-node accuses a host: a head that is not understood leaves open which one a rank is on."""
+    """nccl.net-intra-node reports a host: with an unreadable prefix a rank's host is unknown."""
     job = judge(re.sub(r"(\[\d\]) NCCL", r"[2026-01-01 00:00:00] \1 NCCL", LOG))
     assert "nccl.net-intra-node" not in {fault["fault"] for fault in job["faults"]}, job["sentence"]
 
@@ -311,7 +311,7 @@ def test_ranks_whose_hosts_no_line_names_are_not_said_to_share_one(judge):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("maker", [MAKER, Maker(hosts=("gpu-node-0",), gpus=8)], ids=["two-hosts", "one-host"])
 def test_a_benchmark_on_other_hosts_whose_channels_do_not_show_is_no_go(judge, maker, first):
-    """Two jobs in one log: what carried the second one's numbers, nothing says. On the same hosts it is the next test."""
+    """Two jobs in one log: the second one's transport is unknown. On the same hosts it is the next test."""
     whole = sequential(maker.processes()).decode() + "\n".join(table_of(maker)) + "\n"
     for hosts, verdict in ((("other-0", "other-1"), "inconclusive"), (maker.hosts, "go")):
         table = "\n".join(table_of(Maker(hosts=hosts, gpus=8 // len(hosts)))) + "\n"
@@ -320,7 +320,7 @@ def test_a_benchmark_on_other_hosts_whose_channels_do_not_show_is_no_go(judge, m
 
 
 def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
-    """Four hosts in the list and a communicator of one of them: 32 ranks on 1 host were a go."""
+    """Four hosts in the list and a communicator on one of them: 32 ranks on 1 host were once go."""
     large = Maker(hosts=("a", "b", "c", "d"), gpus=8)
     one = Maker(hosts=("a",), gpus=8)
     job = judge(sequential(one.processes()).decode() + "\n".join(table_of(large)) + "\n")
@@ -365,7 +365,7 @@ def test_a_larger_jobs_rank_list_makes_no_single_host_of_it(judge):
     ],
 )
 def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
-    """The last word of a process is in its shell's language, or in its program's own words."""
+    """A process's last message may be localised by the shell or the program."""
     job = judge(WHOLE + said + "\n")
     assert (job["verdict"], job["diagnosis"]) in (("inconclusive", "unexplained"), ("no-go", "crash")), job["sentence"]
     assert said.split()[-1].rstrip('"}') in job["sentence"]
@@ -393,13 +393,13 @@ def test_a_log_that_does_not_end_with_its_benchmark_is_no_go(judge, said):
     ],
 )
 def test_a_log_that_ends_with_a_completion_stays_a_go(judge, said):
-    """The near miss: the benchmark's own last lines behind a launcher's tag, a fence, a prompt, a shell's times."""
+    """Near miss: the benchmark's own last lines after a launcher's tag, a fence, a prompt, a shell's times."""
     assert judge(WHOLE + said + "\n")["verdict"] == "go"
 
 
 @pytest.mark.parametrize("said", ["Get\u00f6tet", "train.sh: line 12:  2817 Killed   python train.py", "Quit"])
 def test_a_job_without_a_benchmark_may_write_what_it_likes_but_for_a_shells_word(judge, said):
-    """A program's last step is no end that is known, and none that is bad."""
+    """A program's last step is neither a known end nor a failure."""
     assert judge(LOG + "step 300 of 300\n")["verdict"] == "go"
     assert judge(LOG + said + "\n")["verdict"] != "go"
 
@@ -409,7 +409,7 @@ def test_a_job_without_a_benchmark_may_write_what_it_likes_but_for_a_shells_word
     ["loss inf", "step 300 | loss inf | lr 1e-4", '{"step": 300, "loss": Infinity}', "loss=-inf", "grad_norm inf"],
 )
 def test_a_loss_that_is_no_number_is_no_go_and_its_near_misses_are(judge, said):
-    """The job went on with values that mean nothing."""
+    """The job continued with meaningless values."""
     assert judge(LOG + said + "\n" + TABLE)["verdict"] != "go"
     for quiet in ("loss information: cross entropy", "loss 0.5 inference off", "loss: infiniband"):
         assert judge(LOG + quiet + "\n" + TABLE)["verdict"] == "go"
@@ -418,14 +418,14 @@ def test_a_loss_that_is_no_number_is_no_go_and_its_near_misses_are(judge, said):
 @pytest.mark.parametrize(
     ("time", "algbw", "busbw", "verdict"),
     [
-        ("5.41", "0.00", "0.00", "go"),  # as nccl-tests prints a row without data
+        ("5.41", "0.00", "0.00", "go"),  # nccl-tests print a row without data like this
         ("0.00", "0.00", "0.00", "go"),
         ("0.00", "15.08", "26.38", "inconclusive"),
         ("5.41", "15.08", "26.38", "inconclusive"),
     ],
 )
 def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict):
-    """Nothing that is moved in no time, or in any, is no number of gigabytes a second."""
+    """A transfer of zero bytes has no rate, whatever its time."""
     side = f"{time} {algbw} {busbw} 0"
     rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
     log = averaged(WHOLE.replace(rows[0], f"{rows[0]}\n  0  0  float  sum  -1  {side}  {side}"))
@@ -440,13 +440,13 @@ def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict)
         (8, 100.0, 175.0, ""),
         (8, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
         (2, 100.0, 0.0, "is 0 and algbw 100 GB/s"),
-        (1, 100.0, 0.0, ""),  # one rank sends to none
-        (None, 100.0, 0.0, ""),  # and nothing tells that there are more
+        (1, 100.0, 0.0, ""),  # one rank has no peer
+        (None, 100.0, 0.0, ""),  # no sign of more ranks
         (2, 100.0, 100.0, ""),
-        (2, 100.0, 90.0, ""),  # three digits, and a tenth
+        (2, 100.0, 90.0, ""),  # three digits, 10 % difference
         (2, 100.0, 89.0, "the factor is 1 at least"),
         (2, 10.0, 8.9, "the factor is 1 at least"),
-        (2, 9.9, 8.8, ""),  # of so few digits nothing follows
+        (2, 9.9, 8.8, ""),  # too few digits
         (1, 100.0, 89.0, ""),
         (None, 100.0, 89.0, ""),
         (8, 100.0, 220.0, ""),
@@ -456,7 +456,7 @@ def test_a_row_without_data_has_no_bandwidth(judge, time, algbw, busbw, verdict)
     ],
 )
 def test_the_two_bandwidths_of_a_row_have_a_factor_that_a_collective_can_have(ranks, algbw, busbw, said):
-    """nccl-tests, doc/PERFORMANCE.md: of all_reduce from 1 (two ranks) to 2; what is missing contradicts nothing."""
+    """nccl-tests, doc/PERFORMANCE.md: from 1 (two ranks) to 2 for all_reduce; a missing number contradicts nothing."""
     side = {"time_us": None, "algbw_gbps": algbw, "busbw_gbps": busbw, "wrong": 0}
     told = numbers._contradicting(1 << 30, side, "all_reduce", ranks)
     assert [said in text for text in told] == ([True] if said else [])
@@ -484,7 +484,7 @@ def test_the_time_of_a_row_gives_its_algorithm_bandwidth(time, algbw, said):
 
 @pytest.mark.parametrize("name", ["time_us", "algbw_gbps", "busbw_gbps"])
 def test_a_row_without_one_of_its_numbers_proves_nothing(judge, name):
-    """Cut out by a pager, or never printed."""
+    """Removed by a pager, or never printed."""
     at = {"time_us": (5, 9), "algbw_gbps": (6, 10), "busbw_gbps": (7, 11)}[name]
     rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
     torn = " ".join("N/A" if place in at else word for place, word in enumerate(rows[-1].split()))

@@ -1,4 +1,4 @@
-"""A warning of NCCL's whose head was cut off: never read as nothing, and by itself no accusation."""
+"""A warning of NCCL without its prefix: never ignored, and not a fault by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAKER = Maker(gpus=4, rails=4, channels=4)
 LOG = sequential(MAKER.processes()).decode()
 WHOLE = LOG + "".join(line + "\n" for line in table_of(MAKER))
 
-# Texts of WARN(...) of NCCL 2.18 to 2.29, with values in the place of their formats.
+# Texts of WARN(...) in NCCL 2.18 to 2.29, with values in place of their formats.
 WARNED = [
     "NET/IBX: Got completion from peer 10.0.0.2<4> with status=12 opcode=0 len=0 vendor err 129 (Recv)",
     "NET/IB : mlx5_0:1 Got async event : port error",
@@ -60,12 +60,12 @@ def test_it_stays_an_open_question_behind_a_job_that_came_to_its_end(said, front
     ],
 )
 def test_what_only_speaks_of_such_things_leaves_a_job_healthy(said):
-    """What may come, what a program tells at a lower level or tried again, and what NCCL says as information."""
+    """Possible events, messages of a program at a lower level or about retries, and NCCL's information."""
     assert judged(before_the_end(WHOLE, said))["verdict"] == "go", said
 
 
 def test_a_job_that_is_cut_off_is_not_accused_for_such_a_text():
-    """Without a head it may be any program's word."""
+    """Without a prefix it may be from any program."""
     running = sequential(Maker(stop="init").processes()).decode()
     assert judged(running + "No route to host\n")["verdict"] == "inconclusive"
 

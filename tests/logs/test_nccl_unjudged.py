@@ -1,4 +1,4 @@
-"""Is a go withheld where something was not judged, or cannot be believed?"""
+"""A go is withheld if something was not judged or is implausible."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def logged(busbw: object = 420.0, wrong: str = "0", size: int = 1 << 30, maker: 
     for line in text.splitlines():
         fields = line.split()
         if len(fields) == 13 and fields[0] == "1073741824":
-            # time and algorithm bandwidth belong to it: 16 ranks have the factor 30/16
+            # matching time and algorithm bandwidth: 16 ranks have the factor 30/16
             algbw = float(busbw) * 16 / 30 if str(busbw).replace(".", "").isdigit() else 82.0
             side = f"{size / algbw / 1e3 if algbw else 0:.2f} {algbw:.2f} {busbw}"
             out.append(f"{size} {size // 4} float sum -1 {side} 0 {side} {wrong}".replace(" ", "  "))
@@ -71,7 +71,7 @@ def test_what_the_profile_asks_for_and_the_log_shows_is_a_go(tmp_path, capsys):
     ],
 )
 def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, capsys):
-    """A floor, a rail count: what was not applied is listed, and nobody reads a go into it."""
+    """A floor or a rail count that was not applied is listed and prevents go."""
     job = explained(capsys, tmp_path, logged(), profile)
     assert job["verdict"] == "inconclusive"
     assert "not judged against the profile" in job["sentence"]
@@ -80,7 +80,7 @@ def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, 
 
 
 def test_many_floors_that_met_no_row_are_counted_and_hide_nothing(tmp_path, capsys):
-    """Four GPUs a host against a shipped profile: the first sentence has the fraction, the list all floors."""
+    """Four GPUs per host against a shipped profile: the first sentence has the fraction, the list all floors."""
     text = logged("3.1", maker=Maker(hosts=("one", "two"), gpus=4))
     (tmp_path / "job.log").write_text(text)
     assert explain.main([str(tmp_path / "job.log"), "--format", "json", "--profile", "h100-ib"]) == 10
@@ -93,14 +93,14 @@ def test_many_floors_that_met_no_row_are_counted_and_hide_nothing(tmp_path, caps
 
 
 def test_floors_that_met_a_row_judge_and_not_what_others_published(tmp_path, capsys):
-    """Near miss: what the profile says of this platform is closer than what was published of another one."""
+    """Near miss: the profile's values for this platform take precedence over those published for another."""
     job = explained(capsys, tmp_path, logged("9.3"), profiled().replace("busbw_gbps: 100", "busbw_gbps: 9"))
     assert (job["verdict"], "published" in job["sentence"]) == ("go", False), job["sentence"]
     assert job["tables"][0]["nearest"]["kind"] == "floor"
 
 
 def test_what_was_not_applied_is_listed_whatever_the_verdict(tmp_path, capsys):
-    """A log that is no go for another reason says so, too, in the document and in the text."""
+    """A log that is no-go for another reason also lists them, in the document and in the text."""
     text = "\n".join(line for line in logged().splitlines() if " via NET/" not in line) + "\n"
     job = explained(capsys, tmp_path, text, profiled(size="8G"))
     assert (job["verdict"], job["diagnosis"] == "not-judged") == ("inconclusive", False)
@@ -122,7 +122,7 @@ def test_sums_that_nobody_checked_are_no_go_with_a_profile(tmp_path, capsys):
 
 @pytest.mark.parametrize(("busbw", "wrong"), [("-153.6", "0"), ("nan", "0"), ("153.6", "nan"), ("153.6", "-1")])
 def test_numbers_that_are_none_are_never_a_go(busbw, wrong, tmp_path, capsys):
-    """Also where the other side of the row is sound."""
+    """The same holds if the other side of the row is valid."""
     for profile in ("", profiled()):
         assert explained(capsys, tmp_path, logged(busbw, wrong), profile)["verdict"] != "go"
 
@@ -139,7 +139,7 @@ def test_numbers_that_are_none_are_never_a_go(busbw, wrong, tmp_path, capsys):
     ],
 )
 def test_a_small_fraction_of_what_is_published_is_said_first(busbw, diagnosis, tmp_path, capsys):
-    """2 % of what others measure on this hardware was a go."""
+    """2 % of the published rate for this hardware was once go."""
     job = explained(capsys, tmp_path, logged(busbw))
     go = diagnosis == "healthy-rdma"
     assert (job["verdict"], job["diagnosis"]) == ("go" if go else "inconclusive", diagnosis)
@@ -152,12 +152,12 @@ def test_a_small_fraction_of_what_is_published_is_said_first(busbw, diagnosis, t
     ("busbw", "verdict"), [(5.0, "inconclusive"), (60.0, "inconclusive"), (130.0, "inconclusive"), (200.0, "go")]
 )
 def test_another_layout_or_fabric_than_any_published_is_compared_more_loosely(maker, busbw, verdict, tmp_path, capsys):
-    """Four H100 a host over this fabric are not published; half of what eight or other fabrics give is no go."""
+    """Four H100 per host over this fabric are not published; half of the rate of eight, or of other fabrics, is no-go."""
     assert explained(capsys, tmp_path, logged(busbw, maker=maker))["verdict"] == verdict
 
 
 def test_fewer_gpus_a_host_are_expected_to_reach_less(tmp_path, capsys):
-    """What was published for eight a host is scaled to as many as the log has."""
+    """The published rate for eight per host is scaled to the log's number."""
     assert explained(capsys, tmp_path, logged(160.0, maker=Maker(gpus=8, link="RoCE")))["verdict"] == "inconclusive"
     assert explained(capsys, tmp_path, logged(160.0, maker=Maker(gpus=4)))["verdict"] == "go"
 
@@ -171,7 +171,7 @@ FACTORS = {
 
 
 def of(collective: str, gpu: str, busbw: float, maker: Maker) -> str:
-    """Return a healthy job's log with one row of 1 GiB of another collective, on GPUs of this name."""
+    """Return a healthy job's log with one 1 GiB row of another collective, on GPUs with this name."""
     log = logged(busbw, maker=maker).replace("H100 80GB HBM3", gpu).replace("all_reduce_perf", f"{collective}_perf")
     algbw = busbw / FACTORS[collective]
     side = f"{(1 << 30) / algbw / 1e3:.2f}  {algbw:.3f}  {busbw:.3f}  0"
@@ -200,7 +200,7 @@ ONE = Maker(gpus=8, rails=8, hosts=("one",))
 def test_another_collective_or_newer_gpus_than_any_published_are_compared_more_loosely(
     collective, gpu, maker, low, sound, tmp_path, capsys
 ):
-    """1 GB/s of an all-to-all was a go where only the all-reduce of such hosts is published; and any on newer GPUs."""
+    """An all-to-all at 1 GB/s was once go if only the all-reduce of such hosts was published; and any on newer GPUs."""
     job = explained(capsys, tmp_path, of(collective, gpu, low, maker))
     assert (job["verdict"], f"{low:g} GB/s at 1G is" in job["sentence"]) == ("inconclusive", True), job["sentence"]
     assert explained(capsys, tmp_path, of(collective, gpu, sound, maker))["verdict"] == "go"
@@ -233,7 +233,8 @@ NET = "gpu-node-0:1000:1000 [0] NCCL INFO         + NET[{rate:.1f}] - NET/{card}
     [(50, 700, "go"), (50, 800, "inconclusive"), (25, 400, "inconclusive"), (25, 350, "go")],
 )
 def test_more_than_the_wires_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp_path, capsys):
-    """nccl.odd-numbers: two hosts of eight GPUs send 8/15 of the bus bandwidth over eight cards, or less data than said."""
+    """nccl.odd-numbers: two hosts of eight GPUs send 8/15 of the bus bandwidth over eight cards, or sent less data than
+    stated."""
     wires = "".join(NET.format(rate=rate, card=card) for card in range(8))
     job = explained(capsys, tmp_path, wires + logged(busbw))
     assert (job["wires_gbps"], job["verdict"]) == (8 * rate, verdict)
@@ -242,7 +243,7 @@ def test_more_than_the_wires_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp
 
 
 def test_more_than_the_wires_of_the_profile_or_the_links_of_the_gpus_carry_is_no_go(tmp_path, capsys):
-    """nccl.odd-numbers: of eight rails of 200 Gb/s, and of 450 GB/s of NVLink."""
+    """nccl.odd-numbers: the limit of eight rails of 200 Gb/s, and of 450 GB/s of NVLink."""
     profile = profiled().replace("gdr: true", "gdr: true, rail_gbit_s: 200")
     assert explained(capsys, tmp_path, logged(300), profile)["verdict"] == "go"
     assert "200 GB/s of network" in explained(capsys, tmp_path, logged(400), profile)["sentence"]
@@ -251,7 +252,7 @@ def test_more_than_the_wires_of_the_profile_or_the_links_of_the_gpus_carry_is_no
 
 
 def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
-    """NCCL takes 10 Gb/s for a virtual interface that tells no rate; of sockets the wires are not judged."""
+    """NCCL assumes 10 Gb/s for a virtual interface without a rate; sockets have no link limit."""
     sockets = Maker(gpus=8, rails=8, channels=8, socket_ranks=tuple(range(16)))
     job = explained(capsys, tmp_path, NET.format(rate=1.25, card=0) + logged(9, maker=sockets))
     assert job["wires_gbps"] is None
@@ -260,15 +261,15 @@ def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
 
 @pytest.mark.parametrize(("redop", "verdict"), [("sum", "go"), ("none", "inconclusive")])
 def test_a_table_without_a_name_is_held_against_what_it_can_be(redop, verdict, tmp_path, capsys):
-    """Where nothing was reduced, the floor of an all-reduce met no row."""
+    """Without a reduction in the table, the floor of an all-reduce matched no row."""
     text = "".join(line for line in logged().splitlines(keepends=True) if "Collective test" not in line)
     job = explained(capsys, tmp_path, text.replace("  sum  ", f"  {redop}  "), profiled())
     assert job["verdict"] == verdict
 
 
-# -- P2P that is off alike on every host -------------------------------------------------------------------------------
+# -- P2P disabled on every host ----------------------------------------------------------------------------------------
 def without_peers(env: dict[str, str], gpu: str, hosts: tuple[str, ...]) -> str:
-    """Return a healthy job's log whose hosts' memory carries what crosses between their GPUs; no table without a name."""
+    """Return a healthy job's log whose GPUs use host memory between them; no table without a name."""
     maker = Maker(gpus=8, rails=8, channels=8, hosts=hosts, env=env)
     channels = sequential(maker.processes()).decode().replace("via P2P/CUMEM/read", "via SHM/direct/direct")
     return channels + ("\n".join(table_of(maker)).replace("NVIDIA H100", gpu) + "\n" if gpu else "")
@@ -279,7 +280,7 @@ def without_peers(env: dict[str, str], gpu: str, hosts: tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     ("gpu", "verdict"),
     [
-        ("", "inconclusive"),  # nothing names the GPUs, and no number says what it costs
+        ("", "inconclusive"),  # neither a GPU name nor a number that shows the cost
         ("NVIDIA H100 80GB HBM3", "no-go"),
         ("NVIDIA A100-SXM4-80GB", "no-go"),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "go"),
@@ -288,7 +289,7 @@ def without_peers(env: dict[str, str], gpu: str, hosts: tuple[str, ...]) -> str:
     ],
 )
 def test_memory_of_the_host_alone_is_no_go_where_the_gpus_have_links(gpu, verdict, hosts, env, tmp_path, capsys):
-    """P2P is off alike on every host: no host differs from another, and the job runs."""
+    """P2P is disabled uniformly: no host differs from another, and the job runs."""
     job = explained(capsys, tmp_path, without_peers(env, gpu, hosts))
     assert job["verdict"] == verdict, job["sentence"]
     assert ("shared memory carries all channels" in job["sentence"]) is (verdict != "go")
@@ -302,9 +303,9 @@ def test_memory_of_the_host_alone_is_no_go_where_the_gpus_have_links(gpu, verdic
         ("NVIDIA H100 80GB HBM3", 1, "no-go"),
         ("NVIDIA H100 80GB HBM3", 31, "no-go"),
         ("NVIDIA B200", 31, "no-go"),
-        ("NVIDIA H100 80GB HBM3", 32, "go"),  # a few pairs may lack P2P for a while
+        ("NVIDIA H100 80GB HBM3", 32, "go"),  # a few pairs may lack P2P
         ("NVIDIA H100 80GB HBM3", 48, "go"),
-        ("NVIDIA L40S", 1, "go"),  # GPUs at two CPUs: memory between those, P2P below each
+        ("NVIDIA L40S", 1, "go"),  # GPUs on two CPUs: host memory between those, P2P below each
         ("", 1, "go"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Does every variant of a fault of the log fit its own example, as the reader shows it?"""
+"""Every variant of a log fault matches its own example, as the reader shows it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.logs.test_nccl_causes import judged
 from tests.table import table
 
 ALL = [(fault, each) for fault, entry in fault_catalogue().items() for each in entry.variants if not each.who]
-"""Those of lines; what a component says is in tests/jobs/test_fault_variants.py."""
+"""Variants of lines; those of a component's messages are in tests/jobs/test_fault_variants.py."""
 LINED = {line.fault for line in read_lines()}
 variants = table("fault, variant", ALL, ids=lambda row: f"{row[0]}-{(row[1].pattern or row[1].words)[0]}")
 
 
 def told(fault: str, text: str) -> Variant | None:
-    """Return the variant that a line of a fault is, apart from the names that its advice took from the line."""
+    """Return the variant of a fault for a line, without the names that its advice took from the line."""
     own = fault_catalogue()[fault].variants
     return next((v for v in own if v.of_form(text)), None) or next((v for v in own if v.of_words(text)), None)
 
@@ -30,9 +30,9 @@ def test_every_variant_is_of_a_fault_of_the_catalogue():
 
 @variants
 def test_a_variant_fits_its_example_and_none_before_it_does(fault, variant):
-    """As the reader shows it: what it hides as a secret must not be the word by which a line is known.
+    """The example is shown as by the reader: a redacted word must not be needed to recognise the line.
 
-    A fault that has no lines is known by how the job ends.
+    A fault without lines is recognised by the job's end.
     """
     shown = printable(variant.example)
     if fault in LINED:

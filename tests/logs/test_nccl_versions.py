@@ -1,4 +1,4 @@
-"""Is the judgement the same for every version of NCCL? Line shapes change; what happened does not."""
+"""The judgement is the same for every version of NCCL, though line forms differ."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def faults(job):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_healthy_job_is_go_in_every_version(judge, version):
-    """RDMA with GPUDirect on every channel between two hosts: go, with the pairs to show it."""
+    """RDMA with GPUDirect on every channel between two hosts: go, with its pairs."""
     job = judge(interleaved(Maker(version=version + "+cuda12.2").processes(), 1))
     assert (job["verdict"], job["diagnosis"], job["inter_node_transport"], job["gdr"]) == (
         "go",
@@ -67,7 +67,7 @@ def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
-    """One socket rank hides behind good banners: mixed, and that rank is named."""
+    """One socket rank is hidden among good ones: mixed, and that rank is named."""
     maker = Maker(version=version, gpus=8, rails=8, channels=8, socket_ranks=(11,))
     job = judge(interleaved(maker.processes(), 3))
     assert (faults(job), job["faults"][0]["subject"]) == (["nccl.mixed-transport"], "gpu-node-1 (rank 11)")
@@ -80,7 +80,7 @@ def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sockets_on_one_host_are_no_fallback(judge, version):
-    """'Using network Socket' on one node carries nothing: no fallback, whatever it says."""
+    """'Using network Socket' on one node carries no data, so it is not a fallback."""
     job = judge(sequential(Maker(version=version, hosts=("solo",), net="Socket").processes()))
     assert (job["verdict"], job["inter_node_transport"], job["socket_fallback"], job["faults"]) == (
         "go",
@@ -92,7 +92,7 @@ def test_sockets_on_one_host_are_no_fallback(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gpudirect_off_and_half_off_are_told_apart(judge, version):
-    """Off everywhere is one fault, off on one host another, and that host is named."""
+    """Off everywhere is one fault, off on one host another, which names the host."""
     off = judge(sequential(Maker(version=version, gdr=False).processes()))
     half = judge(sequential(Maker(version=version, no_gdr_hosts=("gpu-node-1",)).processes()))
     assert (faults(off), off["gdr"]) == (["nccl.gdr-off"], False)
@@ -101,7 +101,7 @@ def test_gpudirect_off_and_half_off_are_told_apart(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_log_that_stops_early_proves_nothing(judge, version):
-    """Ranks that began and never finished, or no channel yet: inconclusive, never go, and it says what to set."""
+    """Ranks that never completed their start, or no channel yet: inconclusive, with the variable to set."""
     for stop in ("init", "channels"):
         job = judge(sequential(Maker(version=version, stop=stop).processes()))
         assert job["verdict"] == "inconclusive"
@@ -110,7 +110,7 @@ def test_a_log_that_stops_early_proves_nothing(judge, version):
 
 
 def test_a_rank_that_reached_its_own_proxy_is_not_yet_connected(judge):
-    """With NCCL_DEBUG_SUBSYS=ALL each says so before its channels: a log cut there proves nothing."""
+    """With NCCL_DEBUG_SUBSYS=ALL each rank prints this before its channels: a log truncated there proves nothing."""
     processes = Maker().processes()
     cut = {key: [line for line in lines if "Connected" not in line] for key, lines in processes.items()}
     for lines in cut.values():
@@ -121,7 +121,7 @@ def test_a_rank_that_reached_its_own_proxy_is_not_yet_connected(judge):
 
 
 def test_pxn_is_gpudirect_and_no_other_device(judge):
-    """NET/IB/1(5)/GDRDMA: the number in parentheses is a rank, and the data goes by GPUDirect."""
+    """NET/IB/1(5)/GDRDMA: the number in parentheses is a rank, and the data uses GPUDirect."""
     job = judge(sequential(Maker(pxn=True).processes()))
     assert job["verdict"] == "go"
     assert all(pair["pxn"] and pair["gdr"] is True for pair in job["pairs"])
@@ -146,7 +146,7 @@ def test_the_provider_decides_what_the_libfabric_plugin_is(judge, name, provider
 
 
 def test_the_libfabric_plugin_over_tcp_is_a_fallback(judge):
-    """The plugin is loaded, but its provider is tcp: plain sockets after all (row 13)."""
+    """The plugin is loaded, but its provider is tcp: sockets (row 13)."""
     log = sequential(Maker(net="AWS Libfabric", gdr=False).processes()).replace(
         b"provider is efa, fabric is efa", b"provider is tcp"
     )
@@ -155,7 +155,7 @@ def test_the_libfabric_plugin_over_tcp_is_a_fallback(judge):
 
 
 def test_two_versions_in_one_communicator_are_a_fault(judge):
-    """Before NCCL notices, the versions that the ranks print show it."""
+    """The ranks' versions show it before NCCL detects it."""
     old = Maker(version="2.26.2+cuda12.2").processes()
     new = Maker(version="2.28.9+cuda12.2").processes()
     mixed = {key: (old if key[0] == "gpu-node-0" else new)[key] for key in old}
@@ -165,7 +165,7 @@ def test_two_versions_in_one_communicator_are_a_fault(judge):
 
 
 def test_child_communicators_do_not_change_the_size_of_the_job(judge):
-    """Megatron splits the world: the job is as large as its largest communicator."""
+    """Megatron splits the world: the job has the size of its largest communicator."""
     maker = Maker(gpus=4)
     processes = maker.processes()
     for rank, lines in enumerate(processes.values()):
@@ -181,7 +181,7 @@ def test_child_communicators_do_not_change_the_size_of_the_job(judge):
 
 
 def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
-    """Rank 1 of a child communicator is not rank 1 of the world: the pair of hosts is right all the same."""
+    """Rank 1 of a child communicator is not rank 1 of the world, but the pair of hosts is correct."""
     maker = Maker(gpus=2, stop="channels")
     processes = maker.processes()
     for rank, lines in enumerate(processes.values()):
@@ -203,7 +203,7 @@ def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
 
 
 def test_parts_of_a_split_are_told_apart_by_count_and_color(judge, root):
-    """NCCL 2.28.9 prints no id for them, and no blank before the dash: eight real ranks, each in three groups of two."""
+    """NCCL 2.28.9 prints no id for them, and no space before the dash: eight real ranks, each in three groups of two."""
     folder = root / "tests" / "hang" / "data" / "nccl-2.28.9" / "parallel-late"
     job = judge(*(path.read_text() for path in sorted(folder.glob("rank*.log"))))
     assert (job["ranks"], job["nodes"], job["init"]["communicators"]) == (8, 8, 13)
@@ -212,16 +212,16 @@ def test_parts_of_a_split_are_told_apart_by_count_and_color(judge, root):
 
 @pytest.mark.parametrize("also", [False, True])
 def test_a_channel_counts_as_inside_a_host_only_where_its_communicator_is_certain(judge, also):
-    """Each rank is 0 or 1 of a group on its host and of one across hosts; both were made before the first channel.
+    """Each rank is 0 or 1 of a group on its host and of one across hosts; both were created before the first channel.
 
-    The line names no communicator. Where both ends of the host's group print the edge, it is inside the host.
+    The line has no communicator. If both ends of the host's group print the edge, it is inside the host.
     """
     maker = Maker(gpus=2, stop="channels")
     processes = maker.processes()
     for rank, lines in enumerate(processes.values()):
         head, host, local = lines[0].split("NCCL INFO")[0] + "NCCL INFO ", rank // 2, rank % 2
         pointer = next(line for line in lines if "Init COMPLETE" in line).split("comm ")[1].split()[0]
-        for count, own, color in ((1, host, local), (3, local, host)):  # across hosts, then the host's own
+        for count, own, color in ((1, host, local), (3, local, host)):  # across hosts, then inside the host
             said = f"{head}ncclCommSplit comm 0x{count}{rank:04x} rank {own} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 "
             said += f"parent {pointer} splitCount {count + color} color {color} key 0"
             lines += [f"{said}- Init START", f"{said} - Init COMPLETE"]
@@ -234,7 +234,7 @@ def test_a_channel_counts_as_inside_a_host_only_where_its_communicator_is_certai
 
 
 def test_a_multi_node_nvlink_domain_is_no_network(judge):
-    """MNNVL: channels are P2P/MNNVL across hosts and 'Using network Socket' carries nothing."""
+    """MNNVL: channels are P2P/MNNVL across hosts and 'Using network Socket' carries no data."""
     log = (
         sequential(Maker(net="Socket", hosts=("r1-n1", "r1-n2")).processes())
         .replace(b"NET/Socket/0", b"")
@@ -299,7 +299,8 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
     ],
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
-    """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
+    """Channel, connection, ranks, direction, kind, network with spaces, device, GPUDirect, proxy rank; torn lines are
+    dropped."""
     from seatrial.logs.reader.state.channels import connector_of, parse_channel
 
     parsed = parse_channel(line.encode())
@@ -312,7 +313,7 @@ def test_a_channel_line_is_read_in_every_grammar(line, edge):
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
-    """GPUDirect-TCPX prints no /GDRDMA: not shown is not off."""
+    """GPUDirect-TCPX prints no /GDRDMA, which does not mean that it is off."""
     job = judge(sequential(Maker(version="2.18.5", net="GPUDirectTCPX_v7", gdr=False).processes()))
     assert (job["inter_node_transport"], job["gdr"], job["faults"]) == ("tcpx", None, [])
 
@@ -327,7 +328,7 @@ def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
     ],
 )
 def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said, gdr):
-    """NCCL's decision for a GPU and a NIC counts; that a NIC or a GPU would be able to does not."""
+    """NCCL's decision for a GPU and a NIC counts; the capability of a NIC or a GPU does not."""
     log = (
         sequential(Maker(version="2.20.5", stop="channels").processes()).decode()
         + f"gpu-node-0:1000:1000 [0] NCCL INFO {said}\n"
@@ -336,7 +337,7 @@ def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said
 
 
 def test_a_bus_id_may_have_a_pci_domain(judge):
-    """Virtual machines put a domain of their own in front: nine digits and more (Azure)."""
+    """Virtual machines prepend their own domain: nine digits and more (Azure)."""
     line = "a:1:1 [0] NCCL INFO Ring 00 : 1[18100000] -> 0[435e00000] [receive] via NET/IB/0/GDRDMA\n"
     job = judge(line + "a:1:1 [0] NCCL INFO comm 0x7f rank 0 nranks 2 cudaDev 0 nvmlDev 0 - Init COMPLETE\n")
     assert (job["inter_node_transport"], job["gdr"]) == ("ib", True)
@@ -352,12 +353,12 @@ def test_verbs_errors_of_old_versions_have_no_errno(judge):
     ("one", "other", "mismatch"),
     [
         ("n1:5:9 [0]", "n2:7:9 [0]", True),
-        ("n1:5:9 [0]", "n1:5:9 [32750]", False),  # a damaged device: no line says whose it is
+        ("n1:5:9 [0]", "n1:5:9 [32750]", False),  # a damaged device: its host is unknown
     ],
     ids=["two-hosts", "no-host"],
 )
 def test_hosts_that_word_a_message_differently_run_two_versions(judge, one, other, mismatch):
-    """A missing plugin is worded by version; a line whose host is not told accuses none."""
+    """The message about a missing plugin depends on the version; a line without a host is not attributed."""
     older = other + " NCCL INFO NET/Plugin : dlerror=libnccl-net.so: cannot open shared object file\n"
     newer = one + " NCCL INFO NET/Plugin: Using internal network plugin.\n"
     died = "n1:5:9 [0] x.cc:1 NCCL WARN Cuda failure 'invalid argument'\n"
@@ -365,7 +366,7 @@ def test_hosts_that_word_a_message_differently_run_two_versions(judge, one, othe
 
 
 def test_one_version_says_two_lines_of_a_missing_plugin(judge):
-    """NCCL 2.21 has both lines; a log of one host may have lost one of them."""
+    """NCCL 2.21 has both lines; one host's log may have lost one of them."""
     both = "NCCL INFO NET/Plugin: No plugin found (libnccl-net.so)\n"
     text = f"n1:5:9 [0] {both}n2:7:9 [0] NCCL INFO NET/Plugin: Using internal network plugin.\n"
     assert "nccl.version-mismatch" not in faults(judge(text + "n1:5:9 [0] x.cc:1 NCCL WARN Cuda failure 'x'\n"))

@@ -1,4 +1,4 @@
-"""How many functions a line of a log passes on its way to the report: what is read by steps is read in few of them."""
+"""The number of functions that a log line passes on its way to the report is limited."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import sys
 from tests.program import ROOT
 
 MOST = 151
-"""60 % of the 228 that it was when the limit was set, 11 that read the line which states the job's size,
-and 3 that read the last line of a stream."""
+"""60 % of the original 228, 11 for the line that states the job's size, and 3 for the last line of a stream."""
 MOST_OF_A_WARNING = 83
-"""What it was when the limit was set: a quarter of it finds the line and its process, the rest tells a fault."""
+"""The original number: a quarter of it finds the line and its process, the rest finds a fault."""
 
 
 def test_a_channel_line_and_a_warning_pass_few_functions() -> None:

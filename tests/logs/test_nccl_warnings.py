@@ -1,4 +1,4 @@
-"""Causes in the words of NCCL's own warnings, one line for each way in which they are said, and their near misses."""
+"""Causes in NCCL's own warnings, one line for each wording, and near misses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LINES = [
     ("NET/OFI Unexpected communicator type. Communicator type: 3", "nccl.plugin-failed"),
     # dev_runtime.cc, gin, mnnvl.cc
     # the program
-    # what cannot happen
+    # impossible states
 ]
 
 
@@ -91,7 +91,7 @@ def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
     ],
 )
 def test_what_nccl_may_overcome_stands_behind_what_it_cannot(said):
-    """The earlier line is not the cause where a later one stops the job."""
+    """The earlier line is not the cause if a later one stops the job."""
     job = judged(failing(said + f"\n{A}{WARN}Error : too many XML nodes (max 1024)", 3))
     assert job["causes"][0]["fault"] == "nccl.topology-too-large"
 
@@ -181,7 +181,7 @@ def test_what_nccl_tells_as_information_is_no_cause(said):
     ],
 )
 def test_a_job_that_came_to_its_end_is_accused_only_of_a_link_that_broke(said, verdict):
-    """What a process warned of that came to its own end is quoted; one that is none of the job's is not excused."""
+    """A warning of a completed process is quoted; one of a process outside the job is not excused."""
     warning = f"{A}{WARN}{said}"
     job = judged(HEALTHY + f"\n{warning}\n")
     assert job["verdict"] == verdict

@@ -1,4 +1,4 @@
-"""Faults that a user brings for logs: what they tell, and what is said of a file that is wrong."""
+"""Log faults that a user adds: their reports, and messages about an invalid file."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ FULL = "our-io: quota of project llm-9 exceeded (1 TB)\nOSError: [Errno 122] Dis
 
 @pytest.fixture
 def seatrial(root, tmp_path):
-    """Run a command in a process of its own: the reader takes in such faults once, before it reads."""
+    """Run a command in a separate process, since the reader loads such faults once, before it reads."""
 
     def run(*arguments, ours=OURS, log=FULL):
         (tmp_path / "ours.yaml").write_text(ours)
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(seatrial):
 
 
 def test_a_broad_pattern_hides_no_fault_of_the_catalogue(seatrial):
-    """It may fit every line: what was no go without it is none with it."""
+    """It may match every line: a no-go without it remains no-go."""
     broad = OURS.replace("our-io: quota of project \\S+ exceeded", "NCCL|our-io").replace("near_miss", "# near_miss")
     log = "n1:7:9 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\nn1:7:9 [0] NCCL WARN Cuda failure 700\n"
     alone = seatrial("explain", "t.log", log=log)
@@ -114,7 +114,7 @@ def test_a_broad_pattern_hides_no_fault_of_the_catalogue(seatrial):
     assert done.stdout == alone.stdout
 
 
-# ------------------------------------------------------------------------------------------- those that a profile names
+# -------------------------------------------------------------------------------------------- faults named by a profile
 
 GUARD = """
 faults:
@@ -141,7 +141,7 @@ world:
 
 @pytest.fixture
 def site(tmp_path):
-    """Lay out a profile that extends one of a folder above it, which names faults beside it."""
+    """Create a profile that extends one in a parent folder, which names faults next to it."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "guard.yaml").write_text(GUARD)
     (tmp_path / "site.yaml").write_text("extends: h100-ib\nfaults: own\n")
@@ -153,7 +153,7 @@ def site(tmp_path):
 
 @pytest.mark.slow
 def test_a_line_that_only_a_profiles_faults_know_has_their_remedy_in_a_trial(seatrial, site):
-    """The reader that knows it runs in the pods: the host gets what it found."""
+    """The reader with these faults runs in the pods, and the host gets its results."""
     cluster = ("--cluster", "sim:closed.yaml")
     done = seatrial("accept", "--profile", "pools/new.yaml", *cluster, "--out", "own-run")
     assert done.returncode == 1, done.stderr
