@@ -1,8 +1,8 @@
-"""Mutated API objects, and everything that reads API objects: what breaks it, and what does it call good?
+"""Mutated API objects for everything that reads API objects: exceptions and wrong greens.
 
-Objects of the lab and recordings of a real cluster are changed as no API server would: other types, keys dropped, null,
+Objects of the lab and recordings of a real cluster are changed as no API server would: other types, removed keys, null,
 negative and huge numbers, nested lists, megabytes of text. Each goes through the client into facts and judgements, and
-past the client into the readers themselves. `trouble` says what went wrong; nothing should.
+past the client into the readers themselves. `trouble` reports problems; there should be none.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ STRANGE: tuple[Any, ...] = (
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of everything below a value."""
+    """Yield the path of each value below a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*above, key)
@@ -96,7 +96,7 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 def mutated(
     item: Object, rng: random.Random, *, times: int = 1, types_only: bool = False, large: bool = False
 ) -> Object:
-    """Return a copy with so many changes; ``types_only``: each puts a value of another type in the place of one."""
+    """Return a copy with this many changes; ``types_only``: each change replaces a value by one of another type."""
     copied = copy.deepcopy(item)
     for _ in range(times):
         known = [place for place in places(copied) if place not in (("kind",), ("apiVersion",))]
@@ -123,13 +123,13 @@ def mutated(
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are of one JSON type; a number may replace a quantity, and text for any scalar."""
+    """Say whether two values have one JSON type; a number may replace a quantity, and text any scalar."""
     scalar = (str, int, float)
     return type(one) is type(other) or (isinstance(one, scalar) and isinstance(other, scalar))
 
 
 class AnsweringKube(Kube):
-    """A client with a server that answers with these objects, by resource."""
+    """A client of a server that answers with these objects, by resource."""
 
     def __init__(self, objects: Mapping[str, list[Object]]) -> None:
         self.objects = objects
@@ -178,14 +178,14 @@ _KINDS = {
 
 @dataclass
 class World:
-    """Objects of one cluster by resource, and what is wrong with it: (resource, index) of the object that shows it."""
+    """Objects of one cluster by resource, and its fault: (resource, index) of the object that shows it."""
 
     objects: dict[str, list[Object]]
     broken: tuple[str, int] | None = None
 
 
 def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Finding]:
-    """Judge as a preflight does; raises ClusterError where there is no answer."""
+    """Judge like a preflight; raises ClusterError if there is no answer."""
     kube = AnsweringKube(objects)
     spec = replace(spec_of(profile, run_id="fuzz", namespace="default"), pull_secrets=())
     contact(kube)
@@ -228,20 +228,20 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
 
 
 def green(findings: list[Finding]) -> bool:
-    """Whether nothing was objected to."""
+    """Say whether there was no objection."""
     return all(finding.ok for finding in findings)
 
 
 @dataclass
 class Tally:
-    """How many objects were tried, and their results."""
+    """The number of tried objects, and their results."""
 
     tried: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     trouble: list[str] = field(default_factory=list)
 
     def note(self, what: str, seed: Any, work: Callable[[], str]) -> None:
-        """Do one thing; a ClusterError is an answer, any other exception is trouble."""
+        """Run a step; a ClusterError is an answer, any other exception is trouble."""
         self.tried += 1
         try:
             self.ended[f"{what}: {work()}"] += 1
@@ -252,7 +252,7 @@ class Tally:
 
 
 def worlds(objects: Mapping[str, list[Object]]) -> list[World]:
-    """Return a healthy cluster, and ones in which one object shows what is wrong."""
+    """Return a healthy cluster, and clusters in which one object shows a fault."""
     base = copy.deepcopy(dict(objects))
     gpu = [i for i, node in enumerate(base["nodes"]) if "nvidia.com/gpu" in node["status"]["allocatable"]]
     fewer = copy.deepcopy(base)
@@ -303,7 +303,7 @@ def worlds(objects: Mapping[str, list[Object]]) -> list[World]:
 
 
 def recorded() -> list[Object]:
-    """Return moments of a real cluster: jobs, pods, events and nodes."""
+    """Return recorded states of a real cluster: jobs, pods, events and nodes."""
     return [
         moment
         for file in sorted(RECORDINGS.glob("*.json"))
@@ -314,7 +314,7 @@ def recorded() -> list[Object]:
 def through_the_client(
     world: World, profile: Profile, rng: random.Random, tally: Tally, *, large: bool = False
 ) -> None:
-    """Change one object, and judge what the client makes of it; what was wrong must not become good by another type."""
+    """Change one object and judge the client's result; a fault must not become good by a value of another type."""
     types_only = world.broken is not None and rng.random() < 0.7
     resource, index = (
         world.broken
@@ -341,7 +341,7 @@ def through_the_client(
 
 
 def past_the_client(moments: list[Object], rng: random.Random, tally: Tally, *, large: bool = False) -> None:
-    """Change one object of a recorded moment, and read it without the client's check."""
+    """Change one object of a recorded state, and read it without the client's validation."""
     moment = copy.deepcopy(rng.choice(moments))
     kinds = [kind for kind in ("jobs", "pods", "events", "nodes") if moment.get(kind)]
     if not kinds:
@@ -378,7 +378,7 @@ def past_the_client(moments: list[Object], rng: random.Random, tally: Tally, *, 
 
 
 def campaign(objects: Mapping[str, list[Object]], count: int, seed: int, *, large: bool = False) -> Tally:
-    """Try so many mutated objects, half through the client and half past it."""
+    """Try this many mutated objects, half through the client and half past it."""
     rng, tally, profile = random.Random(seed), Tally(), load_profile("h100-ib")
     known, moments = worlds(objects), recorded()
     healthy, *broken = (green(preflight(world.objects, profile)) for world in known)
@@ -390,7 +390,7 @@ def campaign(objects: Mapping[str, list[Object]], count: int, seed: int, *, larg
 
 
 def lab_objects() -> dict[str, list[Object]]:
-    """Return what the lab's healthy cluster has, as its API answers."""
+    """Return the objects of the lab's healthy cluster, as its API answers."""
     from lab.background import running
 
     with running("healthy") as cluster, tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A tiny HTTP server with the answers of a test, and the recordings of a real cluster."""
+"""A minimal HTTP server with a test's answers, and the recordings of a real cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class Asked:
-    """One request as the server saw it."""
+    """One request as the server received it."""
 
     def __init__(self, verb: str, target: str, headers: dict[str, str], body: Any) -> None:
         parts = urlsplit(target)
@@ -32,7 +32,8 @@ class Asked:
 
 
 class FakeApi:
-    """Answers with `answer(asked) -> (status, headers, body)`; body is JSON, bytes, or an iterator of chunks."""
+    """A server that answers with `answer(asked) -> (status, headers, body)`; body is JSON, bytes, or an iterator of
+    chunks."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -102,14 +103,14 @@ class FakeApi:
 
 
 def drips(byte: bytes = b"\n") -> Iterator[bytes]:
-    """A body that never ends and says nothing, for as long as the client listens."""
+    """Yield an endless body without content, while the client listens."""
     while True:
         yield byte
         time.sleep(LOOK_S)
 
 
 def with_kind(body: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """An answer with the kind that an API server would write: what was sent comes back as such, else by the path."""
+    """Return an answer with the kind that an API server would write: that of the sent object, else by the path."""
     resource, _ = resource_of(asked.path)
     if not resource or "kind" in body:
         return body
@@ -124,7 +125,7 @@ KINDS = {"nodes": "Node", "pods": "Pod", "jobs": "Job", "events": "Event", "reso
 
 
 class _Drop:
-    """Break the connection here."""
+    """Break the connection at this point."""
 
 
 DROP = _Drop()
@@ -132,7 +133,7 @@ DROP = _Drop()
 
 @pytest.fixture
 def drop() -> Any:
-    """What a fake answers to break the connection."""
+    """A fake's answer that breaks the connection."""
     return DROP
 
 
@@ -146,7 +147,7 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def kube(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
-    """A client of the fake API server, with a token; a proxy in the environment must not be in its way."""
+    """A client of the fake API server, with a token; a proxy in the environment must not interfere."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     client = Kube.connect(str(write_kubeconfig(tmp_path / "config", api.url)))
@@ -173,13 +174,13 @@ def write_kubeconfig(file: Path, server: str, **user: Any) -> Path:
 
 @pytest.fixture
 def kubeconfig() -> Callable[..., Path]:
-    """Writes kubeconfigs."""
+    """Return a function that writes kubeconfigs."""
     return write_kubeconfig
 
 
 @pytest.fixture
 def recording() -> Callable[[str, str], dict[str, list[Any]]]:
-    """One moment of a scenario recorded from a real Kubernetes 1.36 cluster."""
+    """Load one state of a scenario recorded from a real Kubernetes 1.36 cluster."""
 
     def load(scenario: str, moment: str) -> dict[str, list[Any]]:
         moments = json.loads((DATA / "recordings" / f"{scenario}.json").read_text())["moments"]

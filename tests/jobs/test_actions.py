@@ -1,4 +1,4 @@
-"""What a finding asks to do with its node is one word of a closed set, and the catalogue says which."""
+"""The node action of a finding is a term of a closed set, given by the catalogue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_text_has_the_heaviest_action_of_its_xids(text: str, action: str | Non
 
 @table("fault", ACTED, ids=lambda fault: fault.id)
 def test_an_action_of_the_catalogue_is_a_nodes_and_has_a_source(fault: Any) -> None:
-    """A queue, a network or a program needs no reset, and a word is not made up."""
+    """A fault of a queue, a network or a program has no node action, and a term is never invented."""
     assert fault.id.partition(".")[0] in ("gpu", "nodes", "runtime")
     assert fault.failure != PROGRAM
     assert {fault.action, *fault.actions.values()} <= set(Action)
@@ -114,7 +114,7 @@ def test_faults_of_gpus_that_are_no_xid_have_an_action() -> None:
             "gpu.throttled",
             "hw_power_brake_slowdown (the machine's power brake is pulled)",
             "UNKNOWN",
-        ),  # of a rack, perhaps
+        ),  # perhaps of a rack
         ("runtime.memlock", "64 KiB", ""),
         ("job.failed", "exit code 1", ""),
         ("nccl.program", "a program's error", ""),

@@ -36,14 +36,14 @@ KUBERNETES: Any = {
 
 
 def evaluate(expression: str, thing: dict[str, Any]) -> bool:
-    """Evaluate one CEL expression as the API server would, with ``object`` set."""
+    """Evaluate one CEL expression like the API server, with ``object`` set."""
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression), functions=KUBERNETES)
     return bool(program.evaluate({"object": json_to_cel(thing)}))
 
 
 def refused(policy: dict[str, Any], thing: dict[str, Any]) -> list[str]:
-    """The messages with which a policy refuses; empty where it admits or does not apply."""
+    """Return the messages of a policy's refusal; empty if it admits or does not apply."""
     spec = policy["spec"]
     if not all(evaluate(c["expression"], thing) for c in spec["matchConditions"]):
         return []
@@ -64,7 +64,7 @@ def pod_policy(spec: TrialSpec) -> dict[str, Any]:
     "profile", [p for p in profile_names() if load_profile(p).pod.resources and trial(p).gpu_resource]
 )
 def test_the_trials_own_pod_is_admitted(profile: str) -> None:
-    """What was accepted must stay possible, for every shipped profile; the policy does apply to it."""
+    """An accepted trial must remain possible with every shipped profile; the policy applies to it."""
     spec = trial(profile)
     pod = dry_pod(spec)
     assert refused(pod_policy(spec), pod) == []
@@ -79,24 +79,24 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def no_cards(pod: dict[str, Any]) -> None:
-    """The classic: GPUs without the network card."""
+    """Return GPUs without the NIC, the most frequent mistake."""
     container(pod)["resources"]["limits"].pop("vpc.amazonaws.com/efa")
 
 
 def few_cards(pod: dict[str, Any]) -> None:
-    """Eight of 32 cards."""
+    """Return eight of 32 NICs."""
     container(pod)["resources"]["limits"]["vpc.amazonaws.com/efa"] = "8"
 
 
 def cards_elsewhere(pod: dict[str, Any]) -> None:
-    """The cards are in a sidecar, the GPUs are not."""
+    """Return NICs in a sidecar and GPUs in another container."""
     no_cards(pod)
     pod["spec"]["containers"].append({"name": "x", "resources": {"limits": {"vpc.amazonaws.com/efa": "32"}}})
 
 
 @pytest.mark.parametrize("broken", [no_cards, few_cards, cards_elsewhere])
 def test_a_pod_without_its_network_cards_is_refused(broken: Callable[[dict[str, Any]], None]) -> None:
-    """The message names the resource and what happens without it."""
+    """The message names the resource and the effect of its absence."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     broken(pod)
@@ -105,20 +105,20 @@ def test_a_pod_without_its_network_cards_is_refused(broken: Callable[[dict[str, 
 
 
 def gpus_of_two_nodes(pod: dict[str, Any]) -> None:
-    """A node with 16 GPUs; more than the trial's node had."""
+    """Return a request for 16 GPUs, more than the trial's node had."""
     no_cards(pod)
     container(pod)["resources"]["limits"]["nvidia.com/gpu"] = "16"
 
 
 def gpus_in_a_sidecar(pod: dict[str, Any]) -> None:
-    """The whole node is a native sidecar's; the container does something else."""
+    """Return a native sidecar with all GPUs of the node."""
     no_cards(pod)
     pod["spec"]["initContainers"] = [{**container(pod), "name": "side", "restartPolicy": "Always"}]
     pod["spec"]["containers"] = [{"name": "main"}]
 
 
 def gpus_in_two_containers(pod: dict[str, Any]) -> None:
-    """Four and four, and only one has cards."""
+    """Return two containers with four GPUs each, of which only one has NICs."""
     half, other = copy.deepcopy(container(pod)), copy.deepcopy(container(pod))
     half["resources"]["limits"] |= {"nvidia.com/gpu": "4", "vpc.amazonaws.com/efa": "16"}
     other["resources"]["limits"] = {"nvidia.com/gpu": 4}
@@ -127,7 +127,7 @@ def gpus_in_two_containers(pod: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("broken", [gpus_of_two_nodes, gpus_in_a_sidecar, gpus_in_two_containers])
 def test_all_gpus_of_a_node_count_however_they_are_asked_for(broken: Callable[[dict[str, Any]], None]) -> None:
-    """More GPUs than the trial had, GPUs of a sidecar, GPUs of several containers: refused without cards."""
+    """More GPUs than in the trial, GPUs of a sidecar, GPUs of several containers: refused without NICs."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     broken(pod)
@@ -135,7 +135,7 @@ def test_all_gpus_of_a_node_count_however_they_are_asked_for(broken: Callable[[d
 
 
 def test_gpus_shared_by_containers_share_the_cards() -> None:
-    """Half of each in two containers is enough; an init container that ends before them is none of the training."""
+    """Half of each in two containers is enough; an init container that ends before them does not take part in training."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     container(pod)["resources"]["limits"] |= {"nvidia.com/gpu": "4", "vpc.amazonaws.com/efa": "16"}
@@ -147,7 +147,8 @@ def test_gpus_shared_by_containers_share_the_cards() -> None:
 
 
 def test_no_expression_draws_a_warning_of_the_type_checker() -> None:
-    """Its schema of a container has no limits (their values are quantities): they are reached through dyn() only."""
+    """The checker's schema of a container has no limits (their values are quantities), so they are accessed through
+    dyn() only."""
     from dataclasses import replace
 
     from jobs.trial.parts import Queue
@@ -161,7 +162,7 @@ def test_no_expression_draws_a_warning_of_the_type_checker() -> None:
 
 
 def test_an_amount_that_the_api_server_has_shortened_is_enough() -> None:
-    """Of 1000 shares it makes 1k, which is no number to CEL: the expression must not fail on it."""
+    """It shortens 1000 shares to 1k, which is not a number in CEL: the expression must not fail."""
     spec = trial("h100-ib")
     pod = dry_pod(spec)
     container(pod)["resources"]["limits"]["rdma/hca_shared_devices_a"] = "1k"
@@ -169,7 +170,7 @@ def test_an_amount_that_the_api_server_has_shortened_is_enough() -> None:
 
 
 def test_networks_and_capability_are_asked_for() -> None:
-    """Multus' annotation and IPC_LOCK, each named; a privileged container has the capability."""
+    """Multus' annotation and IPC_LOCK are each named; a privileged container has the capability."""
     spec = trial("h200-roce")
     pod = dry_pod(spec)
     pod["metadata"]["annotations"].pop("k8s.v1.cni.cncf.io/networks")
@@ -182,7 +183,7 @@ def test_networks_and_capability_are_asked_for() -> None:
 
 @pytest.mark.parametrize("gpus", [None, "1", "4"])
 def test_smaller_pods_are_left_alone(gpus: str | None) -> None:
-    """A notebook with one GPU, or a pod with none, needs no network card; nor does one without limits."""
+    """A notebook with one GPU, or a pod without GPUs or without limits, needs no NIC."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     if gpus is None:
@@ -193,7 +194,7 @@ def test_smaller_pods_are_left_alone(gpus: str | None) -> None:
 
 
 def test_a_queue_is_asked_for_where_the_trial_went_through_one() -> None:
-    """The trial's Job is admitted with its label, and refused without it; a Job without GPUs is left alone."""
+    """The trial's Job is admitted with its label and refused without it; a Job without GPUs is ignored."""
     from dataclasses import replace
 
     from jobs.trial.parts import Queue
@@ -217,7 +218,7 @@ def job_of(spec: TrialSpec) -> dict[str, Any]:
 
 
 def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture[str]) -> None:
-    """Policy and binding, bound to one namespace; --warn refuses nothing."""
+    """Policy and binding, for one namespace; --warn refuses nothing."""
     assert main(["policy", "--profile", "h100-ib", "--namespace", "train"]) == 0
     policy, binding = yaml.safe_load_all(capsys.readouterr().out)
     assert policy["metadata"]["name"] == binding["spec"]["policyName"]
@@ -244,7 +245,7 @@ def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture
 def test_what_cannot_be_a_policy_is_refused_in_a_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 4: also where the profile asks for nothing that could be forgotten."""
+    """Exit code 4, also if the profile has no optional requirement."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpus-only.yaml").write_text("gpu: {per_node: 8}")
     monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
@@ -267,7 +268,7 @@ POD = {
 
 
 def accepted(folder: Path, pod: dict[str, Any] | None, **more: Any) -> str:
-    """The folder of a run that was accepted in full."""
+    """Return the folder of a run that was fully accepted."""
     trial = {"image": "nvcr.io/nvidia/pytorch:25.08-py3"} | ({"pod": pod} if pod is not None else {})
     about = {"run_id": "r1", "verdict": "go", "scope": "full", "checks": [], "collectives": {}, "schema": 1}
     record = (
@@ -278,7 +279,7 @@ def accepted(folder: Path, pod: dict[str, Any] | None, **more: Any) -> str:
 
 
 def test_a_run_is_enough_whatever_its_profile_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its record says what its pods asked for: a profile of one's own, and what options changed, are in it."""
+    """Its record contains its pods' requests, also those of a custom profile and of options."""
     assert main(["policy", "--record", accepted(tmp_path, POD)]) == 0
     by_record = capsys.readouterr().out
     assert main(["policy", "--profile", "h100-ib", "--namespace", "train"]) == 0
@@ -289,7 +290,7 @@ def test_a_run_is_enough_whatever_its_profile_was(tmp_path: Path, capsys: pytest
 
 
 def test_a_record_keeps_what_a_policy_needs() -> None:
-    """For every shipped profile the policies by its record are those by itself."""
+    """For every shipped profile, the record and the profile yield the same policies."""
     for name in profile_names():
         spec = trial(name)
         again = spec_of_record(recorded_pod(spec), image=spec.image, namespace=spec.namespace)
@@ -297,7 +298,7 @@ def test_a_record_keeps_what_a_policy_needs() -> None:
 
 
 def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the shipped one of that name is what the run asked for; another of the same name is not taken for it."""
+    """It applies if it is the shipped profile that the run used; a different profile with that name is not used."""
     digest = load_profile("h100-ib").digest
     assert main(["policy", "--record", accepted(tmp_path, None, profile="h100-ib", profile_digest=digest)]) == 0
     assert "rdma/hca_shared_devices_a" in capsys.readouterr().out
@@ -328,7 +329,7 @@ def test_a_record_that_proves_nothing_or_is_damaged_is_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line: no word of a record gets into an expression unread."""
+    """One line: no text of a record is put into an expression without validation."""
     monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
     assert main(["policy", "--record", accepted(tmp_path, pod, **more)]) == 4
     said = capsys.readouterr()

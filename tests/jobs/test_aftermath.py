@@ -1,4 +1,4 @@
-"""Who interrupted a trial, as far as the cluster tells."""
+"""The origin of a trial's interruption, as far as the cluster reports it."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ UID = "4f1d9b6e-0d4e-4b0c-9a35-1c1d6a4c2f11"
 
 
 class Kube:
-    """Answers lists of events and pods; what it has no answer for is forbidden."""
+    """Answers lists of events and pods; other requests are forbidden."""
 
     def __init__(self, **answers):
         self.answers, self.asked = answers, []
@@ -73,7 +73,7 @@ def test_who_spoke_of_the_pod_that_was_taken_is_named(event, ends):
 
 @pytest.mark.parametrize(("all_pods", "sees"), [(True, True), (False, False)])
 def test_the_pod_that_preempted_is_named_with_its_owner(all_pods, sees):
-    """The scheduler tells its uid; a tenant looks for it in its own namespace."""
+    """The scheduler reports the uid; a tenant looks for it in its own namespace."""
     owner = {"kind": "Job", "name": "urgent", "controller": True}
     urgent = {"metadata": {"name": "urgent-0", "namespace": "team", "uid": UID, "ownerReferences": [owner]}}
     events = [said("Preempted", f"Preempted by pod {UID} on node n1", "default-scheduler")]
@@ -85,7 +85,7 @@ def test_the_pod_that_preempted_is_named_with_its_owner(all_pods, sees):
 
 
 def test_nothing_is_asked_of_a_trial_that_nobody_interrupted():
-    """Nor of an interruption of the Job as a whole."""
+    """The same holds for an interruption of the whole Job."""
     kube = Kube(events=[said("Evicted", "x", "karpenter")])
     failure = FailureAnalysis(
         fault="container.oom", subject="t-1-abcde", observed="o", expected="", suggestion="", err_class=ERR_INFRA
@@ -145,7 +145,7 @@ def test_who_edited_the_job_is_told_by_its_managed_fields(change, managed, who):
 @pytest.mark.parametrize("fault", ["node.lost", "job.failed"])
 @pytest.mark.parametrize("given_up", [True, False])
 def test_what_is_deleted_after_the_trial_knows_its_lost_nodes(monkeypatch, fault, given_up):
-    """Whether it was given up or its Job failed: nobody waits a minute for pods that nobody can end."""
+    """For a stopped trial and for a failed Job: pods on lost nodes cannot end and are not waited for."""
     replicas = (Replica(index=0, pod="t-0", node="n0"), Replica(index=1, pod="t-1", node="n1", fault=fault))
     result = TrialResult(job="t", state=JobState.ERROR, replicas=replicas, given_up=given_up)
     known = []
@@ -162,7 +162,7 @@ TAKEN = "pod t-1-abcde on n1: PreemptionByScheduler: default-scheduler: preempti
 
 
 def test_who_preempted_comes_before_what_is_left_for_another_attempt(monkeypatch):
-    """The first words are all that a headline has room for: what came first, and by whom."""
+    """A headline has room for the first words only: the first event and its cause."""
     urgent = {"metadata": {"name": "urgent-0", "namespace": "team", "uid": UID}}
     kube = Kube(events=[said("Preempted", f"Preempted by pod {UID} on node n1", "default-scheduler")], pods=[urgent])
     kube.answers["all"] = True

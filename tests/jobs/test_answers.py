@@ -1,4 +1,5 @@
-"""A 200 that is no answer to what was asked is no answer: never an empty cluster, never a TypeError, and it ends."""
+"""A 200 response that does not answer the request is an error: never an empty cluster or a TypeError, and it
+terminates."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NODES = {"kind": "NodeList", "metadata": {}, "items": [{"metadata": {"name": "a"
 
 
 def pod(name: str, **more: Any) -> dict[str, Any]:
-    """A pod as a list has it."""
+    """Return a pod as in a list."""
     return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"containers": []}, **more}
 
 
@@ -55,7 +56,7 @@ def test_another_kind_or_a_list_without_items_is_no_list_of_nodes(kube: Kube, ap
 
 
 def test_nothing_is_free_where_the_pods_are_not_told(kube: Kube, api: FakeApi) -> None:
-    """Nodes are listed well, and pods with another kind: that is not a cluster in which nobody holds a GPU."""
+    """The node list is valid, but the pod list has another kind: that does not show a cluster without GPU holders."""
     api.answer = lambda asked: (200, {}, NODES if asked.path.endswith("nodes") else {"kind": "Status", "items": []})
     with pytest.raises(Unreachable, match="the answer is a Status, and no list of pods"):
         Inventory.read(kube)
@@ -72,7 +73,7 @@ def test_nothing_is_free_where_the_pods_are_not_told(kube: Kube, api: FakeApi) -
     ],
 )
 def test_another_object_is_not_the_one_that_was_asked_for(kube: Kube, api: FakeApi, answer: Any) -> None:
-    """A GET, a PATCH and a create are answered with an object of their kind."""
+    """A GET, a PATCH and a create need an object of the requested kind in response."""
     api.answer = lambda _: (200, {}, json.dumps(answer).encode())
     with pytest.raises(Unreachable):
         kube.get(path("namespaces", "x"))
@@ -83,7 +84,7 @@ def test_another_object_is_not_the_one_that_was_asked_for(kube: Kube, api: FakeA
 
 
 def test_a_right_is_denied_only_by_who_says_so(kube: Kube, api: FakeApi) -> None:
-    """Another kind, or `allowed` that is not true or false, finds no fault."""
+    """Another kind, or an `allowed` that is not a boolean, is not a fault."""
     for body in (
         {"kind": "Status", "status": {"allowed": False}},
         {"kind": "SelfSubjectAccessReview", "status": {"allowed": "no"}},
@@ -94,7 +95,7 @@ def test_a_right_is_denied_only_by_who_says_so(kube: Kube, api: FakeApi) -> None
 
 
 def test_the_path_says_which_kind_to_expect() -> None:
-    """By Kubernetes' own rule of plurals, for every resource that is asked for here."""
+    """The kind follows from Kubernetes' plural rule for every requested resource."""
     assert resource_of("/api/v1/namespaces/ns/pods/p/log") == ("pods", True)
     assert resource_of("/api/v1/namespaces/ns") == ("namespaces", True)
     assert resource_of("/apis/batch/v1/namespaces/ns/jobs") == ("jobs", False)
@@ -145,7 +146,7 @@ def test_the_path_says_which_kind_to_expect() -> None:
 def test_a_field_of_another_type_names_object_and_path(
     kube: Kube, api: FakeApi, item: dict[str, Any], said: str
 ) -> None:
-    """One line; the API server's own schema would not have let it in."""
+    """One line; the API server's schema would have refused it."""
     api.answer = lambda _: (200, {}, {"kind": "NodeList", "items": [{"metadata": {"name": "gpu-1"}, **item}]})
     with pytest.raises(Unreadable) as caught:
         kube.list(path("nodes"))
@@ -153,7 +154,7 @@ def test_a_field_of_another_type_names_object_and_path(
 
 
 def test_null_is_absent_and_other_fields_are_nobodys_business() -> None:
-    """As Go writes it; a field that is not read may be of any type."""
+    """Go writes null for absent; a field that is not read may have any type."""
     assert not wrong(
         "Node", {"metadata": {"name": "a", "labels": None}, "spec": None, "status": {"conditions": None, "images": 7}}
     )
@@ -162,7 +163,7 @@ def test_null_is_absent_and_other_fields_are_nobodys_business() -> None:
 
 
 def test_an_event_that_cannot_be_read_is_as_one_that_was_dropped(kube: Kube, api: FakeApi) -> None:
-    """Events are remarks beside what is judged, and get lost anyway."""
+    """Events are supplementary and may be lost anyway."""
     good, bad = (
         {"metadata": {"name": name}, "reason": reason} for name, reason in (("a", "Pulled"), ("b", ["Failed"]))
     )
@@ -171,7 +172,7 @@ def test_an_event_that_cannot_be_read_is_as_one_that_was_dropped(kube: Kube, api
 
 
 def test_what_a_real_api_server_wrote_is_read() -> None:
-    """Nothing in the recordings of a real cluster is refused."""
+    """No recording of a real cluster is refused."""
     read = 0
     for file in sorted((DATA / "recordings").glob("*.json")):
         for moment in json.loads(file.read_text())["moments"].values():
@@ -194,7 +195,7 @@ def test_what_a_real_api_server_wrote_is_read() -> None:
 def test_a_list_that_never_ends_ends_at_once(
     kube: Kube, api: FakeApi, monkeypatch: pytest.MonkeyPatch, token: Any, items: Any, said: str
 ) -> None:
-    """The same token or the same page again, empty pages, or more objects than Kubernetes holds."""
+    """Repeated tokens or pages, empty pages, or more objects than Kubernetes can hold."""
     monkeypatch.setattr(answers, "MOST_OBJECTS", 2000)
     pages = itertools.count()
 
@@ -211,7 +212,7 @@ def test_a_list_that_never_ends_ends_at_once(
 def test_a_list_that_takes_too_long_says_how_long_and_how_far(
     kube: Kube, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time of the list, not of its last request."""
+    """The limit applies to the whole list, not to its last request."""
     pages, passed = itertools.count(), [0.0]
     monkeypatch.setattr(answers, "time", SimpleNamespace(monotonic=lambda: passed[0]))
 

@@ -1,4 +1,4 @@
-"""Mutated API objects break nothing and turn nothing green; benchmarks/api_fuzz.py tries a hundred thousand."""
+"""Mutated API objects cause no exception and no wrong green; benchmarks/api_fuzz.py tries a hundred thousand."""
 
 import pytest
 
@@ -13,14 +13,14 @@ def objects():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_objects_end_in_an_answer_or_in_none(objects, seed):
-    """Green, red, or no answer of a Kubernetes API; never an exception, never good by a value of another type."""
+    """Green, red, or not a Kubernetes API; never an exception, and never good by a value of another type."""
     tally = campaign(objects, 150, seed)
     assert tally.trouble == []
     assert any(key.endswith("no answer") for key in tally.ended) and any(key.endswith("red") for key in tally.ended)
 
 
 def test_the_fuzz_can_find_something(objects):
-    """An exception is trouble; what is broken in each world is seen, and the healthy one is green."""
+    """An exception is trouble; the fault in each world is found, and the healthy world is green."""
     tally = Tally()
     tally.note("x", 0, lambda: str(1 // 0))
     assert "ZeroDivisionError" in tally.trouble[0]

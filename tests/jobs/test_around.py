@@ -1,4 +1,4 @@
-"""What happened around a job: on one axis, with the likely cause told from what is only near it."""
+"""Events around a job on one time axis, with likely causes separated from merely nearby ones."""
 
 import datetime
 
@@ -54,7 +54,7 @@ def node(name, **conditions):
 
 
 def test_the_first_failure_and_what_came_before_it_on_its_node():
-    """One axis, in order; the second failure follows the first."""
+    """One ordered axis; the second failure is a consequence of the first."""
     moments = judged_moments(
         event("XidError", FAILED - 12, text="NVRM: Xid (PCI:0000:1b): 79, GPU has fallen off the bus")
     )
@@ -78,7 +78,8 @@ def test_the_first_failure_and_what_came_before_it_on_its_node():
     ],
 )
 def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
-    """Before the job began nothing counts; whole seconds are forgiven; what follows is a consequence or unrelated."""
+    """Events before the job's start do not count; whole seconds are tolerated; later events are consequences or
+    unrelated."""
     text = "Xid 79"
     assert roles(event("XidError", seconds, text=text)).get(f"XidError: {text}", "nearby") == role
 
@@ -95,19 +96,19 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
     ],
 )
 def test_an_xid_that_programs_bring_about_accuses_no_gpu(text, role):
-    """It is told, with what it usually is; the program's own bug is not laid on the machine."""
+    """It is shown with its usual meaning; a program bug is not attributed to the machine."""
     (moment,) = (each for each in judged_moments(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
     assert moment.role == role and ("program's own" in moment.why) is (role == "possible")
 
 
 def test_a_trouble_of_hours_ago_is_only_nearby():
-    """Longer than any default timeout of torch.distributed."""
+    """The time exceeds any default timeout of torch.distributed."""
     late = [pod("train-0", "gpu-0", ended=8000), pod("train-1", "gpu-1", ended=7990)]
     assert roles(event("XidError", 600, text="Xid 63"), pods=late)["XidError: Xid 63"] == "nearby"
 
 
 def test_the_failing_pods_own_node_goes_before_others():
-    """A harder trouble elsewhere in the job remains possible; that of a foreign node is not even asked for."""
+    """A more severe problem elsewhere in the job remains possible; foreign nodes are not requested."""
     role_of = roles(
         event("XidError", FAILED - 100, name="gpu-0", text="Xid 79"),
         event("LinkDown", FAILED - 30, text="mlx5_3 port 1 down"),
@@ -118,7 +119,7 @@ def test_the_failing_pods_own_node_goes_before_others():
 
 
 def test_an_eviction_is_harder_than_all_else():
-    """Whoever takes the pod away ended it."""
+    """The eviction ended the pod."""
     disrupted = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -131,7 +132,7 @@ def test_an_eviction_is_harder_than_all_else():
 
 
 def test_a_lost_node_is_told_late():
-    """It is said to be NotReady up to 50 s after it went; what comes later is another story."""
+    """NotReady is reported up to 50 s after the loss; a later report is unrelated."""
     assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 45))])["Ready=Unknown (R)"] == "likely"
     assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 90))])["Ready=Unknown (R)"] == "nearby"
     assert roles(nodes=[node("gpu-1", Ready=("True", FAILED + 20))])["Ready=True again"] == "nearby"
@@ -141,7 +142,7 @@ def test_a_lost_node_is_told_late():
 
 
 def test_storage_is_told_by_events_and_by_the_programs_words():
-    """A mount that failed before the container started had worked in the end."""
+    """A mount that failed before the container started had succeeded in the end."""
     early = event("FailedMount", 5, kind="Pod", name="train-1", text="MountVolume.SetUp failed")
     line = f"{at(FAILED - 4)} OSError: [Errno 5] Input/output error: '/data/shard-7'"
     moments = judged_moments(early, lines=[line, f"{at(FAILED - 4)} loss 2.1", "no time Input/output error"])
@@ -151,7 +152,7 @@ def test_storage_is_told_by_events_and_by_the_programs_words():
 
 
 def test_a_logs_own_offset_and_nanoseconds_are_one_axis_with_the_rest():
-    """A container runtime on a node of another time zone."""
+    """The container runtime's node may be in another time zone."""
     line = "2026-01-02T05:09:58.123456789+02:00 Input/output error"
     (the_moment,) = (moment for moment in judged_moments(lines=[line]) if moment.kind == "storage")
     assert (the_moment.at, the_moment.role) == ("2026-01-02T03:09:58.123Z", "likely")
@@ -164,7 +165,7 @@ def test_of_a_job_that_has_not_failed_nothing_is_blamed():
 
 
 def test_foreign_times_and_texts_are_bounded():
-    """No time, a time without a zone, a flood: what has no place on the axis is left out, the likely cause never."""
+    """No time, a time without a zone, a flood: events without a place on the axis are dropped, the likely cause never."""
     flood = [event("XidError", FAILED - n % 500, name="gpu-0", text=f"Xid {n}") for n in range(500)]
     odd = {
         "involvedObject": {"kind": "Node", "name": "gpu-1"},
@@ -210,7 +211,7 @@ NO_PREEMPTION = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preempt
     ],
 )
 def test_what_every_cluster_says_of_healthy_jobs_is_no_cause(warned, kind, role):
-    """The scheduler mentions preemption to each pod that waits; kubelets warn of much that kills nobody."""
+    """The scheduler mentions preemption to each waiting pod; many kubelet warnings are harmless."""
     kinds = [(moment.kind, moment.role) for moment in judged_moments(warned) if moment.kind != "failure"]
     assert kinds == ([(kind, role)] if kind else [])
 
@@ -227,7 +228,7 @@ def test_an_evicted_pod_that_tells_of_no_container_is_the_failure():
 
 
 def test_a_cause_that_goes_on_began_before_its_effect():
-    """Of an event that came nine times the last is after the failure, and the first counts."""
+    """For an event with a count of nine, the last time is after the failure, and the first time counts."""
     again = event("IBLinkDown", FAILED + 30) | {"firstTimestamp": at(FAILED - 100), "count": 9}
     assert [moment.role for moment in judged_moments(again) if moment.kind == "link"] == ["likely", "nearby"]
     other_time = event("IBLinkDown", -30) | {"firstTimestamp": at(-100), "count": 9}

@@ -1,4 +1,5 @@
-"""What a run leaves for who attaches to it: it fits, and as foreign text it can neither fill memory nor choose options."""
+"""The state that a run leaves for a later attach: it fits, and as untrusted text it neither fills memory nor sets
+options."""
 
 import base64
 import json
@@ -19,7 +20,7 @@ NAME = "seatrial-abc"
 
 
 class Api:
-    """One ConfigMap."""
+    """A server with one ConfigMap."""
 
     namespace = "ns"
     events = ()
@@ -30,7 +31,7 @@ class Api:
         self.item |= {"binaryData": {"begun": begun}} if begun is not None else {}
 
     def require(self, verb, resource, *, group, namespace):
-        """Every kind may be looked for."""
+        """Permit access to every kind."""
 
     def list(self, url):
         assert url == "/api/v1/namespaces/ns/events"
@@ -43,20 +44,20 @@ class Api:
 
 
 def test_it_comes_back_as_it_was_left():
-    """The second attempt has a name of its own."""
+    """The second attempt has a different name."""
     api = Api(packed({"remaining": ["a.b"]}), '{"nodes": 2}')
     assert read(api, NAME) == Begun("abc", 1, {"remaining": ["a.b"]}, {"nodes": 2})
     assert read(api, f"{NAME}-2").attempt == 2
 
 
 def test_the_largest_fits_beside_the_largest_program():
-    """400 KB of program (tests/pod/test_probe_shipping.py), and it; what is larger is not left at all."""
+    """400 KB of program (tests/pod/test_probe_shipping.py) and the state; larger state is not stored at all."""
     noise = random.Random(1).randbytes(255_000).hex()
     largest = packed({"record": noise})
     assert 0.9 * MOST_BYTES < 3 * len(largest) / 4 <= MOST_BYTES
     made = build(spec(), {"__main__.py": "x" * 400_000}, largest)
     assert made.configmap["binaryData"]["begun"] == largest and made.configmap["immutable"] is True
-    assert "begun" not in json.dumps(made.job)  # no pod sees it
+    assert "begun" not in json.dumps(made.job)  # invisible to the pods
     assert packed({"record": random.Random(2).randbytes(MOST_BYTES).hex()}) == ""
     assert "begun" not in build(spec(), {"__main__.py": "x"}).configmap["binaryData"]
 
@@ -78,7 +79,7 @@ def bomb():
     ids=["empty", "no-base64", "cut", "list", "torn", "bomb"],
 )
 def test_what_no_run_has_written_is_refused_in_one_line(text):
-    """Whoever may write ConfigMaps in that namespace wrote it."""
+    """Any user with permission for ConfigMaps in that namespace may have written it."""
     with pytest.raises(JobError, match="is damaged"):
         read(Api(text() if callable(text) else text), NAME)
 
@@ -107,7 +108,7 @@ def test_what_is_no_trial_is_left_alone(api, name, said):
 
 
 def test_a_job_that_was_there_is_told_from_one_that_never_was():
-    """Its events outlive it for an hour; those of its pods, and of others that begin with its name, are not its own."""
+    """Its events outlive it for an hour; events of its pods, and of jobs with a longer name, do not count."""
     api = Api(packed({}))
     completed = {"reason": "Completed", "message": "Job completed", "lastTimestamp": "2026-03-01T10:00:00Z"}
     api.events = [{**completed, "involvedObject": {"kind": "Pod", "name": "other"}}]
@@ -143,7 +144,7 @@ def left(**options):
 
 
 def test_options_are_taken_over_and_foreign_ones_are_not():
-    """No word of a command line that is not known here, none that begins an option of pytest, none that names a file."""
+    """Unknown words, options of pytest and file names are refused."""
     options = left(
         profile="h100-ib",
         nodes="-p evil",
@@ -175,7 +176,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
 
 
 def test_another_trial_than_the_one_under_way_is_told_apart():
-    """Other options ask for another trial: its evidence would be judged by the wrong expectations."""
+    """Other options request another trial, and its evidence would be compared with the wrong expectations."""
     asked = spec()
     same = Begun("abc", 1, {}, json.loads(json.dumps(trial_json(asked))))
     assert differences(same, asked) == ""

@@ -1,4 +1,4 @@
-"""What is read of claims and classes, and what a missing right or a tenant's run leaves hidden."""
+"""PVCs and classes as they are read, and the parts that missing permissions or a tenant's run hide."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def kube(answers: dict[str, object]) -> SimpleNamespace:
 
 
 def test_a_bound_claim_and_its_class_are_read_once() -> None:
-    """The claims, the classes that they name, the classes that the profile names: each with one question."""
+    """PVCs, their classes, and the profile's classes: one request each."""
     api = kube({"results": PVC, "nfs": {"provisioner": "nfs.csi.k8s.io", "volumeBindingMode": "Immediate"}})
     bound, classes = claims.read(api, ["results", "results"], ["nfs"])
     assert (bound["results"].phase, bound["results"].access_modes, bound["results"].size) == (
@@ -55,7 +55,7 @@ def test_a_bound_claim_and_its_class_are_read_once() -> None:
 
 
 def test_a_pending_claim_brings_its_last_event() -> None:
-    """What was said last explains why it is not bound."""
+    """The latest message explains why it is not bound."""
     api = kube({"results": {"spec": {}, "status": {"phase": "Pending"}}, "events": EVENTS})
     assert claims.claim(api, "results").event == "ProvisioningFailed: no room"
     assert claims.claim(kube({"results": {"spec": None, "status": "odd"}}), "results").phase == "Pending"
@@ -63,14 +63,14 @@ def test_a_pending_claim_brings_its_last_event() -> None:
 
 @pytest.mark.parametrize("name", ["results", "nfs"])
 def test_missing_and_hidden_are_different(name: str) -> None:
-    """404 is not there; 403 says nothing about it."""
+    """404 means that it does not exist; 403 says nothing about it."""
     read = claims.claim if name == "results" else claims.storage_class
     assert (read(kube({}), name).exists, read(kube({}), name).hidden) == (False, "")
     assert read(kube({name: Forbidden("x", status=403, message="may not")}), name).hidden == "may not"
 
 
 def test_a_tenant_asks_for_no_class() -> None:
-    """StorageClasses belong to the cluster: a tenant's run never asks."""
+    """StorageClasses are cluster-wide, so a tenant's run never requests them."""
     api = kube({"results": PVC})
     _, classes = claims.read(api, ["results"], ["fast"], tenant=True)
     assert {name: each.hidden for name, each in classes.items()} == dict.fromkeys(

@@ -1,4 +1,4 @@
-"""What was created is deleted or named; nothing foreign is ever touched."""
+"""Created objects are deleted or reported; foreign objects are never touched."""
 
 import signal
 from types import SimpleNamespace
@@ -17,13 +17,13 @@ OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance"
 
 
 class Cluster:
-    """Objects by path, deleted with their uid as a precondition."""
+    """Objects by path, deleted with their uid as precondition."""
 
     def __init__(self, api):
         self.objects = {}
         self.deleted = []
         self.stuck = set()
-        self.versions = ()  # of device claims
+        self.versions = ()  # of resource claims
         api.answer = self.answer
 
     def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=(), version="v1"):
@@ -38,7 +38,7 @@ class Cluster:
         if asked.verb == "GET" and asked.path in self.objects:
             return 200, {}, self.objects[asked.path]
         if asked.verb == "GET" and asked.path.rsplit("/", 1)[-1] in {"jobs", "services", "configmaps", "pods"}:
-            # A server that ignores the selector: the sweep must not rely on it.
+            # A server that ignores the selector: the clean-up must not rely on it.
             return (
                 200,
                 {},
@@ -69,7 +69,7 @@ class Cluster:
 
 
 def test_a_ledger_is_undone_newest_first():
-    """Last in, first out; what was struck is left alone."""
+    """Last in, first out; removed entries are skipped."""
     ledger, done = Ledger(), []
     for name in "abc":
         ledger.enter(name, lambda name=name: done.append(name))
@@ -80,7 +80,7 @@ def test_a_ledger_is_undone_newest_first():
 
 
 def test_what_cannot_be_undone_is_named_and_the_rest_goes_on():
-    """One failure must not keep the others from being deleted."""
+    """One failure must not prevent the other deletions."""
     ledger, done = Ledger(), []
 
     def fail():
@@ -98,7 +98,7 @@ def test_what_cannot_be_undone_is_named_and_the_rest_goes_on():
 
 
 def test_unwinding_has_a_deadline(monkeypatch):
-    """Entries that were not reached are named too."""
+    """Entries that were not reached are reported, too."""
     passed, ledger = [0.0], Ledger()
     monkeypatch.setattr(cleanup, "time", SimpleNamespace(monotonic=lambda: passed[0]))
     ledger.enter("never reached", lambda: None)
@@ -107,7 +107,7 @@ def test_unwinding_has_a_deadline(monkeypatch):
 
 
 def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
-    """With its pods; by its uid."""
+    """It includes its pods, and uses its uid."""
     cluster = Cluster(api)
     url = cluster.add("jobs", "seatrial-x", group="batch")
     delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")()
@@ -115,7 +115,8 @@ def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
 
 
 def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
-    """Its pods cannot end, so that the Job stays: given up at the end of the trial, asked about again at the end of the run."""
+    """Its pods cannot end, so the Job remains: reported at the end of the trial, and checked again at the end of the
+    run."""
     waits = []
 
     def never(*_, wait_s, **__):
@@ -146,7 +147,7 @@ def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
 
 
 def created(kube, api, cluster, monkeypatch):
-    """A trial of a Job, a ConfigMap and a Service, whose ends are waited for a moment; its ledger and its creation."""
+    """Return a trial of a Job, a ConfigMap and a Service with a short deletion wait; its ledger and its creation."""
     monkeypatch.setattr("jobs.run.creation.GONE_S", 0.3)
 
     def answer(asked):
@@ -175,7 +176,8 @@ STUCK = {"jobs": "/apis/batch/v1", "services": "/api/v1", "configmaps": "/api/v1
     "stuck", [(), ("services",), ("jobs",), ("services", "configmaps"), ("services", "configmaps", "jobs")]
 )
 def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go(kube, api, monkeypatch, stuck):
-    """The Job's DELETE comes first, then all others, then the waiting: each that stays is reported as not gone."""
+    """The Job's DELETE comes first, then all others, then the waiting: each remaining object is reported as not
+    deleted."""
     cluster = Cluster(api)
     cluster.stuck = {f"{STUCK[kind]}/namespaces/ns/{kind}/seatrial-x" for kind in stuck}
     ledger, _ = created(kube, api, cluster, monkeypatch)
@@ -190,7 +192,7 @@ def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go
 
 
 def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api, monkeypatch):
-    """Given up at the end of the trial, still there at the end of the run, when the time for all is over."""
+    """It was reported at the end of the trial and still exists when the run's clean-up time expires."""
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
     ledger, creation = created(kube, api, cluster, monkeypatch)
@@ -213,7 +215,7 @@ def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api,
     ("nodes", "lost", "waits"), [(["n1"], {"n1"}, False), (["n0", "n1"], {"n1"}, True), (["n1"], set(), True)]
 )
 def test_pods_on_a_lost_node_are_not_waited_for(kube, api, monkeypatch, nodes, lost, waits):
-    """Nobody is there to end them; those elsewhere end within their grace period, and are waited for."""
+    """No kubelet can end them; pods elsewhere end within their grace period, and are waited for."""
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
     ledger, creation = created(kube, api, cluster, monkeypatch)
@@ -228,7 +230,7 @@ def test_pods_on_a_lost_node_are_not_waited_for(kube, api, monkeypatch, nodes, l
 
 
 def test_a_sweep_deletes_every_runs_job_before_it_waits_for_one(kube, api, monkeypatch):
-    """A node that is lost holds the first Job: the GPUs of the second come free all the same."""
+    """A lost node keeps the first Job; the GPUs of the second are still freed."""
     cluster = Cluster(api)
     others = OURS | {"app.kubernetes.io/instance": "r2"}
     cluster.stuck = {cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)}
@@ -250,7 +252,7 @@ def never_gone(what):
 
 
 def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
-    """Somebody else created it after ours was gone."""
+    """Another user created it after ours was deleted."""
     cluster = Cluster(api)
     url = cluster.add("services", "seatrial-x", uid="foreign")
     assert delete(kube, "services", "", "ns", "seatrial-x", uid="ours") is None
@@ -259,7 +261,7 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
 
 
 def test_what_does_not_go_is_told_with_the_reason(kube, api):
-    """Finalizers that nobody removes, or a dead kubelet."""
+    """Causes: finalizers without a controller, or a dead kubelet."""
     cluster = Cluster(api)
     cluster.stuck.add(
         cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",))
@@ -280,7 +282,7 @@ def test_what_does_not_go_is_told_with_the_reason(kube, api):
     ],
 )
 def test_a_job_that_waits_for_its_pods_is_told_with_what_holds_those(kube, api, finalizers, node, holds):
-    """Its own finalizer, foregroundDeletion, is the garbage collector's and says nothing."""
+    """foregroundDeletion, its own finalizer, belongs to the garbage collector and explains nothing."""
     cluster = Cluster(api)
     cluster.stuck.add(
         cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS, finalizers=("foregroundDeletion",))
@@ -295,7 +297,7 @@ def test_a_job_that_waits_for_its_pods_is_told_with_what_holds_those(kube, api, 
 
 
 def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
-    """Even where the server returns more than was asked for."""
+    """It holds even if the server returns more than was requested."""
     cluster = Cluster(api)
     mine = cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)
     service = cluster.add("services", "seatrial-r1", labels=OURS)
@@ -314,7 +316,7 @@ def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
 
 @pytest.mark.parametrize("served", [("v1beta1",), ("v1beta2", "v1beta1"), ("v1", "v1beta2", "v1beta1")])
 def test_claim_templates_are_swept_in_the_version_that_the_cluster_serves(kube, api, served):
-    """Kubernetes 1.32 and 1.33 know them as beta; where several versions are served, each is deleted once."""
+    """They are beta in Kubernetes 1.32 and 1.33; if several versions are served, each object is deleted once."""
     cluster = Cluster(api)
     cluster.versions = served
     url = cluster.add(
@@ -325,7 +327,7 @@ def test_claim_templates_are_swept_in_the_version_that_the_cluster_serves(kube, 
 
 
 def test_a_sweep_of_one_run_leaves_other_runs_alone(kube, api):
-    """Two runs at once must not delete each other."""
+    """Two concurrent runs must not delete each other's objects."""
     cluster = Cluster(api)
     other = cluster.add("jobs", "seatrial-r2", group="batch", labels=OURS | {"app.kubernetes.io/instance": "r2"})
     assert sweep(kube, "ns", run_id="r1").deleted == ()
@@ -338,14 +340,14 @@ def test_a_sweep_of_one_run_leaves_other_runs_alone(kube, api):
 
 
 def test_a_namespace_that_cannot_be_listed_is_not_called_clean(kube, api):
-    """Nothing observed is never a pass."""
+    """An empty observation is never a pass."""
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
     with pytest.raises(Forbidden):
         sweep(kube, "ns")
 
 
 def refusing(cluster, served):
-    """Answers as the API server does to an account that may not list this kind, which is served."""
+    """Answer like the API server to an account without permission to list this kind, which is served."""
     group, version, plural = served
 
     def answer(asked):
@@ -383,7 +385,7 @@ def test_a_kind_that_may_not_be_listed_and_owns_nothing_here_is_a_note(kube, api
 @pytest.mark.parametrize(("served", "kind"), list(zip(SERVED, ("MPIJob", "PyTorchJob", "TrainJob"), strict=False)))
 @pytest.mark.parametrize("living", [False, True])
 def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, served, kind, living):
-    """Its ConfigMap shows that it is there: deleting that alone leaves the job and its GPUs."""
+    """Its ConfigMap shows that it exists: deleting only that would leave the job and its GPUs."""
     cluster = Cluster(api)
     url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
     owner = {"apiVersion": f"{served[0]}/{served[1]}", "kind": kind, "name": "seatrial-r1", "uid": "o"}
@@ -396,7 +398,7 @@ def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, serve
 
 
 def test_a_leftover_of_a_job_that_is_gone_goes_where_another_kind_may_not_be_listed(kube, api):
-    """Its owner is a Job, of which all were listed: no MPIJob can be behind it."""
+    """Its owner is a Job, and all Jobs were listed: no MPIJob can own it."""
     cluster = Cluster(api)
     url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "seatrial-r1", "uid": "o"}
@@ -408,7 +410,7 @@ def test_a_leftover_of_a_job_that_is_gone_goes_where_another_kind_may_not_be_lis
 
 @pytest.mark.parametrize("plural", ["jobs", "services", "configmaps"])
 def test_a_kind_that_every_run_creates_and_may_not_be_listed_is_left(kube, api, plural):
-    """What could not be looked at is not called clean."""
+    """An unlisted kind is not reported as clean."""
     cluster = Cluster(api)
     api.answer = lambda asked: (
         (403, {}, {"reason": "Forbidden", "message": "no"})

@@ -1,6 +1,6 @@
-"""Texts of Kubernetes, its runtimes and queues as clusters print them: the fault, whose failure, and the advice that fits.
+"""Texts of Kubernetes, its runtimes and queues as clusters print them: fault, failure class, and advice.
 
-None is the example of a variant: they show that a pattern fits its kind and not its sample.
+None is the example of a variant: they show that a pattern fits the whole kind and not only its example.
 """
 
 from __future__ import annotations

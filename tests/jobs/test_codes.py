@@ -1,4 +1,4 @@
-"""What CUDA and NCCL number stands in one table each, and the words of an error lead to the same row as its number."""
+"""CUDA's and NCCL's error numbers are in one table each, and an error's text leads to the same row as its number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_words_of_an_error_lead_to_its_row_and_so_does_its_number(row: codes
 
 @pytest.mark.parametrize("text", ["Cuda failure 811 'x'", "Cuda failure 1234", "rank 700 failed", "no error"])
 def test_a_number_that_is_not_in_the_table_tells_nothing(text: str) -> None:
-    """811 is of dynamic parallelism, and no more of MPS."""
+    """811 belongs to dynamic parallelism, and not to MPS."""
     assert cuda_error(text) == UNKNOWN
 
 

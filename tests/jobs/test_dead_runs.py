@@ -1,4 +1,4 @@
-"""What a dead run left is swept by the next one, and a living one never."""
+"""The next run deletes the leftovers of a dead run, and never those of a live one."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from jobs.trial.rooms import holders
 
 
 class Cluster:
-    """Objects by path; those whose run is in `living` are renewed whenever they are read."""
+    """Objects by path; those of runs in `living` are renewed at every read."""
 
     def __init__(self, api):
         self.objects, self.living, self.listed, self.forbidden, self.reads = {}, set(), [], set(), 0
@@ -55,7 +55,7 @@ COMPLETE = {"spec": {}, "status": {"conditions": [{"type": "Complete", "status":
 
 @pytest.mark.parametrize("state", [RUNNING, SUSPENDED, COMPLETE], ids=["running", "suspended", "complete"])
 def test_a_dead_run_is_swept_and_a_living_one_never(kube, api, state):
-    """Whatever state its job is in: also between creation and start, and while its logs are still read."""
+    """The job's state does not matter: also between creation and start, and while its logs are still read."""
     cluster = Cluster(api)
     for run in ("dead", "alive"):
         cluster.add("jobs", run, group="batch", leased=True, **state)
@@ -71,7 +71,7 @@ def test_a_dead_run_is_swept_and_a_living_one_never(kube, api, state):
 
 
 def test_two_that_sweep_at_once_do_not_fail(kube, api):
-    """The other one was faster: that is what was wanted."""
+    """The other one deleted it first, which is the intended result."""
     cluster = Cluster(api)
     url = cluster.add("jobs", "dead", group="batch", leased=True, **RUNNING)
     answer = cluster.answer
@@ -86,7 +86,7 @@ def test_two_that_sweep_at_once_do_not_fail(kube, api):
 
 
 def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
-    """Applied by hand, or by an earlier version: nobody can tell whether somebody waits for it."""
+    """For objects applied by hand or by an earlier version, a waiting user cannot be ruled out."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", **RUNNING)
     cluster.add("pods", "r1", suffix="-0")
@@ -98,7 +98,7 @@ def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
 
 
 def test_the_lease_of_an_operators_job_speaks_for_the_job_that_the_operator_made(kube, api):
-    """The MPI Operator's launcher is a Job with our labels and no lease."""
+    """The MPI Operator's launcher is a Job with our labels and without a lease."""
     cluster = Cluster(api)
     cluster.add("mpijobs", "r1", group="kubeflow.org", version="v2beta1", leased=True, spec={}, status={})
     cluster.add("jobs", "r1", group="batch", suffix="-launcher", **RUNNING)
@@ -109,7 +109,7 @@ def test_the_lease_of_an_operators_job_speaks_for_the_job_that_the_operator_made
 
 
 def test_what_is_being_deleted_is_only_waited_for(kube, api):
-    """Nobody watches a lease of what somebody has deleted already."""
+    """The lease of an object that is being deleted is not watched."""
     cluster = Cluster(api)
     cluster.add(
         "jobs", "r1", group="batch", leased=True, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **RUNNING
@@ -120,7 +120,7 @@ def test_what_is_being_deleted_is_only_waited_for(kube, api):
 
 
 def test_what_belongs_to_a_job_is_listed_before_it(kube, api):
-    """A run that begins between two lists is never seen without what tells that it lives."""
+    """A run that starts between two lists is never seen without its sign of life."""
     cluster = Cluster(api)
     sweep(kube, "ns")
     assert cluster.listed.index("configmaps") < cluster.listed.index("jobs")
@@ -128,7 +128,7 @@ def test_what_belongs_to_a_job_is_listed_before_it(kube, api):
 
 
 def test_where_launchers_cannot_be_seen_nothing_that_may_be_theirs_is_deleted(kube, api):
-    """The pods of a living MPIJob, to somebody without a right on MPIJobs."""
+    """The pods may belong to a live MPIJob that an account without permission cannot see."""
     cluster = Cluster(api)
     cluster.add("pods", "r1", suffix="-worker-0")
     cluster.forbidden = {"jobs"}
@@ -138,7 +138,7 @@ def test_where_launchers_cannot_be_seen_nothing_that_may_be_theirs_is_deleted(ku
 
 
 def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_to(kube, api):
-    """An MPIJob's launcher has ended while its runner still reads: a Job with our labels, to a run of another kind."""
+    """An MPIJob's launcher has ended while its run still reads: a Job with our labels, owned by another kind."""
     cluster = Cluster(api)
     url = cluster.add("mpijobs", "r1", group="kubeflow.org", version="v2beta1", leased=True, spec={}, status={})
     owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "seatrial-r1", "uid": "u-seatrial-r1"}
@@ -147,7 +147,7 @@ def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_
     cluster.add("pods", "r1", suffix="-worker-0", **owned)
     cluster.living = {"r1"}
     assert sweep_dead(kube, "indexed").deleted == ()
-    unknown = cluster.objects.pop(url)  # as a restarted API server answers that has not read the definitions yet
+    unknown = cluster.objects.pop(url)  # like a restarted API server that has not read the definitions yet
     api.answer = lambda asked: (404, {}, {"reason": "NotFound"}) if "/mpijobs" in asked.path else cluster.answer(asked)
     swept = sweep(kube, "ns")
     assert swept.deleted == ()
@@ -159,7 +159,7 @@ def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_
 
 
 def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(kube, api):
-    """Jobs and the kind it launches itself: all else goes with them."""
+    """These are Jobs and the kind that it launches; all other objects are deleted with them."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", leased=True, **SUSPENDED)
     cluster.add("configmaps", "r1")
@@ -171,7 +171,7 @@ def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(ku
 
 
 def held_by(*pods):
-    """An inventory of these pods, each (namespace, owner, app), all with GPUs on one node."""
+    """Return an inventory of these pods, each (namespace, owner, app), all with GPUs on one node."""
     uses = [
         PodUse(namespace, f"p{n}", "a", {"nvidia.com/gpu": 8}, owner, "Running", app=app)
         for n, (namespace, owner, app) in enumerate(pods)
@@ -189,7 +189,7 @@ def held_by(*pods):
     ],
 )
 def test_who_holds_gpus_is_told_by_the_lease_of_the_run(kube, api, annotations, watched, said):
-    """One that was watched and is still there lives; without a lease nobody can tell."""
+    """A job that was watched and still exists is live; without a lease its state is unknown."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", metadata={"annotations": annotations})
     (pod,) = with_runners(kube, held_by(("ns", "Job/seatrial-r1", "seatrial")), watched=watched).pods
@@ -198,7 +198,7 @@ def test_who_holds_gpus_is_told_by_the_lease_of_the_run(kube, api, annotations, 
 
 
 def test_only_trials_of_our_namespace_are_asked_about(kube, api):
-    """Others' leases are not ours to read, and what is no trial has none."""
+    """Other leases are not readable, and other workloads have none."""
     Cluster(api)
     pods = [("team-b", "Job/seatrial-r1", "seatrial"), ("ns", "Job/train", "train"), ("ns", "", "seatrial")]
     before = held_by(*pods)

@@ -1,4 +1,4 @@
-"""What is read of pods, nodes and events for a diagnosis: each fact from its own field, and nothing from silence."""
+"""Facts of pods, nodes and events for a diagnosis: each from its own field, and none from missing data."""
 
 import pytest
 
@@ -27,7 +27,7 @@ ENDED_WELL = {"state": {"terminated": {"exitCode": 0, "reason": "Completed", "fi
     ],
 )
 def test_a_pod_has_failed_by_its_phase_or_by_a_container(made, over, bad):
-    """An evicted pod has no container status; a container that ended well is no failure."""
+    """An evicted pod has no container status; a container with exit code 0 is not a failure."""
     assert (has_ended(made), has_failed(made)) == (over, bad)
 
 
@@ -38,7 +38,7 @@ def described(**status):
 
 
 def test_a_pod_is_described_by_what_the_cluster_wrote_of_it():
-    """A container without an image id has none; what the pod asked for comes before the runtime's words."""
+    """A container without an image id has none; the pod's spec precedes the runtime's text."""
     facts = described()
     assert (facts.index, facts.name, facts.node, facts.uid) == (3, "t-0-abcde", "n0", "0")
     assert facts.images == {"trial": ("img:1", "sha256:9")}
@@ -56,7 +56,7 @@ NODE_EVENTS = [
 
 
 def test_what_happened_on_the_nodes_of_what_failed_is_told_with_it():
-    """Trouble of those nodes since the job began; nothing of others, and nothing where the program is to blame."""
+    """Problems of those nodes since the job's start; no other nodes, and none if the program is at fault."""
     killed = pod(0, "Failed", main=ended(137, "OOMKilled"))
     _, _, analysis = diagnose(
         job(conditions=failed(), startTime="2026-01-01T00:00:00Z"), [killed, pod(1, main=RUNS, node="n1")], NODE_EVENTS
@@ -91,7 +91,7 @@ BACK = event(
 
 @pytest.mark.parametrize(("events", "disrupted"), [([TAINTED], True), ([TAINTED, BACK], False), ([BACK], False)])
 def test_an_eviction_that_was_taken_back_took_nobody(events, disrupted):
-    """Of this pod: what was taken back for another pod still stands."""
+    """A cancellation for another pod does not count."""
     gone = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False)
     other = {**BACK, "involvedObject": {"kind": "Pod", "name": "t-1-abcde"}}
     for more in ([], [other]):
@@ -110,7 +110,7 @@ def test_an_eviction_that_was_taken_back_took_nobody(events, disrupted):
     ],
 )
 def test_a_pod_whose_node_is_not_seen_is_lost_by_its_events_until_it_is_ready_again(ready, events, is_lost):
-    """The event outlives the trouble by an hour; the pod's own condition tells that it is over."""
+    """The event outlives the problem by an hour; the pod's condition shows that it is over."""
     conditions = [condition("Ready", ready)] if ready else []
     said = [event("Pod", "t-0-abcde", each, "Node is not ready") for each in events]
     _, replicas, _ = diagnose(job(1, active=1), [pod(0, main=RUNS, conditions=conditions)], said)
@@ -153,7 +153,7 @@ def test_a_pod_that_is_gone_was_unschedulable_only_until_it_had_a_node(reasons, 
     ],
 )
 def test_a_container_that_never_ran_is_judged_by_the_kubelets_words_when_its_pod_is_gone(said, fault, reason):
-    """The last of them counts, and a pull that failed before all others."""
+    """The last message counts, and a failed pull precedes all others."""
     events = [
         event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False),
         event("Pod", "t-0-abcde", "Scheduled", "Successfully assigned ns/t-0-abcde to n0", warning=False),

@@ -1,4 +1,4 @@
-"""The diagnosis of what the recordings do not hold: texts and reasons of Kubernetes' own sources, several failing pods."""
+"""The diagnosis beyond the recordings: texts and reasons of Kubernetes' own sources, several failing pods."""
 
 import pytest
 
@@ -79,7 +79,7 @@ LAB = "the embedded cluster could not set up this pod on this machine: "
     ],
 )
 def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fault, blame):
-    """Exit codes and start errors, of runc, crun and the NVIDIA hooks."""
+    """Exit codes and start errors of runc, crun and the NVIDIA hooks."""
     pods = [pod(0, "Failed", main=ended(code, reason, message)), pod(1, main=RUNS, node="n1")]
     state, replicas, analysis = diagnose(job(conditions=failed()), pods, [])
     assert state == "Error"
@@ -103,7 +103,7 @@ def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fau
     ],
 )
 def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault, grace_at_most):
-    """Waiting is pointless after a short grace; the grace is longer where a registry may recover."""
+    """Waiting is pointless after a short grace period; it is longer if a registry may recover."""
     pods = [pod(0, "Pending", main=waits(reason, message)), pod(1, main=RUNS)]
     _, replicas, analysis = diagnose(job(active=2), pods, [])
     assert analysis.fault == fault
@@ -184,7 +184,7 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
     ],
 )
 def test_what_refuses_the_pods_is_named(message, fault, subject):
-    """FailedCreate events carry the admission chain's text; the rank without a pod has the issue."""
+    """FailedCreate events carry the admission chain's text; the rank without a pod gets the issue."""
     events = [
         event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False, at="2026-01-01T00:00:05Z"),
         event("Job", "t", "FailedCreate", f"Error creating: {message}", count=3, firstTimestamp="2026-01-01T00:00:13Z"),
@@ -197,7 +197,7 @@ def test_what_refuses_the_pods_is_named(message, fault, subject):
 
 
 def test_an_early_refusal_is_forgotten_once_all_pods_exist():
-    """The controller tried again and succeeded: an old event is no fault."""
+    """The controller retried successfully: an old event is not a fault."""
     events = [event("Job", "t", "FailedCreate", "Error creating: exceeded quota: q, ...", at="2026-01-01T00:00:01Z")]
     _, replicas, analysis = diagnose(job(active=2), [pod(0, main=RUNS), pod(1, main=RUNS)], events)
     assert analysis is None
@@ -205,7 +205,7 @@ def test_an_early_refusal_is_forgotten_once_all_pods_exist():
 
 
 def test_the_kubelets_own_refusals_are_the_clusters_fault():
-    """UnexpectedAdmissionError, OutOf...: the scheduler had promised the devices."""
+    """UnexpectedAdmissionError, OutOf...: the scheduler had assigned the devices."""
     for reason, message in (
         (
             "UnexpectedAdmissionError",
@@ -221,7 +221,7 @@ def test_the_kubelets_own_refusals_are_the_clusters_fault():
 
 
 def test_devices_that_cannot_be_aligned_have_a_fault_of_their_own():
-    """TopologyAffinityError: the pod was bound, and the kubelet's topology policy refused it."""
+    """TopologyAffinityError: the pod was bound, but the kubelet's topology policy refused it."""
     refused = pod(
         0, "Failed", reason="TopologyAffinityError", message="Resources cannot be allocated with Topology locality"
     )
@@ -231,7 +231,7 @@ def test_devices_that_cannot_be_aligned_have_a_fault_of_their_own():
 
 
 def test_eviction_for_the_pods_own_limit_is_the_programs_fault():
-    """The kubelet says Evicted for both: pressure of the node, and a pod that broke its own limit."""
+    """The kubelet reports Evicted for both: node pressure, and a pod that exceeded its own limit."""
     own = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi". '
     _, _, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason="Evicted", message=own)], [])
     assert (analysis.fault, analysis.err_class, analysis.disrupted) == ("job.failed", "ERR_PROGRAM", False)
@@ -241,7 +241,7 @@ def test_eviction_for_the_pods_own_limit_is_the_programs_fault():
 
 
 def test_deadline_of_a_running_job_and_of_one_that_never_started():
-    """DeadlineExceeded deletes the pods: if they never ran, what kept them from it is the cause."""
+    """DeadlineExceeded deletes the pods: if they never ran, the obstacle to their start is the cause."""
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline")
     created = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False, at="2026-01-01T00:00:01Z")
     removed = event("Job", "t", "SuccessfulDelete", "Deleted pod: t-0-abcde", warning=False, at="2026-01-01T00:01:00Z")
@@ -267,7 +267,7 @@ def test_pressure_on_a_node_explains_a_sigkill():
 
 
 def memory(limits):
-    """A pod that was killed for memory, with these limits."""
+    """Return a pod that was killed for memory, with these limits."""
     broken = pod(0, "Failed", main=ended(137, "OOMKilled"))
     broken["spec"]["containers"][0]["resources"]["limits"] = limits
     return broken
@@ -277,14 +277,14 @@ def memory(limits):
     ("limits", "kind", "blame", "advice"),
     [
         ({"memory": "64Gi"}, "", "ERR_PROGRAM", "smaller batch"),
-        ({"memory": "64Gi"}, "OOMKilling", "ERR_PROGRAM", "shards"),  # the kernel's word for any kill
+        ({"memory": "64Gi"}, "OOMKilling", "ERR_PROGRAM", "shards"),  # the kernel reports any such kill this way
         ({"memory": "64Gi"}, "SystemOOM", "ERR_INFRA", "who else runs there"),
-        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "who else runs there"),  # no limit that it could have used up
+        ({"nvidia.com/gpu": "8"}, "", "ERR_INFRA", "who else runs there"),  # no memory limit to exceed
         ({}, "", "ERR_INFRA", "who else runs there"),
     ],
 )
 def test_who_ran_out_of_memory_says_whose_failure_it_is(limits, kind, blame, advice):
-    """Its own limit is the job's; the node's memory is the cluster's."""
+    """An exceeded limit of the pod is the job's failure, exhausted node memory the cluster's."""
     said = "System OOM encountered, victim process: python3, pid: 7"
     events = [event("Node", "n0", kind, said)] if kind else []
     _, _, analysis = diagnose(job(conditions=failed()), [memory(limits)], events)
@@ -312,13 +312,13 @@ NET = "nvidia.com/net-rdma=0000:af:00.0"
         ("dra.net/claim=eth1", "RDMA or SR-IOV device plugin"),
         ("management.nvidia.com/gpu=GPU-e78e68c0", "container toolkit"),
         ("k8s.gpu.nvidia.com/device=gpu-1", "container toolkit"),
-        (f"nvidia.com/gpu=0, {NET}", "container toolkit"),  # no CDI device is known there at all
+        (f"nvidia.com/gpu=0, {NET}", "container toolkit"),  # the node has no CDI device at all
         (f"{NET}, nvidia.com/gpu=0", "container toolkit"),
         ("spidernet.io/test=demo1", "the one that made it"),
     ],
 )
 def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):
-    """The runtime's message names vendor, class and device: a stale network device is no matter of the GPU's hook."""
+    """The runtime's message names vendor, class and device: a stale network device does not concern the GPU's hook."""
     said = f"failed to create containerd container: CDI device injection failed: unresolvable CDI devices {devices}"
     _, _, analysis = diagnose(job(active=1), [pod(0, "Pending", main=waits("CreateContainerError", said))], [])
     assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
@@ -326,7 +326,7 @@ def test_an_unresolvable_cdi_device_is_whose_kind_it_names(devices, advice):
 
 
 def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
-    """The peers of a killed rank end first or last with errors of their own."""
+    """The peers of a killed rank end earlier or later with their own errors."""
     pods = [
         pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:20Z")),
         pod(1, "Failed", node="n1", main=ended(137, "OOMKilled", at="2026-01-01T00:00:21Z")),
@@ -336,7 +336,7 @@ def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
 
 
 def test_of_several_errors_the_first_is_the_cause():
-    """All ranks end with an error: the earliest one is told, and that there are more."""
+    """All ranks end with an error: the earliest is reported, with the number of others."""
     pods = [
         pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:31Z")),
         pod(1, "Failed", main=ended(1, at="2026-01-01T00:00:30Z")),
@@ -346,7 +346,7 @@ def test_of_several_errors_the_first_is_the_cause():
 
 
 def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
-    """The init container that failed is the cause; a sidecar that ended by SIGTERM afterwards is not."""
+    """The failed init container is the cause; a sidecar terminated by SIGTERM afterwards is not."""
     first = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:30Z")
     _, replicas, analysis = diagnose(
         job(1, failed()), [pod(0, "Failed", init=[first], main=waits("PodInitializing"))], []
@@ -375,7 +375,7 @@ def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
     ],
 )
 def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault):
-    """Only its events tell why a pod stays in ContainerCreating; later progress makes them history."""
+    """Only events explain ContainerCreating; later progress makes them obsolete."""
     pods = [pod(0, "Pending", main=waits("ContainerCreating"))]
     events = [event("Pod", "t-0-abcde", reason, message, count=4)]
     _, replicas, analysis = diagnose(job(1), pods, events)
@@ -386,7 +386,7 @@ def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault)
 
 
 def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():
-    """The pod's status is stale when its node is gone; the node itself tells."""
+    """The pod's status is stale after its node is lost, so the node's condition decides."""
     _, replicas, analysis = diagnose(
         job(), [pod(0, main=RUNS), pod(1, main=RUNS, node="n1")], [], [node("n0"), node("n1", ready="Unknown")]
     )
@@ -395,7 +395,7 @@ def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run(
 
 
 def test_pods_and_events_of_others_are_left_out():
-    """Another job's failing pod, and events of an earlier job of the same name, say nothing about this one."""
+    """Another job's failing pod, and events of an earlier job with the same name, do not count."""
     foreign = pod(0, "Failed", main=ended(1))
     foreign["metadata"]["ownerReferences"][0]["uid"] = "another"
     old = event("Job", "t", "FailedCreate", "Error creating: exceeded quota: q,")
@@ -419,7 +419,7 @@ DONE = {"ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Compl
     ],
 )
 def test_a_pod_that_has_ended_is_not_told_as_unready(reason, main, sidecars):
-    """Its phase is Running for a moment more; that its containers have ended is no issue of it."""
+    """Its phase remains Running for a moment; the end of its containers is not an issue."""
     ended = pod(0, main=main, sidecars=sidecars, conditions=[NOT_READY | {"reason": reason}])
     _, replicas, analysis = diagnose(job(1, active=1), [ended], [])
     assert (analysis, replicas[0].phase, replicas[0].readiness_issue) == (None, "Running", None)
@@ -430,7 +430,7 @@ def test_a_pod_that_has_ended_is_not_told_as_unready(reason, main, sidecars):
     [({**RUNS, "ready": False}, ()), (DONE, ({"name": "side", **RUNS, "ready": False},)), (None, ())],
 )
 def test_a_pod_that_runs_and_is_not_ready_says_why(main, sidecars):
-    """A probe fails, of the program or of a sidecar; or nothing is known of the containers."""
+    """A probe of the program or of a sidecar fails, or the containers' state is unknown."""
     condition = NOT_READY | {"reason": "ContainersNotReady", "message": "containers with unready status: [x]"}
     _, replicas, _ = diagnose(job(1, active=1), [pod(0, main=main, sidecars=sidecars, conditions=[condition])], [])
     assert replicas[0].readiness_issue.reason == "ContainersNotReady"
@@ -440,7 +440,7 @@ def test_a_pod_that_runs_and_is_not_ready_says_why(main, sidecars):
     ("limited", "fault", "blame"), [("16", "quota.in-use", None), ("15", "quota.exceeded", "ERR_INFRA")]
 )
 def test_a_quota_that_others_use_up_is_waited_for_and_not_at_fault(limited, fault, blame):
-    """Another trial came first: a quota that is large enough for both pods has room again when it ends."""
+    """Another trial was first: a quota with room for both pods frees up when that trial ends."""
     amounts = f"requested: requests.nvidia.com/gpu=8, used: requests.nvidia.com/gpu=16, limited: requests.nvidia.com/gpu={limited}"
     text = f'Error creating: pods "t-0-x" is forbidden: exceeded quota: team, {amounts}'
     _, _, analysis = diagnose(job(), [], [event("Job", "t", "FailedCreate", text)])

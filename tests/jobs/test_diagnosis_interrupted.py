@@ -1,4 +1,4 @@
-"""Jobs that others interrupt: deletion, disruption, preemption, and what is only their consequence."""
+"""Interrupted jobs: deletion, disruption, preemption, and their consequences."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_a_disruption_is_never_the_clusters_fault(reason, message):
 
 
 def test_a_pod_deleted_by_somebody_is_a_disruption():
-    """kubectl delete pod: no condition says so, but the Job controller did not do it either."""
+    """kubectl delete pod: no condition shows it, but the Job controller did not delete it either."""
     gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
     events = [event("Pod", "t-1-abcde", "Killing", "Stopping container trial", warning=False)]
     _, _, analysis = diagnose(job(active=2), [pod(0, main=RUNS), gone], events)
@@ -40,7 +40,7 @@ def test_a_pod_deleted_by_somebody_is_a_disruption():
 
 
 def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
-    """One rank ends with an error, the controller deletes the others: the error is the cause."""
+    """One rank ends with an error and the controller deletes the others: the error is the cause."""
     pods = [
         pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:50Z")),
         pod(1, "Running", deleted="2026-01-01T00:01:12Z", main=RUNS),
@@ -51,7 +51,7 @@ def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
 
 
 def test_a_pod_that_vanished_was_taken_by_somebody():
-    """Force-deleted: neither object nor event is left, but a failed pod would still be there."""
+    """Force-deleted: no object or event remains, but a failed pod would still exist."""
     events = [
         event("Job", "t", "SuccessfulCreate", f"Created pod: t-{i}-abcde", warning=False, at="2026-01-01T00:00:01Z")
         for i in (0, 1)
@@ -61,7 +61,7 @@ def test_a_pod_that_vanished_was_taken_by_somebody():
 
 
 def test_podfailurepolicy_names_a_disruption_that_left_nothing_else():
-    """The pod is gone, its peer ended with an error; the Job's own message still says what happened."""
+    """The pod is gone and its peer ended with an error; the Job's own message still has the cause."""
     message = "Pod ns/t-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"
     _, _, analysis = diagnose(
         job(conditions=failed("PodFailurePolicy", message)), [pod(1, "Failed", main=ended(1))], []
@@ -70,7 +70,7 @@ def test_podfailurepolicy_names_a_disruption_that_left_nothing_else():
 
 
 def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
-    """The user's word for a job that somebody deletes is Canceled; after its end it is too late for that."""
+    """The documented state of a job deleted by a user is Canceled; after its end the state no longer changes."""
     going = job(active=1)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
     assert diagnose(going, [pod(0, main=RUNS)], [])[0] == "Canceled"
@@ -81,7 +81,7 @@ def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
 
 @pytest.mark.parametrize("code", [143, 137])
 def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
-    """The probe ends with 143 when it is asked to, and with 137 when it is not given the time: neither is its failure."""
+    """The probe ends with 143 after SIGTERM, and with 137 if the time is too short: neither is a failure of the probe."""
     asked, died, failing = "2026-01-01T00:00:30Z", "2026-01-01T00:00:21Z", failed(at="2026-01-01T00:00:22Z")
     pods = [pod(0, deleted=asked, phase="Failed", main=ended(code, at=died)), pod(1, main=RUNS)]
     state, _, analysis = diagnose(job(conditions=failing), pods, [])
@@ -94,7 +94,7 @@ def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
 
 
 def test_a_deleted_pod_that_had_failed_before_keeps_its_failure():
-    """Memory, an error of its own before anybody asked, another container's: the deletion does not hide them."""
+    """OOM kills, an earlier error, another container's error: the deletion does not hide them."""
     asked, failing = "2026-01-01T00:00:30Z", failed(at="2026-01-01T00:00:22Z")
     own = [
         ended(137, "OOMKilled", at="2026-01-01T00:00:21Z"),
@@ -112,7 +112,7 @@ def test_a_deleted_pod_that_had_failed_before_keeps_its_failure():
 
 
 def test_peers_that_the_failing_job_ends_are_not_its_cause():
-    """The Job controller deletes what still runs: 143 there follows from the first pod's failure."""
+    """The Job controller deletes the remaining pods, so their 143 follows from the first pod's failure."""
     failing = failed(at="2026-01-01T00:00:22Z")
     own = pod(1, "Failed", main=ended(65, at="2026-01-01T00:00:21Z"))
     peer = pod(0, "Failed", deleted="2026-01-01T00:00:33Z", main=ended(143, at="2026-01-01T00:00:25Z"))
@@ -121,7 +121,7 @@ def test_peers_that_the_failing_job_ends_are_not_its_cause():
 
 
 def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
-    """The taint manager evicts for both: only an unreachable node is the cluster's fault."""
+    """The taint manager evicts for both, but only an unreachable node is a cluster fault."""
     target = condition(
         "DisruptionTarget", reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint"
     )
@@ -133,7 +133,7 @@ def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
 
 
 def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
-    """The watches of job and pods are two: a deleted job must not be told as a running one whose pod was deleted."""
+    """Job and pods have separate watches: a deleted job must not be reported as a running one with a deleted pod."""
     job = {"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 1}, "status": {"active": 1}}
     pod = {
         "metadata": {"name": "j-0-x", "ownerReferences": [{"uid": "u"}], "deletionTimestamp": "2026-01-01T00:00:10Z"},
@@ -147,7 +147,7 @@ def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
 
 
 def looked(*specs, conditions=()):
-    """A Job that was seen with these values one after another, at last with these conditions, and its history."""
+    """Return a Job seen with these values in sequence, finally with these conditions, and its history."""
     history = History()
     for spec in specs:
         last = spec is specs[-1]
@@ -172,7 +172,7 @@ COMPLETE = [condition("Complete")]
     ],
 )
 def test_a_job_that_somebody_resizes_is_interrupted(change, conditions, says):
-    """What its controller deletes then is nobody else's deletion; one that is cut short is Complete all the same."""
+    """Pods that its controller deletes for it are not deleted by others; a job that was scaled down is still Complete."""
     edited, history = looked(*SIZES, SIZES[0] | change, conditions=conditions)
     gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
     _, _, analysis = diagnose(edited, [pod(0, main=RUNS), gone], [], history=history)
@@ -193,7 +193,7 @@ def test_a_job_of_no_pods_is_interrupted_also_where_nobody_saw_the_change():
 
 @pytest.mark.parametrize("change", [{"parallelism": 5}, {"ttlSecondsAfterFinished": 1}, {"backoffLimit": 6}])
 def test_an_edit_that_takes_no_rank_away_is_none(change):
-    """An Indexed Job has no more pods at a time than completions."""
+    """An Indexed Job never has more concurrent pods than completions."""
     edited, history = looked(*SIZES, SIZES[0] | change)
     assert diagnose(edited, [pod(0, main=RUNS), pod(1, main=RUNS)], [], history=history)[2] is None
 

@@ -1,4 +1,4 @@
-"""The diagnosis where the order of things decides: who was asked to go, what had ended, what outlives the trouble."""
+"""The diagnosis where order decides: deletion requests, earlier ends, and outdated events."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def test_pods_that_the_deadline_deletes_in_the_same_second_are_not_deleted_by_ot
 
 @pytest.mark.parametrize("code", [137, 143])
 def test_what_was_seen_on_its_way_out_did_not_fail_by_itself(code):
-    """A forced deletion: deletionTimestamp and the end of the container within one second, the node's clock behind."""
+    """A forced deletion: deletionTimestamp and the container's end within one second, with a slow node clock."""
     running = pod(1, deleted="2026-01-01T00:00:40Z", main=RUNS)
     gone = pod(1, "Failed", deleted="2026-01-01T00:00:40Z", main=ended(code, at="2026-01-01T00:00:28Z"))
     history = History()
@@ -42,7 +42,7 @@ def test_what_was_seen_on_its_way_out_did_not_fail_by_itself(code):
 
 
 def test_what_was_seen_ended_before_it_was_deleted_failed_by_itself():
-    """The same objects in the other order: the pod had ended when somebody cleaned it up."""
+    """The same objects in the other order: the pod had ended before it was deleted."""
     first = pod(1, "Failed", main=ended(137, at="2026-01-01T00:00:30Z"))
     then = pod(1, "Failed", deleted="2026-01-01T00:00:40Z", main=ended(137, at="2026-01-01T00:00:30Z"))
     history = History()
@@ -53,7 +53,7 @@ def test_what_was_seen_ended_before_it_was_deleted_failed_by_itself():
 
 
 def test_a_pod_that_is_gone_is_remembered():
-    """A force-deleted pod is not there any more when the Job fails: its last state still tells."""
+    """A force-deleted pod no longer exists when the Job fails, but its last state counts."""
     gone = pod(1, "Failed", deleted="2026-01-01T00:00:30Z", main=ended(137, at="2026-01-01T00:00:31Z"))
     history = History()
     history.enter(job(), [pod(0, main=RUNS)], [gone])
@@ -65,7 +65,7 @@ def test_a_pod_that_is_gone_is_remembered():
 
 @pytest.mark.parametrize("how", ["condition", "deletion", "event"])
 def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
-    """Its program ended with 0 when it was asked to; the Job is Complete and podFailurePolicy has seen nothing."""
+    """Its program ended with 0 after SIGTERM; the Job is Complete, and podFailurePolicy did not match."""
     main = ended(0, "Completed", at="2026-01-01T00:00:30Z")
     more = {"condition": {"conditions": [TAKEN]}, "deletion": {"deleted": "2026-01-01T00:00:35Z"}, "event": {}}[how]
     events = [event("Pod", "t-1-abcde", "Evicted", "The node was low on resource: memory.")] if how == "event" else []
@@ -82,13 +82,14 @@ def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
 
 
 def test_pods_deleted_after_they_succeeded_are_no_interruption():
-    """A TTL, or a namespace on its way out, takes what has ended."""
+    """A TTL or a namespace deletion removes completed pods."""
     pods = [pod(0, "Succeeded", deleted="2026-01-01T00:01:10Z", main=ended(0, "Completed", at="2026-01-01T00:00:30Z"))]
     assert diagnose(job(1, COMPLETE), pods, [])[2] is None
 
 
 def test_suspend_is_the_spec_and_not_the_condition():
-    """The condition is written after the pods have been made: the Job runs; and before they go: it does not."""
+    """The condition is written later: after the pods were created, though the job runs; before they are deleted, though
+    it does not."""
     stale = [{"type": "Suspended", "status": "True", "message": "Job suspended"}]
     created = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False)
     resumed = job(1, stale)
@@ -96,13 +97,13 @@ def test_suspend_is_the_spec_and_not_the_condition():
     assert diagnose(resumed, [pod(0, main=RUNS)], [created], history=History(resumed=True, ran=True))[2] is None
     again = job(1)
     again["spec"]["suspend"] = True
-    assert diagnose(again, [pod(0, main=RUNS)], [created])[2] is None  # heard late: it was made suspended
+    assert diagnose(again, [pod(0, main=RUNS)], [created])[2] is None  # read late: it was created suspended
     state, _, analysis = diagnose(again, [pod(0, main=RUNS)], [created], history=History(resumed=True, ran=True))
     assert (str(state), analysis.fault) == ("Pending", "job.disrupted")
 
 
 def test_the_crash_is_the_cause_and_not_the_peer_that_still_waited():
-    """A rank that found no node did not fail the Job that another one failed."""
+    """The Job failed by another rank, not by the one without a node."""
     unbound = [
         {
             "type": "PodScheduled",
@@ -117,7 +118,7 @@ def test_the_crash_is_the_cause_and_not_the_peer_that_still_waited():
 
 
 def test_a_restarting_api_server_refuses_everybody_for_a_moment():
-    """One FailedCreate by RBAC says nothing; the refusal before it stands, and RBAC's own when it is repeated."""
+    """One FailedCreate by RBAC proves nothing; the earlier refusal counts, and RBAC's only if repeated."""
     policy = event(
         "Job",
         "t",
@@ -153,7 +154,7 @@ def test_a_restarting_api_server_refuses_everybody_for_a_moment():
 
 
 def test_what_the_taint_manager_took_back_evicted_nobody():
-    """Both are said under one reason; NodeNotReady stays among the events when the pod is Ready again."""
+    """Both events have one reason; NodeNotReady remains among the events when the pod is Ready again."""
     events = [
         event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
         event("Pod", "t-0-abcde", "TaintManagerEviction", "Marking for deletion Pod ns/t-0-abcde"),
@@ -170,7 +171,7 @@ def test_what_the_taint_manager_took_back_evicted_nobody():
 
 
 def test_a_sidecars_exit_code_is_not_the_ranks():
-    """A native sidecar is killed when the trial has ended; the rank's own container ended with 0."""
+    """A native sidecar is killed when the trial has ended; the rank's container ended with 0."""
     side = {"name": "daemon"} | ended(137, "ContainerStatusUnknown")
     _, replicas, analysis = diagnose(
         job(1, COMPLETE), [pod(0, "Succeeded", sidecars=[side], main=ended(0, "Completed"))], []
@@ -179,7 +180,7 @@ def test_a_sidecars_exit_code_is_not_the_ranks():
 
 
 def attempt(fault, nodes=("n0", "n1"), *, disrupted=False, observed="o", state=JobState.PENDING):
-    """What became of an attempt whose two pods had these nodes."""
+    """Return the result of an attempt whose two pods had these nodes."""
     analysis = FailureAnalysis(
         fault=fault, subject="s", observed=observed, expected="e", suggestion="s", disrupted=disrupted
     )
@@ -192,9 +193,9 @@ def attempt(fault, nodes=("n0", "n1"), *, disrupted=False, observed="o", state=J
     [
         (("n0", "n1"), "job.unschedulable", False, "job.disrupted"),
         (("", ""), "job.unschedulable", False, "job.unschedulable"),
-        (("n0", ""), "job.unschedulable", False, "job.unschedulable"),  # a node was missing before anything went
+        (("n0", ""), "job.unschedulable", False, "job.unschedulable"),  # a node was already missing before
         (("", ""), "job.disrupted", True, "job.disrupted"),
-        (("n0", "n1"), "job.failed", False, "job.failed"),  # it ran, and failed by itself
+        (("n0", "n1"), "job.failed", False, "job.failed"),  # it ran, and failed independently
         (("n0", "n1"), "node.lost", False, "node.lost"),
         (("n0", "n1"), "", False, None),
     ],
@@ -228,12 +229,12 @@ def test_events_say_that_pods_which_are_gone_had_a_node(scheduled, cause):
     ids=["drained", "canceled by us", "no room for CPUs", "no room for GPUs", "another start", "failed", "well"],
 )
 def test_only_what_others_interrupted_is_tried_again(result, again):
-    """A failure of the cluster that is tried until it does not show would be a wrong go."""
+    """Retrying a cluster failure until it disappears would be a wrong go."""
     assert (interruption(result) is not None) is again
 
 
 def test_a_namespace_that_goes_takes_the_pods_first_and_makes_the_job_complete():
-    """The pods end with 0 when they are asked to, the Job counts them, then it goes itself."""
+    """The pods end with 0 after SIGTERM, the Job counts them, and then it is deleted."""
     main = ended(0, "Completed", at="2026-01-01T00:00:31Z")
     pods = [pod(index, "Succeeded", deleted="2026-01-01T00:00:40Z", main=main) for index in (0, 1)]
     leaving = job(conditions=COMPLETE)
@@ -243,7 +244,7 @@ def test_a_namespace_that_goes_takes_the_pods_first_and_makes_the_job_complete()
 
 
 def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
-    """All within one second, and the controller's SuccessfulDelete not read yet: the order of the watch decides."""
+    """All within one second, before the controller's SuccessfulDelete was read: the watch order decides."""
     crash = pod(0, main=ended(1, at="2026-01-01T00:00:30Z"))
     peer = pod(1, deleted="2026-01-01T00:00:40Z", main=RUNS)
     history = History()
@@ -259,7 +260,7 @@ def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
 
 
 def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
-    """The pod is on its way out by its Job's deadline; what it waited for is the cause."""
+    """Its Job's deadline deletes the pod; the cause is what it waited for."""
     unbound = [
         {
             "type": "PodScheduled",
@@ -274,7 +275,7 @@ def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
 
 
 def test_one_trouble_of_several_pods_is_one_whichever_of_them_is_named(monkeypatch):
-    """Events of two pods are repeated in turn, so the subject changes; the trouble has lasted all the same."""
+    """Events of two pods alternate, so the subject changes, but the problem's duration continues."""
     now = [0.0]
     monkeypatch.setattr(watcher, "time", SimpleNamespace(monotonic=lambda: now[0]))
     watch = watcher.Watcher.__new__(watcher.Watcher)

@@ -1,4 +1,4 @@
-"""The diagnosis against what a real Kubernetes 1.36 cluster said in 28 scenarios."""
+"""The diagnosis compared with a real Kubernetes 1.36 cluster in 28 scenarios."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from seatrial.faults.advice import FAULTS
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 
-# scenario, moment: state, fault, whose, disrupted, issue of each replica (reason, part of the message)
+# scenario, moment: state, fault, err_class, disrupted, issue of each replica (reason, part of the message)
 EXPECTED = {
     ("command-not-found", "01"): ("Error", "image.no-python", "ERR_PROGRAM", {0: ("StartError", "no-such-command")}),
     ("command-not-found-in-shell", "01"): ("Error", "job.failed", "ERR_PROGRAM", {0: ("Error", "exit code 127")}),
@@ -65,7 +65,7 @@ EXPECTED = {
     ("insufficient-gpus-partial", "01"): (
         "Running",
         "job.unschedulable",
-        None,  # another tenant's pod holds half of the other node
+        None,  # another tenant's pod uses half of the other node
         {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")},
     ),
     ("log-of-not-started", "01"): ("Pending", None, None, {}),
@@ -148,12 +148,12 @@ def check(diagnosis, expected):
 
 @pytest.mark.parametrize(("scenario", "moment"), sorted(EXPECTED))
 def test_a_recorded_moment_is_understood(recording, scenario, moment):
-    """State, fault, err_class and the readiness issue of each replica, in Kubernetes' own words."""
+    """State, fault, err_class and each replica's readiness issue, in Kubernetes' terms."""
     check(judge(recording(scenario, moment)), EXPECTED[scenario, moment])
 
 
 def test_every_recorded_moment_is_in_the_table():
-    """A recording without an expectation would be a test that proves nothing."""
+    """A recording without an expectation would prove nothing."""
     recorded = {
         (file.stem, name[:2]) for file in RECORDINGS.glob("*.json") for name in json.loads(file.read_text())["moments"]
     }
@@ -162,7 +162,7 @@ def test_every_recorded_moment_is_in_the_table():
 
 @pytest.mark.parametrize(("scenario", "moment"), sorted(EXPECTED))
 def test_the_order_of_events_and_pods_does_not_matter(recording, scenario, moment):
-    """Events arrive out of order and objects in any order: the conclusion stays."""
+    """Events and objects arrive in any order with the same conclusion."""
     taken = recording(scenario, moment)
     for seed in range(3):
         mixed = {kind: random.Random(seed).sample(items, len(items)) for kind, items in taken.items()}
@@ -179,7 +179,7 @@ def test_the_order_of_events_and_pods_does_not_matter(recording, scenario, momen
     ),
 )
 def test_most_faults_are_found_without_any_event(recording, scenario, moment):
-    """Events expire after an hour and need a right of their own; the objects alone must do where they can."""
+    """Events expire after an hour and need a separate permission; the objects must suffice where possible."""
     taken = recording(scenario, moment) | {"events": [], "nodes": []}
     _, _, analysis = judge(taken)
     assert analysis is not None
@@ -187,7 +187,7 @@ def test_most_faults_are_found_without_any_event(recording, scenario, moment):
 
 
 def test_events_of_the_newer_api_group_mean_the_same(recording):
-    """events.k8s.io/v1 calls the same things regarding, note and deprecatedCount."""
+    """events.k8s.io/v1 has the fields regarding, note and deprecatedCount instead."""
     taken = recording("quota-exceeded", "01")
     renamed = {
         "involvedObject": "regarding",
@@ -200,13 +200,13 @@ def test_events_of_the_newer_api_group_mean_the_same(recording):
 
 
 def test_a_missing_pull_secret_is_named(recording):
-    """The registry's answer alone does not say that the secret is the cause."""
+    """The registry's response alone does not show that the secret is the cause."""
     _, _, analysis = judge(recording("image-pull-secret-missing", "01"))
     assert "no-such-secret" in analysis.suggestion
 
 
 def test_an_unhealthy_gpu_is_told_from_a_taken_one(recording):
-    """The scheduler says 'Insufficient' for both; only for the unhealthy one waiting is pointless."""
+    """The scheduler reports 'Insufficient' for both; waiting is pointless only for the unhealthy one."""
     _, _, broken = judge(recording("gpu-unhealthy", "01"))
     assert "node2 offers 6 of 8 nvidia.com/gpu" in broken.suggestion
     assert broken.hopeless
@@ -216,7 +216,7 @@ def test_an_unhealthy_gpu_is_told_from_a_taken_one(recording):
 
 
 def test_the_node_that_was_lost_is_the_subject(recording):
-    """Not the pod on the other node, which the Job controller deleted as a consequence."""
+    """The pod on the other node is not: the Job controller deleted it as a consequence."""
     for moment in ("03", "04", "05"):
         _, replicas, analysis = judge(recording("node-lost", moment))
         assert analysis.subject == "node2"

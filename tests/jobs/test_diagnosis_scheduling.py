@@ -1,4 +1,4 @@
-"""The diagnosis of pods that find no node: what waiting can change, and what it cannot."""
+"""The diagnosis of unschedulable pods: conditions that waiting can change, and others."""
 
 import datetime
 
@@ -34,7 +34,7 @@ from tests.jobs.objects import RUNS, condition, event, job, node, pod
     ],
 )
 def test_whether_waiting_for_a_node_can_help(message, hopeless):
-    """GPUs may become free, a selector that matches nothing stays so; an autoscaler at work changes that."""
+    """GPUs may become free, a selector that matches nothing will not; an active autoscaler changes that."""
     waiting = pod(
         1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
     )
@@ -47,7 +47,7 @@ def test_whether_waiting_for_a_node_can_help(message, hopeless):
 
 
 def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
-    """One node has no RDMA, the other is taken by rank 0, which waits for rank 1: waiting is pointless."""
+    """One node has no RDMA, the other runs rank 0, which waits for rank 1: waiting is pointless."""
     message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"
     waiting = pod(
         1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
@@ -70,16 +70,16 @@ SEEN = [node("n0"), node("n1"), node("n2")]
     ("reasons", "nodes", "blame"),
     [
         (f"3 {GPUS}", SEEN, None),
-        (f"3 {GPUS}", [], None),  # a tenant cannot tell whether they are in use or missing
+        (f"3 {GPUS}", [], None),  # a tenant cannot distinguish GPUs in use from missing ones
         (f"{TAINTED}, 2 {GPUS}", SEEN, None),
         (f"{TAINTED}, 2 {GPUS}", [], None),
         ("3 Insufficient amd.com/gpu", [], None),
-        ("3 Insufficient rdma/hca", SEEN, None),  # all offer it
+        ("3 Insufficient rdma/hca", SEEN, None),  # all nodes offer it
         ("3 Insufficient rdma/hca", [], "ERR_INFRA"),
         (f"3 {GPUS}", [node("n0"), node("n1", gpus=0), node("n2", gpus=7)], "ERR_INFRA"),
         (f"1 Insufficient cpu, 2 {GPUS}", SEEN, "ERR_INFRA"),
         (f"1 Insufficient memory, 2 {GPUS}", [], "ERR_INFRA"),
-        (f"3 Insufficient cpu, 3 {GPUS}", SEEN, None),  # who holds the GPUs holds the rest, too
+        (f"3 Insufficient cpu, 3 {GPUS}", SEEN, None),  # the holder of the GPUs also holds the rest
         (f"3 {GPUS}, 3 Insufficient rdma/hca", [], None),
         (f"{TAINTED}, 1 Insufficient memory, 2 {GPUS}", [], None),
         (f"1 {GPUS}, 3 Insufficient rdma/hca", [], "ERR_INFRA"),  # two nodes have GPUs left
@@ -90,7 +90,7 @@ SEEN = [node("n0"), node("n1"), node("n2")]
     ],
 )
 def test_devices_that_other_workloads_use_are_not_the_clusters_fault(reasons, nodes, blame):
-    """A busy cluster is healthy; a device that is not offered, or no CPU left, is the infrastructure's."""
+    """A busy cluster is healthy; a device that is not offered, or a lack of CPU, is an infrastructure fault."""
     message = f"0/3 nodes are available: {reasons}. preemption: 0/3 nodes are available: 3 No preemption victims found."
     waiting = pod(
         1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
@@ -108,7 +108,7 @@ def test_devices_that_other_workloads_use_are_not_the_clusters_fault(reasons, no
     [("node.kubernetes.io/not-ready", False), ("node.cilium.io/agent-not-ready", False), ("example.com/team", True)],
 )
 def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, hopeless):
-    """Kubernetes 1.36 says "untolerated taint(s)": a node that is just joining loses its taint, a team's stays."""
+    """Kubernetes 1.36 reports "untolerated taint(s)": a joining node loses its taint, a team's taint remains."""
     message = "0/2 nodes are available: 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/2 nodes are available"
     waiting = pod(
         0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
@@ -122,7 +122,8 @@ def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, 
     ("reason", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
 )
 def test_what_no_node_counts_may_be_handed_out_by_other_means(reason, hopeless):
-    """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
+    """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's message shows that none is
+    available."""
     message = f"0/1 nodes are available: 1 {reason}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     waiting = pod(
         0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
@@ -137,7 +138,7 @@ def test_what_no_node_counts_may_be_handed_out_by_other_means(reason, hopeless):
     ("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)]
 )
 def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
-    """Cluster in a box, or an instance type with few cores: told after a minute, and by how much."""
+    """A cluster in a box, or an instance type with few cores: reported after a minute, with the missing amount."""
     message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
     waiting = pod(
         0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
@@ -151,7 +152,7 @@ def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu,
 
 
 def test_a_pod_that_no_scheduler_has_looked_at_says_so():
-    """Pending without a condition: its scheduler does not exist. A moment, or a queue's silence, is none."""
+    """Pending without a condition: its scheduler does not exist. Neither a short wait nor a silent queue shows that."""
     old, new = "2026-01-01T00:00:00Z", datetime.datetime.now(datetime.UTC).isoformat()
     silent = pod(0, "Pending", node="")
     silent["spec"]["schedulerName"] = "gone"
@@ -172,14 +173,14 @@ def test_a_pod_that_no_scheduler_has_looked_at_says_so():
         (f"2 {GPUS}", [], None),
         (f"{TAINTED}, 2 {GPUS}", [], None),
         (f"2 {GPUS}", SEEN, None),
-        (f"2 {GPUS}", [node("n0"), node("n1", gpus=0)], "ERR_INFRA"),  # one node is not enough, whoever leaves it
+        (f"2 {GPUS}", [node("n0"), node("n1", gpus=0)], "ERR_INFRA"),  # one node is not enough, whoever frees it
         (f"1 {GPUS}, 1 Insufficient rdma/hca", SEEN, "ERR_INFRA"),
         ("2 Insufficient rdma/hca", [], "ERR_INFRA"),
         ("2 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),
     ],
 )
 def test_a_gang_whose_pods_miss_only_gpus_in_use_is_not_the_clusters_fault(reasons, nodes, blame):
-    """Volcano says of the group that it is not ready, and of its pods what they miss."""
+    """Volcano reports only that the group is not ready, but its pods report the missing resource."""
     message = f"0/2 nodes are unavailable: {reasons}."
     unbound = [condition("PodScheduled", "False", reason="Unschedulable", message=message)]
     pods = [pod(index, "Pending", node="", conditions=unbound) for index in (0, 1)]

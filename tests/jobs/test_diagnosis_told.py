@@ -1,4 +1,4 @@
-"""The diagnosis names what the cluster said, of this job alone, and counts those that it happened to as well."""
+"""The diagnosis quotes the cluster's messages about this job only, with the number of affected pods."""
 
 import pytest
 
@@ -37,7 +37,7 @@ PRESSURE = "The node was low on resource: ephemeral-storage. Threshold quantity:
     ],
 )
 def test_what_the_kubelet_said_of_a_pod_is_quoted(reason, message, fault, advice):
-    """Its reason and its message, the pod and the node: without them no advice can be followed."""
+    """Its reason and message, the pod and the node: advice needs all of them."""
     gone = pod(1, "Failed", node="n7", reason=reason, message=message)
     _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, main=RUNS), gone], [])
     assert analysis.observed == f"pod t-1-abcde on n7: {reason}: {message.strip()}"
@@ -64,7 +64,7 @@ def crashed(index, code=1, reason="Error", message=""):
     ids=["alone", "two", "all", "two-follow", "one-follows"],
 )
 def test_those_with_the_same_trouble_are_counted_and_no_others(others, more):
-    """The cause is one pod; how many had the same is reported with it. Another fault or another reason is not the same."""
+    """The cause is one pod, reported with the number of pods with the same fault and reason."""
     _, _, analysis = diagnose(job(len(others) + 1, failed()), [crashed(0), *others], [])
     name, _, rest = analysis.observed.partition(" on ")
     said = rest.partition(": ")[0].partition(" ")[2]
@@ -73,7 +73,7 @@ def test_those_with_the_same_trouble_are_counted_and_no_others(others, more):
 
 
 def test_one_fault_of_two_reasons_is_not_counted_as_one():
-    """Two pods whose images cannot be pulled, one for its name and one for its registry."""
+    """Two pods whose images cannot be pulled, one because of its name and one because of its registry."""
     pods = [
         pod(0, "Pending", main=waits("InvalidImageName", "couldn't parse image name")),
         pod(1, "Pending", node="n1", main=waits("ErrImageNeverPull", "not present with pull policy of Never")),
@@ -87,7 +87,7 @@ def test_one_fault_of_two_reasons_is_not_counted_as_one():
 
 
 def test_two_faults_of_one_reason_are_not_counted_as_one():
-    """StartError is the runtime's word for a program that is missing and for a GPU that cannot be set up."""
+    """StartError is the runtime's reason for a missing program and for a GPU that cannot be set up."""
     python = crashed(0, 128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown')
     driver = "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown"
     pods = [python, crashed(1, 128, "StartError", driver)]
@@ -99,7 +99,7 @@ def test_two_faults_of_one_reason_are_not_counted_as_one():
 
 @pytest.mark.parametrize(("asked_to_go", "inferred"), [(True, False), (False, True)])
 def test_a_lost_node_fails_a_job_once_its_pod_was_asked_to_go(asked_to_go, inferred):
-    """The other pods were asked nothing: each is judged by its own deletion."""
+    """The other pods were not deleted: each is judged by its own deletion."""
     lost = pod(1, main=RUNS, node="n1", deleted="2026-01-01T00:00:50Z" if asked_to_go else "")
     nodes = [node("n0"), node("n1", ready="Unknown")]
     _, _, analysis = diagnose(job(conditions=failed()), [pod(0, main=RUNS), lost], [], nodes)
@@ -120,14 +120,14 @@ TAKEN = "Pod ns/t-0-abcde has condition DisruptionTarget matching FailJob rule a
     ],
 )
 def test_a_job_that_its_policy_failed_is_interrupted_only_where_a_pod_was_taken(reason, message, fault, disrupted):
-    """An exit code that the policy names is the program's own; nothing else of the job is left to look at."""
+    """An exit code that the policy names is the program's; no other object of the job is left."""
     _, _, analysis = diagnose(job(conditions=failed(reason, message)), [], [])
     assert (analysis.fault, analysis.disrupted) == (fault, disrupted)
     assert message in analysis.observed
 
 
 def test_a_job_that_tries_a_rank_again_shows_why_the_first_attempt_failed():
-    """Only a launcher pod, before any rank has begun, fails without a word: a rank's failure is reported while it is tried again."""
+    """Only a launcher pod before any rank has begun fails silently: a rank's failure is reported during its retry."""
     again = job()
     again["spec"]["backoffLimit"] = 3
     state, replicas, analysis = diagnose(again, [crashed(0), pod(1, main=RUNS)], [])
@@ -136,7 +136,7 @@ def test_a_job_that_tries_a_rank_again_shows_why_the_first_attempt_failed():
 
 
 def test_the_events_beside_a_cause_are_the_jobs_own():
-    """Warnings about the job, its pods that are there and those that are gone; not those of another job's."""
+    """Warnings about the job and its present and deleted pods are included; those of other jobs are not."""
     events = [
         event("Job", "t", "SuccessfulCreate", "Created pod: t-9-gone0", warning=False),
         event("Job", "t", "BackoffLimitExceeded", "of the job"),
@@ -155,7 +155,7 @@ def test_the_events_beside_a_cause_are_the_jobs_own():
 
 
 def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_over():
-    """What its workers come to is reported at once: they are ranks, and no other attempt makes up for them."""
+    """A worker's failure is reported at once: workers are ranks, and no further attempt replaces them."""
     labels = {"training.kubeflow.org/job-name": "s"}
 
     def one(name, role, code=None, **more):
@@ -205,7 +205,7 @@ def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_o
     ],
 )
 def test_the_command_that_confirms_names_the_pod_and_its_node(name, node, command):
-    """It can be copied: what is known is filled in, quoted for a shell."""
+    """It can be pasted: known names are filled in and quoted for a shell."""
     said = PodSymptom(fault="container.start", issue=Issue("OutOfcpu", "")).advised(
         read_text("admission", "OutOfcpu: no")
     )

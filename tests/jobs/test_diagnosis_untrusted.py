@@ -1,4 +1,4 @@
-"""The diagnosis of objects of any shape: bounded, cleaned, and never an exception."""
+"""The diagnosis of arbitrary objects is bounded and sanitised, and never raises an exception."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ RECORDINGS = sorted((Path(__file__).parent / "data" / "recordings").glob("*.json
 
 
 def test_untrusted_texts_are_bounded_and_cleaned():
-    """Messages come from registries, webhooks and programs: no control characters, no secrets, no end."""
+    """Messages come from registries, webhooks and programs: no control characters, no secrets, a limited length."""
     nasty = "\x1b[31mevil\x1b[0m\u202e NGC_KEY=abcdef " + "x" * 100_000
     pods = [pod(0, "Pending", main=waits("ImagePullBackOff", nasty))]
     _, replicas, analysis = diagnose(job(1), pods, [event("Pod", "t-0-abcde", "Failed", nasty)])
@@ -25,7 +25,7 @@ def test_untrusted_texts_are_bounded_and_cleaned():
 
 
 def _spoil(value, rng):
-    """Change something somewhere in a JSON value."""
+    """Change a random part of a JSON value."""
     if isinstance(value, dict) and value and rng.random() < 0.95:
         key = rng.choice(sorted(value))
         if rng.random() < 0.3:
@@ -40,7 +40,7 @@ def _spoil(value, rng):
 
 @pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
 def test_objects_of_any_shape_are_survived(file):
-    """Fields that are missing, null or of another type never end in an exception."""
+    """Missing fields, null and other types never raise an exception."""
     rng = random.Random(file.stem)
     for moment in json.loads(file.read_text())["moments"].values():
         for _ in range(40):
@@ -55,7 +55,7 @@ def test_objects_of_any_shape_are_survived(file):
 @pytest.mark.parametrize("name", [[], {}, [["a"]], None, 1, float("nan")], ids=repr)
 @pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
 def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
-    """What an API server would never say: neither the exit code nor the reason gets lost, and nothing breaks."""
+    """No API server would send it: exit code and reason are kept, and no exception is raised."""
     failed_pod = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
     failed_pod["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
     failed_pod["spec"]["restartPolicy"], failed_pod["status"]["phase"] = "Never", phase

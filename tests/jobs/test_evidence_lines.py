@@ -1,4 +1,4 @@
-"""Evidence is complete or known to be incomplete, whatever a log mixes into it."""
+"""Evidence is complete or known to be incomplete, whatever else is in a log."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ WHOLE = [line(1, "start", {"node": "a"}), line(2, "dns", {"peers": []}), line(3,
 
 
 def test_stages_and_times_are_read():
-    """Stage to data, stage to seconds, the rank; complete once 'end' came and no number is missing."""
+    """Stage to data, stage to seconds, the rank; complete with 'end' and without a missing number."""
     evidence = parse(WHOLE, RUN)
     assert evidence.complete and evidence.rank == 0 and not evidence.missing
     assert evidence.stages == {"start": {"node": "a"}, "dns": {"peers": []}, "end": {"seconds": 2}}
@@ -38,26 +38,26 @@ def test_stages_and_times_are_read():
 
 
 def test_bytes_and_text_and_ordinary_output_between():
-    """Progress lines, broken bytes and other programs' JSON are passed over."""
+    """Progress lines, broken bytes and other programs' JSON are skipped."""
     noise = [b"\xff\xfe progress 50%", '{"other": 1}', "", "  " + WHOLE[1], '{"seatrial": broken', b"\x00" * 50]
     mixed = [WHOLE[0].encode(), *noise, WHOLE[2] + "\r\n"]
     assert parse(mixed, RUN).complete
 
 
 def test_a_gap_is_known():
-    """A lost line is named by its number; the rest still counts."""
+    """A lost line is identified by its number; the others still count."""
     evidence = parse([WHOLE[0], WHOLE[2]], RUN)
     assert evidence.missing == (2,) and not evidence.complete and "start" in evidence.stages
 
 
 def test_a_log_without_its_end_is_incomplete():
-    """Nothing observed is never a pass."""
+    """An empty observation is never a pass."""
     assert not parse(WHOLE[:2], RUN).complete
     assert not parse([], RUN).complete
 
 
 def test_lines_of_another_run_or_rank_are_ignored():
-    """Two runs at once must not corrupt each other."""
+    """Two concurrent runs must not corrupt each other."""
     evidence = parse([line(1, "start", {"x": 1}, run="other"), *WHOLE, line(4, "dns", {"evil": 1}, rank=1)], RUN)
     assert evidence.complete and evidence.stages["dns"] == {"peers": []}
 
@@ -81,20 +81,20 @@ def test_large_data_comes_in_parts_in_any_order():
 
 
 def test_a_missing_part_is_a_gap_and_no_half_truth():
-    """The stage is absent rather than cut."""
+    """The stage is absent instead of truncated."""
     evidence = parse([line(1, "c", part=1, parts=2, chunk="{"), line(3, "end", {})], RUN)
     assert evidence.missing == (2,) and "c" not in evidence.stages
 
 
 def test_parts_that_do_not_fit_are_a_problem():
-    """Disagreeing numbers, or text that is no JSON."""
+    """Contradictory numbers, or text that is not JSON."""
     assert parse([line(1, "c", part=1, parts=1, chunk="nonsense"), line(2, "end", {})], RUN).problem
     wrong = [line(1, "c", part=1, parts=2, chunk="{"), line(2, "c", part=2, parts=3, chunk="}"), line(3, "end", {})]
     assert not parse(wrong, RUN).complete
 
 
 def test_the_termination_message_tells_of_lost_lines():
-    """The log was rotated away: how many lines there were, and how each stage went, survives in the pod's status."""
+    """The log was rotated: the number of lines and each stage's result are still in the pod's status."""
     reader = EvidenceReader(RUN)
     for item in WHOLE[:1]:
         reader.feed(item)
@@ -107,7 +107,7 @@ def test_the_termination_message_tells_of_lost_lines():
     "message", [{"run": "other"}, {"rank": 1}, {"lines": "9"}, {"lines": -1}, {"lines": 50_001}, {"lines": None}]
 )
 def test_a_termination_message_of_another_pod_or_without_a_count_announces_nothing(message):
-    """More lines than any probe prints are no count: what is missing would be listed one by one."""
+    """More lines than any probe prints are not a valid count, since each missing one would be listed."""
     reader = EvidenceReader(RUN)
     for item in WHOLE:
         reader.feed(item)
@@ -116,7 +116,7 @@ def test_a_termination_message_of_another_pod_or_without_a_count_announces_nothi
 
 
 def test_secrets_in_evidence_are_masked():
-    """The probe redacts; we do not rely on it."""
+    """The probe redacts, but the launcher does not rely on it."""
     env = {"NGC_KEY": "abc", "NCCL_IB_HCA": "mlx5", "OTHER": "https://u:p@h/x", "HF_TOKEN": "hf_" + "a" * 30}
     evidence = parse([line(1, "start", {"env": env, "MY_SECRET": "s3cr3t"}), line(2, "end", {})], RUN)
     printed = json.dumps(evidence.stages)
@@ -130,7 +130,7 @@ def test_secrets_in_evidence_are_masked():
 
 
 def test_hostile_evidence_is_bounded():
-    """Numbers, sizes and shapes that a probe never prints."""
+    """Numbers, sizes and structures that a probe never prints."""
     hostile = [
         line(10**9, "x", {}),
         line(-1, "x", {}),
@@ -151,7 +151,7 @@ def test_hostile_evidence_is_bounded():
 
 
 def test_any_bytes_anywhere_are_survived():
-    """Torn and spoiled lines never end in an exception, and never add a stage that was not sent."""
+    """Torn and damaged lines never raise an exception, and never add a stage that was not sent."""
     rng = random.Random(7)
     log = "\n".join(WHOLE).encode()
     for _ in range(500):
@@ -163,7 +163,7 @@ def test_any_bytes_anywhere_are_survived():
 
 
 def test_evidence_that_contradicts_itself_is_not_complete():
-    """A line sent twice with other content, or a stage reported twice: somebody else wrote to the log."""
+    """A line repeated with other content, or a stage reported twice: another program wrote to the log."""
     other = parse([WHOLE[0], line(2, "dns", {"peers": [{"name": "forged"}]}), *WHOLE[1:]], RUN)
     assert not other.complete
     assert "line 2" in other.problem

@@ -1,4 +1,4 @@
-"""Several ranks on one stream, as mpirun's launcher prints them, are distinguished wherever mpirun cuts."""
+"""Several ranks in one stream, as mpirun's launcher prints them, are separated wherever mpirun splits them."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ def lines_of(rank, size=600):
 
 
 def tagged(pieces, tag="[1,{}]<stdout>:"):
-    """What mpirun makes of (rank, bytes) pieces: the tag before each piece, and behind each newline within one."""
+    """Return mpirun's output for (rank, bytes) pieces: the tag before each piece, and after each newline within one."""
     out = ""
     for rank, text in pieces:
         mark = tag.format(rank)
@@ -45,7 +45,7 @@ def read(lines, ranks=2):
 @pytest.mark.parametrize("tag", ["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"])
 @pytest.mark.parametrize("seed", range(8))
 def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
-    """mpirun passes on what a read brings, in the middle of lines too; no piece of any rank is lost or swapped."""
+    """mpirun forwards each read, also partial lines; no piece of any rank is lost or swapped."""
     chance = random.Random(seed)
     queues = []
     for rank in range(2):
@@ -63,34 +63,34 @@ def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
 
 
 def test_without_tags_whole_lines_are_enough():
-    """The rank stands in every line of evidence itself."""
+    """Every line of evidence contains the rank."""
     mixed = [line for pair in zip(lines_of(0), lines_of(1), strict=True) for line in pair]
     assert all(e.complete for e in read(mixed).results().values())
 
 
 def test_a_rank_that_is_missing_is_missed():
-    """Nothing of one rank is taken for another's, and the stream is not over before all have ended."""
+    """Data of one rank is never attributed to another, and the stream ends only after all ranks."""
     streams_reader = read(tagged([(0, "\n".join(lines_of(0)) + "\n")]))
     assert list(streams_reader.results()) == [0] and not streams_reader.ended
     assert read(lines_of(7)).results() == {}
 
 
 def test_a_torn_line_without_tags_is_known_as_lost():
-    """Two ranks that write into each other's lines leave gaps, never a wrong value."""
+    """Two ranks that write into each other's lines cause gaps, never a wrong value."""
     first, second = lines_of(0)[0], lines_of(1)[0]
     streams_reader = read([first[:300] + second, first[300:], lines_of(0)[2]])
     assert streams_reader.results()[0].missing == (1,)
 
 
 def test_other_words_pass_through():
-    """ssh's warnings stand before, between and without tags."""
+    """ssh's warnings appear before, between and without tags."""
     streams = Streams()
     assert list(streams.lines("Warning: Permanently added 'w0'")) == ["Warning: Permanently added 'w0'"]
     assert list(streams.lines("oops [1,0]<stderr>:half")) == ["oops ", "half"]
 
 
 def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
-    """An eviction takes the pod's object, not what it had said; a pod that said nothing has no rank."""
+    """An eviction removes the pod's object, not its output; a pod without output has no rank."""
     spoken, silent = EvidenceReader(RUN), EvidenceReader(RUN)
     spoken.feed(json.dumps({"seatrial": 1, "run": RUN, "rank": 1, "n": 1, "stage": "start", "seconds": 0, "data": {}}))
     followers = {"t-0": SimpleNamespace(reader=silent), "t-1": SimpleNamespace(reader=spoken)}
@@ -99,7 +99,7 @@ def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
 
 
 def test_a_worker_whose_output_the_launcher_prints_does_not_take_its_ranks_evidence():
-    """Of an MPI job one pod prints all ranks; the log of a worker is sshd's, and its end names no rank."""
+    """Of an MPI job one pod prints all ranks; a worker's log is sshd's, and its end has no rank."""
     followers = {"l": SimpleNamespace(reader=read([*lines_of(0), *lines_of(1)]))}
     replicas = tuple(Replica(index=number, pod=pod) for number, pod in enumerate(("w-0", "w-1", "l")))
     outcome = WatchOutcome(replicas=replicas)
@@ -112,7 +112,7 @@ def test_a_worker_whose_output_the_launcher_prints_does_not_take_its_ranks_evide
 
 
 def test_a_rank_that_was_not_heard_has_no_evidence_of_others():
-    """Of other kinds each pod prints its own: the rank that it names counts, else its index; no pod is no rank."""
+    """In other kinds each pod prints its own rank, which counts, else its index; a missing pod is not a rank."""
     named = EvidenceReader(RUN)
     for line in lines_of(1):
         named.feed(line)

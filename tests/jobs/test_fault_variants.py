@@ -1,4 +1,4 @@
-"""Every variant of the catalogue is known by its example, and says what to do: of logs and of the cluster's own parts."""
+"""Every variant of the catalogue matches its example and has advice: for logs and for the cluster's components."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIKE = [(fault, each) for fault, each in ALL if each.like]
 
 
 def named(rows: list[tuple[str, Variant]]) -> Any:
-    """Try each of these variants, named by its fault and what it is known by."""
+    """Parametrize over these variants, named by fault and pattern."""
     return table("fault, variant", rows, ids=lambda row: f"{row[0]}-{(row[1].pattern or row[1].words)[0]}")
 
 
@@ -29,7 +29,7 @@ def test_the_cluster_s_parts_and_the_logs_have_variants() -> None:
 
 @named(ALL)
 def test_a_variant_has_its_own_advice_or_another_faults(fault: str, variant: Variant) -> None:
-    """What a part of the cluster says of a fault with one cause has the fault's."""
+    """A component's message about a fault with one cause has the fault's advice."""
     own = (variant.cause, variant.confirm, variant.remedy, variant.failure)
     assert all(own) or ((variant.why or variant.like or variant.who) and not any(own[1:3]))
     assert not variant.failure or variant.remedy or variant.like
@@ -41,7 +41,7 @@ def test_a_variant_has_its_own_advice_or_another_faults(fault: str, variant: Var
 
 @named(ALL)
 def test_advice_is_a_command_and_what_to_do(fault: str, variant: Variant) -> None:
-    """No reader is sent back to the message; a text goes on behind "remedy:", and ends without a full stop."""
+    """It never refers the reader back to the message; a text continues after "remedy:" and has no final full stop."""
     for text in (variant.confirm, variant.remedy, variant.cause or ""):
         assert not re.search(r"(?i)\bread the (?:message|error)|\s{2}|\.$", text), fault
     assert not re.match(r"[A-Z][a-z]+ (?!HTTPS)", variant.remedy)
@@ -50,7 +50,7 @@ def test_advice_is_a_command_and_what_to_do(fault: str, variant: Variant) -> Non
 
 @named(ALL)
 def test_a_name_stands_outside_quotes_where_it_may_need_its_own(fault: str, variant: Variant) -> None:
-    """A name of a log that is quoted again inside quotes would end them."""
+    """A quoted name inside quotes would end them."""
     inside = re.search(r"""["'][^"']*\{\d\}[^"']*["']""", variant.confirm)
     assert not inside or all(re.search(r"\(\[?\\w-?\]?\{", pattern) for pattern in variant.pattern), fault
 
@@ -83,7 +83,7 @@ def test_a_near_miss_is_another(fault: str, variant: Variant) -> None:
 
 @named(LIKE)
 def test_what_two_catalogues_know_has_one_text(fault: str, variant: Variant) -> None:
-    """A line of a log has the words of the entry that it is like: cause, confirm, remedy and class."""
+    """A log line has the texts of the entry that it resembles: cause, confirm, remedy and class."""
     said = formed(fault, variant.example) or worded(fault, variant.example)
     name, known = next((name, told) for name in variant.like if (told := formed(name, variant.example)))
     assert said is not None

@@ -1,4 +1,4 @@
-"""Jobs of kinds that others launch: which pods are theirs, which rank each is, how they stand, from raw objects."""
+"""Jobs of foreign kinds: their pods, ranks and states, read from raw objects."""
 
 import datetime
 
@@ -81,7 +81,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "raw", "pods", "size"), CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("granted", [True, False])
 def test_each_pod_is_a_rank_and_the_one_that_waits_is_named(name, raw, pods, size, granted):
-    """Whether the object itself may be read, or its pods alone tell."""
+    """This holds with a readable object and with its pods alone."""
     kind, called = BY_NAME[name], raw["metadata"]["name"]
     strangers = [
         pod("web-0-x"),
@@ -117,7 +117,7 @@ def test_the_state_is_told_in_a_jobs_words(raw, name, state):
 
 
 def test_what_is_read_of_pods_alone_ends_as_they_do():
-    """All have ended well, or one has failed for good."""
+    """It completes if all pods succeeded, and fails if one failed finally."""
     kind = BY_NAME["rayjob"]
     for phases, state in ((("Succeeded",) * 2, JobState.COMPLETE), (("Running", "Failed"), JobState.ERROR)):
         pods = [pod(f"ray-abcde-{n}", {"ray.io/cluster": "ray-abcde"}, phase) for n, phase in enumerate(phases)]
@@ -133,7 +133,7 @@ def rank(index, phase="Running", issue=None, **more):
 
 
 def test_ranks_that_wait_for_one_reason_are_one_line():
-    """Names and numbers in a message do not make two reasons of one; another reason does."""
+    """Names and numbers in a message do not make a reason different."""
     waiting = [rank(n, "Pending", Issue("FailedMount", f"volume for p{n} times out")) for n in (2, 3)]
     other = rank(4, "Pending", Issue("ErrImagePull", "not found"))
     lines = standing(JobState.RUNNING, [rank(0, held=True), rank(1, held=True), *waiting, other], 5, gang="", now=NOW)
@@ -142,7 +142,7 @@ def test_ranks_that_wait_for_one_reason_are_one_line():
         "1 of 5 ranks (4) waits",
         "2 of 5 ranks (2-3) wait",
     ]
-    assert len(lines) == 4 and lines[3] == NO_GANG  # they hold no GPU
+    assert len(lines) == 4 and lines[3] == NO_GANG  # they have no GPUs
 
 
 def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_for_others():
@@ -164,7 +164,7 @@ def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_fo
             for line in standing(state, replicas, len(replicas), gang="", now=NOW)
             if "held" in line or "gang" in line
         ]
-    (failed,) = standing(JobState.ERROR, [rank(1, "Failed")], 2, gang="", now=NOW)  # the other rank's pod is gone
+    (failed,) = standing(JobState.ERROR, [rank(1, "Failed")], 2, gang="", now=NOW)  # the other pod was deleted
     assert failed == "1 of 2 ranks (1) failed 60 s ago"
     assert standing(JobState.UNKNOWN, [], 0, gang="", now=NOW) == []
 
@@ -174,7 +174,7 @@ def test_numbers_are_written_as_people_do():
 
 
 class Tenant:
-    """A cluster whose account may see pods, events and Services, and no object of an operator."""
+    """A cluster whose account may read pods, events and Services, but no object of an operator."""
 
     server, namespace = "https://api.example", "team"
 
@@ -195,7 +195,7 @@ class Tenant:
 
 @pytest.mark.parametrize(("name", "raw", "pods", "size"), CASES, ids=[case[0] for case in CASES])
 def test_who_may_not_get_the_object_is_answered_by_its_pods(name, raw, pods, size):
-    """No request goes beyond what is granted; a Job of that name, which may be read, is not there."""
+    """No request exceeds the permissions; a Job with that name, which is readable, does not exist."""
     kube = Tenant(pods)
     seen = JobLookup(kube).look(raw["metadata"]["name"])
     assert (seen.state, len(seen.replicas), seen.analysis.fault) == (JobState.RUNNING, size, "job.unschedulable")
@@ -205,7 +205,7 @@ def test_who_may_not_get_the_object_is_answered_by_its_pods(name, raw, pods, siz
 
 
 def test_the_queue_that_may_not_be_read_is_named_with_the_role_for_it():
-    """What is not seen is listed, and the rest is told."""
+    """Hidden parts are listed, and the others are reported."""
     gang = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
     pods = [each | {"metadata": each["metadata"] | gang} for each in ray_pods()]
     seen = JobLookup(Tenant(pods)).look("ray")
@@ -235,7 +235,7 @@ def test_operators_that_share_a_label_are_told_apart(labels, kind):
 
 
 def test_a_suspended_job_of_no_queue_is_judged_unless_another_object_made_it():
-    """And where its pod template alone has the label, that is said."""
+    """If only its pod template has the label, that is reported."""
     kind, template = BY_NAME["indexed"], {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}
     job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
     symptom = unsubmitted(kind, "j", job)

@@ -1,4 +1,4 @@
-"""A local copy of a list: complete after every break, never spinning, never silently stale."""
+"""A local copy of a list: complete after every break, without busy loops, never silently stale."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ def events(*pairs):
 
 def held(*pairs):
     yield from events(*pairs)
-    yield from drips()  # the server says nothing, and keeps the watch open
+    yield from drips()  # the server sends nothing and keeps the watch open
 
 
 def names(informer):
@@ -30,7 +30,7 @@ def names(informer):
 
 
 def test_list_then_watch(kube, api):
-    """Added, modified and deleted objects, with the selector on both requests."""
+    """Added, modified and deleted objects, with the selector in both requests."""
 
     def answer(asked):
         if "watch" in asked.query:
@@ -54,7 +54,7 @@ def test_list_then_watch(kube, api):
 
 
 def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
-    """Also from the version of a bookmark; a server that ends watches at once is not hammered."""
+    """Also from a bookmark's version; a server that ends watches at once is not flooded."""
 
     def answer(asked):
         if "watch" not in asked.query:
@@ -70,7 +70,7 @@ def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
 
 
 def test_too_old_means_a_new_list(kube, api):
-    """410 in the stream: what was missed is in the new list, what is gone is gone."""
+    """410 in the stream: the new list has the missed changes and omits deleted objects."""
 
     def answer(asked):
         if "watch" in asked.query:
@@ -96,7 +96,7 @@ def test_too_old_means_a_new_list(kube, api):
 
 
 def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
-    """The error stands as long as nothing works, and is gone with the first answer."""
+    """The error lasts as long as the outage, and ends with the first response."""
     working = []
 
     def answer(asked):
@@ -118,7 +118,7 @@ def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
 
 
 def test_without_the_right_to_watch_it_polls(kube, api):
-    """A tenant may have list but not watch."""
+    """A tenant may have permission to list but not to watch."""
 
     def answer(asked):
         if "watch" in asked.query:
@@ -132,7 +132,7 @@ def test_without_the_right_to_watch_it_polls(kube, api):
 
 
 def test_leaving_does_not_wait_for_the_server(kube, api):
-    """A watch that says nothing for a minute is cut."""
+    """A watch that is silent for a minute is cancelled."""
     over = threading.Event()
 
     def silent():
@@ -154,7 +154,8 @@ def versions(informer):
 
 
 def shown(kube, api, lists, *changes):
-    """What is known (versions by name), and what departed, after these lists, a watch ending in 410 between two, and events."""
+    """Return known objects (versions by name) and deleted ones after these lists, a watch ending in 410 between two,
+    and events."""
     left, end = list(lists), ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
     last = ("ADDED", item("end", "999"))
 
@@ -173,7 +174,7 @@ def shown(kube, api, lists, *changes):
 
 
 def test_a_stale_list_replaces_nothing_newer_and_takes_nothing_newer_away(kube, api):
-    """A cache that lags behind: "a" as it was before, "b" not there yet; versions are numbers, not words."""
+    """A lagging cache: "a" in its old state, "b" missing; versions are numbers, not words."""
     fresh = ("100", [item("a", "99"), item("b", "100")])
     assert shown(kube, api, [fresh, ("9", [item("a", "9")])]) == ({"a": "99", "b": "100"}, {})
 
@@ -189,7 +190,7 @@ def test_a_late_event_replaces_nothing_newer(kube, api):
 
 
 def test_a_deletion_holds(kube, api):
-    """Late and repeated events, and the list of an older state, bring nothing back; what was created again is there."""
+    """Late and repeated events, and an older list, restore nothing; a recreated object exists."""
     again = item("a", "13")
     again["metadata"]["uid"] = "another"
     changes = ("DELETED", item("a", "12")), ("MODIFIED", item("a", "11")), ("MODIFIED", item("a", "12"))
@@ -204,7 +205,7 @@ def test_what_selects_an_object_again_shows_it_again(kube, api):
 
 
 def test_versions_that_are_no_numbers_are_taken_as_they_come(kube, api):
-    """Nothing is read into them; neither is an absent one older, nor one of thousands of digits compared."""
+    """They are not interpreted: an absent one is not older, and one of thousands of digits is not compared."""
     for earlier, later in (
         ("zz", "aa"),
         ("99", ""),

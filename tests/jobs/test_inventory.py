@@ -1,4 +1,4 @@
-"""The snapshot: right numbers from raw objects, honest about what is hidden, cheap at 5,000 nodes."""
+"""The inventory: correct numbers from raw objects, explicit hidden parts, fast with 5,000 nodes."""
 
 import gc
 import time
@@ -65,7 +65,7 @@ def serve(api, nodes, pods, *, deny=()):
 
 
 def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
-    """A Slurm NodeSet that holds everything is named by its owner."""
+    """A Slurm NodeSet that holds all GPUs is named by its owner."""
     nodes = [raw_node("gpu-10"), raw_node("gpu-2"), raw_node("cpu", gpus="", capacity="")]
     pods = [
         raw_pod("slurm-0", "gpu-2", 8, owner=("NodeSet", "slurm")),
@@ -87,9 +87,9 @@ def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
 
 @pytest.mark.parametrize("size", [3, 500], ids=["on the next page", "on one page"])
 def test_an_object_that_a_list_holds_twice_is_counted_once(kube, api, size):
-    """Pages overlap where a server goes on with another view: no node is judged twice, no GPU is taken twice.
+    """Pages overlap if a server continues with another view: no node is judged twice, no GPU is counted twice.
 
-    A near miss: pods of one name in two namespaces are two pods.
+    Near miss: pods with one name in two namespaces are two pods.
     """
     nodes = [raw_node("gpu-0"), raw_node("gpu-1"), raw_node("gpu-1"), raw_node("gpu-1"), raw_node("gpu-2")]
     pods = [raw_pod("a", "gpu-1", 2), raw_pod("b", "gpu-1", 2), raw_pod("b", "gpu-1", 2)]
@@ -131,7 +131,7 @@ def test_a_node_record_has_what_the_checks_need():
     ],
 )
 def test_a_gpu_node_is_one_by_any_sign(kube, api, labels, gpus, capacity, is_gpu):
-    """A device plugin that died leaves labels or a zero: that node must not vanish from the count."""
+    """A failed device plugin leaves labels or a zero: that node must remain in the count."""
     serve(api, [raw_node("n", labels=labels, gpus=gpus, capacity=capacity)], [])
     assert bool(Inventory.read(kube).gpu_nodes(GPU)) == is_gpu
 
@@ -147,14 +147,14 @@ def test_what_is_hidden_is_told_and_not_guessed(kube, api):
 
 
 def test_a_broken_server_is_no_empty_cluster(kube, api):
-    """Only a refused right is 'not seen'; anything else is an error."""
+    """Only a refused permission is 'not seen'; other failures are errors."""
     api.answer = lambda _: (422, {}, {"reason": "Invalid", "message": "bad selector"})
     with pytest.raises(ApiError, match="bad selector"):
         Inventory.read(kube, selector="a=b=c")
 
 
 def test_requests_of_a_pod_count_sidecars_and_the_hungriest_init_container():
-    """As the scheduler counts them."""
+    """The scheduler counts them the same way."""
 
     def container(gpus, **more):
         return {"resources": {"requests": {GPU: str(gpus), "cpu": "1"}}, **more}
@@ -168,7 +168,7 @@ def test_requests_of_a_pod_count_sidecars_and_the_hungriest_init_container():
 
 @pytest.mark.parametrize("item", [{}, {"metadata": None, "spec": [], "status": "x"}, {"spec": {"taints": [None, 5]}}])
 def test_malformed_objects_become_empty_records(item):
-    """One strange object must not hide 5,000 others."""
+    """One invalid object must not hide 5,000 others."""
     assert read_node(item).name == "" and read_pod(item).requests == {}
 
 
@@ -192,7 +192,7 @@ def test_malformed_objects_become_empty_records(item):
     ],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text, value):
-    """Binary and decimal suffixes, exponents; anything else is no number instead of zero."""
+    """Binary and decimal suffixes, exponents; any other text is not a number, instead of zero."""
     number = quantity(text)
     assert (float(number) if number is not None else None) == value
 
@@ -203,21 +203,22 @@ def test_whole_quantities_are_rounded_up():
 
 
 def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
-    """Requests grow with pages; the collector is on again afterwards."""
+    """The number of requests grows with pages; the garbage collector is enabled again afterwards."""
     nodes = [raw_node(f"n-{i}", labels={f"l{k}": "v" * 20 for k in range(40)}) for i in range(5000)]
     serve(api, nodes, [])
     began = time.process_time()
     read_inventory = Inventory.read(kube)
     assert len(read_inventory.nodes) == 5000 and len(api.asked) == 12
     assert gc.isenabled()
-    assert time.process_time() - began < 20  # the fake server shares this process
+    assert time.process_time() - began < 20  # the fake server runs in this process
 
 
 RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 
 
 def restarted_by_offer(name):
-    """Every node as a real cluster told of it: (GPUs in capacity, offered) -> whether its kubelet had just begun."""
+    """Return every node state reported by a real cluster: (GPUs in capacity, offered) -> whether its kubelet had just
+    started."""
     lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
     nodes = [line.object for line in lines if recordings.is_change(line) and line.kind == "Node"]
     return {
@@ -228,14 +229,14 @@ def restarted_by_offer(name):
 
 
 def test_a_kubelet_that_was_restarted_is_told_from_a_device_plugin_that_stopped():
-    """Real nodes: for ten seconds a new kubelet counts 0 of 0; without its plugin one offers 0 of 8."""
+    """Real nodes: for ten seconds a new kubelet reports 0 of 0; without its plugin it reports 0 of 8."""
     assert restarted_by_offer("26b-kubelet-away-90s") == {(8, 8, False), (0, 0, True)}
     assert restarted_by_offer("28c-device-plugin-down") == {(8, 8, False), (8, 0, False)}
 
 
 @pytest.mark.parametrize(("back_after", "offered"), [(3, 8), (10**6, 0)], ids=["comes back", "stays away"])
 def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monkeypatch, back_after, offered):
-    """What registers within seconds was never missing; what does not is told as it is."""
+    """GPUs registered within seconds were never missing; others are reported as observed."""
     clock = [0.0]
     monkeypatch.setattr(inventory.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(inventory.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
@@ -255,7 +256,7 @@ def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monk
 
 @pytest.mark.parametrize(("count", "requests"), [(2, 2), (4, 4), (5, 2), (900, 2)])
 def test_nodes_are_read_again_by_name_or_in_pages_of_all(kube, api, count, requests):
-    """Of a fleet of 600: those that were asked for, and no others; who is gone is left out."""
+    """In a cluster of 600: the requested nodes and no others; deleted nodes are omitted."""
     fleet = [raw_node(f"n{number}") for number in range(600)]
 
     def answer(asked):
@@ -281,12 +282,12 @@ def test_nodes_are_read_again_by_name_or_in_pages_of_all(kube, api, count, reque
         ("OutOfcpu", 8, "gpu-0", False),
         ("Evicted", 8, "gpu-0", False),
         ("", 8, "gpu-0", False),  # its program failed
-        ("UnexpectedAdmissionError", 0, "gpu-0", False),  # it asked for no device
+        ("UnexpectedAdmissionError", 0, "gpu-0", False),  # it requested no device
         ("UnexpectedAdmissionError", 8, "", False),
     ],
 )
 def test_pods_that_a_kubelet_had_no_devices_for_are_kept_apart(kube, api, reason, gpus, node, is_refusal):
-    """They hold nothing, so that they are in no count; why they failed is reported."""
+    """They hold no devices and are in no count; the reason of their failure is reported."""
     pod = raw_pod("train-0", node, gpus, phase="Failed")
     pod["status"] |= {"reason": reason, "message": "Allocate failed", "startTime": "2026-11-28T10:00:00Z"}
     others = {"status.phase=Failed": [pod]}

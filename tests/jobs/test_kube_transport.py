@@ -1,4 +1,4 @@
-"""The client against servers that misbehave: bounded, repeated only where safe, and clear about what went wrong."""
+"""The client with misbehaving servers: bounded, with retries only if safe, and with clear errors."""
 
 import contextlib
 import gzip
@@ -54,7 +54,7 @@ def pod(name):
     ],
 )
 def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
-    """What, where, observed: one line, and the class says which kind."""
+    """One line with server, verb, path and observation; the exception's class gives the kind."""
     api.answer = lambda _: status(code, "Because", "no such luck", name="x")
     with pytest.raises(kind) as caught:
         kube.get("/api/v1/nodes/x")
@@ -67,8 +67,8 @@ def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
 
 
 def test_the_token_is_sent_and_never_shown(kube, api):
-    """Authentication is the official client's; messages do not repeat credentials that a server echoes."""
-    kube.sends_credentials = True  # as over https
+    """Authentication uses the official client; messages do not repeat credentials that a server echoes."""
+    kube.sends_credentials = True  # like https
     api.answer = lambda asked: status(401, "Unauthorized", f"bad {asked.headers['authorization']}")
     with pytest.raises(Unauthorized) as caught:
         kube.get("/x")
@@ -77,7 +77,7 @@ def test_the_token_is_sent_and_never_shown(kube, api):
 
 
 def test_no_credentials_go_over_plain_http(kube, api):
-    """As kubectl does: they are left out, and a refusal says so."""
+    """As in kubectl, they are omitted, and a refusal says so."""
     api.answer = lambda asked: status(401, "Unauthorized", "who are you?")
     with pytest.raises(Unauthorized, match="plain http: no credentials are sent"):
         kube.get("/x")
@@ -87,7 +87,7 @@ def test_no_credentials_go_over_plain_http(kube, api):
 
 
 def test_nothing_listening_is_one_clear_line(tmp_path, kubeconfig):
-    """A refused connection is Unreachable, long before the deadline."""
+    """A refused connection is Unreachable, well before the deadline."""
     client = Kube.connect(str(kubeconfig(tmp_path / "k", "http://127.0.0.1:9")))
     began = time.monotonic()
     with pytest.raises(
@@ -99,7 +99,7 @@ def test_nothing_listening_is_one_clear_line(tmp_path, kubeconfig):
 
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
 def test_a_read_is_repeated_on_temporary_failures(kube, api, code):
-    """A busy or restarting API server is asked again, within the deadline."""
+    """Requests to a busy or restarting API server are retried within the deadline."""
     answers = itertools.chain([(code, {}, {})] * 2, itertools.repeat((200, {}, {"ok": 1})))
     api.answer = lambda _: next(answers)
     assert kube.get("/x") == {"ok": 1}
@@ -107,7 +107,7 @@ def test_a_read_is_repeated_on_temporary_failures(kube, api, code):
 
 
 def test_a_create_is_repeated_only_where_nothing_can_have_happened(kube, api):
-    """429 comes before the request is looked at; after a 500 or a lost connection the object may exist."""
+    """429 is sent before processing; after a 500 or a lost connection the object may exist."""
     answers = itertools.chain([(429, {"Retry-After": "0"}, {})], itertools.repeat((500, {}, {})))
     api.answer = lambda _: next(answers)
     with pytest.raises(ApiError):
@@ -124,7 +124,7 @@ def test_a_dry_run_may_be_repeated(kube, api):
 
 
 def test_a_long_retry_after_does_not_outlast_the_deadline(kube, api):
-    """A server may ask for an hour; the caller's deadline is what counts."""
+    """A server may request an hour, but the caller's deadline applies."""
     api.answer = lambda _: (429, {"Retry-After": "3600"}, {})
     began = time.monotonic()
     with pytest.raises(ApiError, match="429"):
@@ -134,12 +134,12 @@ def test_a_long_retry_after_does_not_outlast_the_deadline(kube, api):
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-5", "1e300", "soon", "Wed, 21 Oct 2026 07:28:00 GMT"])
 def test_any_retry_after_gives_a_bounded_pause(text):
-    """The header is foreign text."""
+    """The header is untrusted input."""
     assert 0 < wire.pause(3, text) <= wire.LONGEST_PAUSE_S
 
 
 def test_a_server_that_drips_is_left_at_the_deadline(kube, api):
-    """A timeout for silence alone would wait as long as a byte comes now and then."""
+    """A timeout for silence alone would never expire while single bytes arrive."""
     api.answer = lambda _: (200, {}, drips(b" "))
     with pytest.raises(Unreachable, match="not complete after"):
         kube.request("GET", "/x", deadline_s=2.0, repeatable=False)
@@ -156,14 +156,14 @@ def test_an_answer_that_never_comes_is_left_at_the_deadline(kube, api):
 
 
 def test_a_torn_answer_is_not_taken_for_a_whole_one(kube, api):
-    """Content-Length promises more than comes."""
+    """Content-Length exceeds the received data."""
     api.answer = lambda _: (200, {"Content-Length": "1000"}, b'{"items": []}')
     with pytest.raises(Unreachable, match=r"ended early|closed"):
         kube.request("GET", "/x", repeatable=False)
 
 
 def test_an_endless_answer_is_refused(kube, api, monkeypatch):
-    """Memory is bounded whatever the server sends."""
+    """Memory is bounded for any response."""
     monkeypatch.setattr(wire, "LARGEST_ANSWER", 1 << 20)
     api.answer = lambda _: (200, {}, iter(itertools.repeat(b"x" * 65536)))
     with pytest.raises(Unreachable, match="larger than 1 MiB"):
@@ -181,7 +181,7 @@ def test_a_web_page_is_no_api(kube, api):
 
 
 def test_lists_are_read_page_by_page(kube, api):
-    """Pages of 500 with the server's token, and the version to watch from."""
+    """Pages of 500 with the server's token, and the version for the watch."""
 
     def answer(asked):
         page = int(asked.query.get("continue", "0"))
@@ -195,7 +195,7 @@ def test_lists_are_read_page_by_page(kube, api):
 
 
 def test_an_expired_page_token_goes_on_where_the_server_says(kube, api):
-    """410 in the middle of a long list carries a token for the rest."""
+    """410 in the middle of a long list has a token for the rest."""
 
     def answer(asked):
         token = asked.query.get("continue", "")
@@ -213,7 +213,7 @@ def test_an_expired_page_token_goes_on_where_the_server_says(kube, api):
 
 
 def test_a_list_without_items_is_empty_and_a_wrong_one_is_an_error(kube, api):
-    """items: null is how Go writes an empty list; a string is no list."""
+    """Go writes an empty list as items: null; a string is not a list."""
     api.answer = lambda _: (200, {}, {"metadata": {}, "items": None})
     assert kube.list("/x") == ([], "")
     api.answer = lambda _: (200, {}, {"metadata": {}, "items": "no"})
@@ -222,7 +222,7 @@ def test_a_list_without_items_is_empty_and_a_wrong_one_is_an_error(kube, api):
 
 
 def test_far_answers_are_asked_for_compressed(kube, api):
-    """11:1 on lists of nodes; streams are not, they would come late."""
+    """The factor is 11:1 for node lists; streams are not compressed, because they would be delayed."""
     body = gzip.compress(json.dumps({"items": [{"a": "x" * 1000}] * 1000}).encode())
     api.answer = lambda _: (200, {"Content-Encoding": "gzip"}, body)
     kube.loopback = False
@@ -235,7 +235,7 @@ def test_far_answers_are_asked_for_compressed(kube, api):
 
 
 def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):
-    """Lines may be split anywhere, be empty, or be cut at the end."""
+    """Lines may be split anywhere, be empty, or be truncated at the end."""
     event = json.dumps({"type": "ADDED", "object": {"kind": "Pod", **pod("a")}}).encode() + b"\n"
     stream = event + b"\n" + event + b'{"type": "MOD'
     api.answer = lambda _: (200, {}, iter([stream[i : i + 7] for i in range(0, len(stream), 7)]))
@@ -245,7 +245,7 @@ def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):
 
 
 def test_a_watch_that_is_too_old_says_so_in_both_forms(kube, api):
-    """HTTP 410, or an ERROR event in a stream that began well."""
+    """HTTP 410, or an ERROR event in a stream that started normally."""
     api.answer = lambda _: status(410, "Expired", "too old")
     with pytest.raises(Gone):
         list(kube.watch("/x", resource_version="1"))
@@ -259,7 +259,7 @@ def test_a_watch_that_is_too_old_says_so_in_both_forms(kube, api):
 
 
 def test_a_watch_can_be_ended_from_another_thread(kube, api):
-    """Nothing waits for a server that says nothing."""
+    """The caller does not wait for a silent server."""
     silent = threading.Event()
 
     def nothing():
@@ -277,7 +277,7 @@ def test_a_watch_can_be_ended_from_another_thread(kube, api):
 
 
 def test_warnings_of_the_server_are_kept(kube, api):
-    """`Warning: 299` headers are how a Job whose pods PodSecurity will refuse is accepted."""
+    """`Warning: 299` headers accompany a Job whose pods PodSecurity will refuse."""
     api.answer = lambda _: (201, {"Warning": '299 - "would violate PodSecurity \\"restricted\\""'}, {})
     assert kube.create("/x", {}).warnings == ('would violate PodSecurity "restricted"',)
 
@@ -301,18 +301,18 @@ def test_rights_are_asked_as_the_server_wants_it(kube, api):
 
 
 def test_the_clock_of_the_server_is_compared(kube, api):
-    """Skew comes from the Date header, whose resolution is a second."""
+    """The skew comes from the Date header, whose resolution is one second."""
     api.answer = lambda _: (200, {"Date": "Wed, 01 Jan 2020 00:00:00 GMT"}, {})
     assert kube.server_time_skew() < -1e8
 
 
 def test_names_are_escaped_in_paths():
-    """A name from outside cannot leave its place in the path."""
+    """A foreign name cannot change the path."""
     assert path("jobs", "../x", namespace="a/b", group="batch") == "/apis/batch/v1/namespaces/a%2Fb/jobs/..%2Fx"
 
 
 def test_connections_are_used_again(kube, api):
-    """A finished answer gives its connection back; an unread one does not poison the next."""
+    """A complete response returns its connection; an unread one does not corrupt the next."""
     api.answer = lambda _: (200, {}, {"a": "x" * 100_000})
     for _ in range(5):
         kube.get("/x")
@@ -321,7 +321,7 @@ def test_connections_are_used_again(kube, api):
 
 
 def test_the_collector_is_paused_only_while_decoding():
-    """And is left as it was found, also after an error."""
+    """Its earlier state is restored, also after an error."""
     import gc
 
     with exchange.gc_paused():
@@ -333,7 +333,7 @@ def test_the_collector_is_paused_only_while_decoding():
 
 
 def test_importing_the_package_does_not_import_the_client(root):
-    """`kubernetes` costs 0.2 s and more: only a real connection may load it."""
+    """Importing `kubernetes` takes 0.2 s and more, so only a real connection may import it."""
     code = (
         "import sys, jobs.cluster.client.kube, jobs.run.launcher, jobs.cluster.facts.inventory, jobs.run.cleanup, jobs.diagnosis.verdict, jobs.trial.manifests;"
         "print([m for m in ('kubernetes', 'urllib3', 'yaml', 'pydantic') if m in sys.modules])"

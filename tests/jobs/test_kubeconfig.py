@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a kubeconfig is one line that says what to change."""
+"""Every error in a kubeconfig is one line with the required change."""
 
 import base64
 import json
@@ -55,14 +55,14 @@ def refuse(match, *arguments):
 
 
 def test_context_namespace_and_server_are_taken_from_the_file(config):
-    """The context's namespace is the default, an explicit one wins, else it is 'default'."""
+    """An explicit namespace comes first, then the context's, then 'default'."""
     assert (Kube.connect(str(config)).namespace, Kube.connect(str(config)).server) == ("team", "https://10.0.0.1:6443")
     assert Kube.connect(str(config), "production").namespace == "default"
     assert Kube.connect(str(config), "production", "mine").namespace == "mine"
 
 
 def test_the_users_environment_gives_the_defaults(config, monkeypatch):
-    """TAO_K8S_CONTEXT and TAO_K8S_NAMESPACE are honoured where nothing is named; a simulated cluster's file is."""
+    """TAO_K8S_CONTEXT and TAO_K8S_NAMESPACE apply if none is given; a simulated cluster's file applies, too."""
     monkeypatch.setenv("TAO_K8S_CONTEXT", "production")
     monkeypatch.setenv("TAO_K8S_NAMESPACE", "tao-jobs")
     monkeypatch.setenv("KUBECONFIG", str(config))
@@ -73,13 +73,13 @@ def test_the_users_environment_gives_the_defaults(config, monkeypatch):
 
 
 def test_a_missing_file_suggests_the_nearest(config):
-    """A typo in the path is answered with the file that was probably meant."""
+    """A mistyped path is answered with the nearest file."""
     refuse(r"konfig does not exist; did you mean .*/config\?", str(config.parent / "konfig"))
     refuse(r"nor does the folder", str(config.parent / "no" / "config"))
 
 
 def test_a_wrong_context_suggests_the_nearest(config):
-    """The nearest right word, or the list."""
+    """The nearest name, or the list."""
     refuse(r"no context 'stagin'; did you mean staging\?", str(config), "stagin")
     refuse(r"no context 'xyz'; there are: lost, nobody, production, staging", str(config), "xyz")
 
@@ -104,20 +104,20 @@ def test_a_wrong_context_suggests_the_nearest(config):
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, text, match):
-    """Broken YAML with its line, wrong shapes with their place."""
+    """Broken YAML has its line, a wrong structure its path."""
     file = tmp_path / "config"
     file.write_text(text)
     refuse(match, str(file))
 
 
 def test_dangling_references_are_named(config):
-    """A context that names a cluster or user that is not there."""
+    """A context may name a missing cluster or user."""
     refuse("names the cluster 'nowhere', not found", str(config), "lost")
     refuse("names the user 'missing', not found", str(config), "nobody")
 
 
 def test_a_folder_or_an_unreadable_file_is_refused(tmp_path, config):
-    """Not a traceback."""
+    """There is no traceback."""
     refuse("is a directory", str(tmp_path))
     if os.geteuid() != 0:
         config.chmod(0)
@@ -125,7 +125,7 @@ def test_a_folder_or_an_unreadable_file_is_refused(tmp_path, config):
 
 
 def test_credential_files_that_are_missing_are_named(tmp_path, kubeconfig):
-    """A client certificate or CA that was moved away."""
+    """A client certificate or CA may have been moved."""
     file = kubeconfig(
         tmp_path / "k", "https://10.0.0.1", **{"client-certificate": "gone.crt", "client-key": "gone.key"}
     )
@@ -133,7 +133,7 @@ def test_credential_files_that_are_missing_are_named(tmp_path, kubeconfig):
 
 
 def test_credentials_that_are_no_credentials_are_refused(tmp_path, kubeconfig):
-    """Garbage where a certificate should be."""
+    """The certificate's content is invalid."""
     garbage = base64.b64encode(b"garbage").decode()
     user = {"client-certificate-data": garbage, "client-key-data": garbage}
     kube = None
@@ -153,33 +153,33 @@ def plugin(tmp_path, body):
 
 
 def test_an_exec_plugin_gives_the_token(api, tmp_path, kubeconfig):
-    """EKS, GKE and AKS log in like that."""
+    """EKS, GKE and AKS authenticate that way."""
     credential = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-plugin"}}'
     user = plugin(tmp_path, f"print('''{credential}''')")
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url, **user)))
-    kube.sends_credentials = True  # as over https
+    kube.sends_credentials = True  # like https
     kube.version()
     assert api.asked[0].headers["authorization"] == "Bearer from-plugin"
 
 
 @pytest.mark.parametrize("text", ["from-file\n", "  from-file \r\n"])
 def test_a_token_file_may_end_in_a_newline(api, tmp_path, kubeconfig, text):
-    """Every editor writes one; kubectl trims it."""
+    """Editors add one; kubectl removes it."""
     (tmp_path / "token").write_text(text, newline="")
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url, tokenFile=str(tmp_path / "token"))))
-    kube.sends_credentials = True  # as over https
+    kube.sends_credentials = True  # like https
     kube.version()
     assert api.asked[0].headers["authorization"].split() == ["Bearer", "from-file"]
 
 
 def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
-    """The official client only logs it and goes on without credentials: a confusing 401 or 403 later."""
+    """The official client only logs it and continues without credentials, with a confusing 401 or 403 later."""
     user = plugin(tmp_path, "import sys; sys.exit('token expired: run login')")
     refuse("credential plugin .*plugin", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 
 
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, config, kubeconfig, monkeypatch):
-    """It may wait for a browser for ever. How it fails later, in its own thread, is nothing of another cluster's."""
+    """It may wait forever for a browser. Its later failure, in a separate thread, does not affect another cluster."""
     over = tmp_path / "over"
     user = plugin(tmp_path, f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)")
     with monkeypatch.context() as hasty:
@@ -199,7 +199,7 @@ def test_an_exec_plugin_that_hangs_is_left(tmp_path, config, kubeconfig, monkeyp
 
 
 def test_several_files_are_merged_as_kubectl_does(tmp_path, config, monkeypatch):
-    """The first current context and the first definition win; files that do not exist are passed over."""
+    """The first current context and the first definition apply; missing files are skipped."""
     other = tmp_path / "other"
     other.write_text(
         PLAIN.replace("current-context: staging", "current-context: production").replace("10.0.0.1", "10.9.9.9")
@@ -210,13 +210,13 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path, config, monkeypatch)
 
 
 def test_no_kubeconfig_and_no_pod_says_what_to_do(tmp_path, monkeypatch):
-    """And where it looked."""
+    """The message lists the searched places."""
     monkeypatch.setenv("HOME", str(tmp_path))
     refuse(r"no kubeconfig found \(tried .*/\.kube/config\) and not running in a pod", None)
 
 
 def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
-    """No kubeconfig is needed there; the namespace is the pod's own, and a context makes no sense."""
+    """A pod needs no kubeconfig; the namespace is the pod's, and a context is refused."""
     account = tmp_path / "account"
     account.mkdir()
     for name, text in (("token", "tok"), ("namespace", "tao"), ("ca.crt", "")):
@@ -232,7 +232,7 @@ def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
 
 
 def test_a_socks_proxy_without_its_package_is_one_line(tmp_path, monkeypatch):
-    """A cluster behind an SSH tunnel: urllib3 needs PySocks for that, and says so with a traceback otherwise."""
+    """A cluster behind an SSH tunnel: urllib3 needs PySocks for it, and otherwise fails with a traceback."""
     file = tmp_path / "tunnel"
     file.write_text(PLAIN.replace('6443"', '6443", proxy-url: "socks5://127.0.0.1:1080"'))
     monkeypatch.setitem(sys.modules, "urllib3.contrib.socks", None)
@@ -240,7 +240,7 @@ def test_a_socks_proxy_without_its_package_is_one_line(tmp_path, monkeypatch):
 
 
 def test_impersonation_is_not_silently_ignored(tmp_path):
-    """kubectl would act as that user, the official client does not: other rights than the ones to be tried."""
+    """kubectl would act as that user, the official client would not: other permissions would be tested."""
     file = tmp_path / "as"
     file.write_text(PLAIN.replace("token: t", "token: t, as: tenant"))
     refuse("impersonates 'tenant'", str(file))
@@ -248,7 +248,7 @@ def test_impersonation_is_not_silently_ignored(tmp_path):
 
 @pytest.mark.parametrize("verified", [True, False])
 def test_a_ca_without_a_key_identifier_is_accepted_as_kubectl_accepts_it(tmp_path, kubeconfig, monkeypatch, verified):
-    """Python 3.13 refuses the CA of an EKS cluster (VERIFY_X509_STRICT); everything else stays verified."""
+    """Python 3.13 refuses the CA of an EKS cluster (VERIFY_X509_STRICT); all other verification remains."""
     made = urllib3.util.ssl_.create_urllib3_context
 
     def strict(**settings):
@@ -269,12 +269,12 @@ def test_a_ca_without_a_key_identifier_is_accepted_as_kubectl_accepts_it(tmp_pat
 
 
 def authority(number):
-    """A certificate, as far as a fingerprint goes: nothing here connects."""
+    """Return a certificate sufficient for a fingerprint: no test connects."""
     return ssl.DER_cert_to_PEM_cert(f"certificate {number}".encode())
 
 
 def test_the_authority_behind_a_server_has_a_fingerprint(config, monkeypatch, tmp_path):
-    """The same from data and from a file, in any order, in a pod too; none where none is named or asked."""
+    """The same from data and from a file, in any order, also in a pod; none without a CA or a server."""
     monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
     bundle, turned = authority(1) + authority(2), "# ours\n" + authority(2) + authority(1)
     (tmp_path / "ca.crt").write_text(turned)

@@ -1,4 +1,4 @@
-"""The launcher against a cluster whose pods really run: what is created, waited for, given up, followed and removed."""
+"""The launcher with a cluster whose pods are processes: objects created, waited for, followed, stopped and removed."""
 
 import os
 import re
@@ -34,14 +34,15 @@ def healthy(root, tmp_path_factory):
 def cluster(healthy):
     kube = Kube.connect(str(healthy.config))
     yield kube
-    # A launcher without a ledger of the test's own leaves its job to us, and its lease is renewed while we live.
+    # A launcher without the test's ledger leaves its job to this process, which renews its lease.
     swept = sweep(kube, kube.namespace, living=True)
     assert (swept.left, swept.kept) == ((), ())
     kube.close()
 
 
 def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
-    """Both ranks' evidence complete, both logs on disk and redacted, progress told, nothing left after the ledger."""
+    """Both ranks' evidence is complete, both logs are on disk and redacted, progress is reported, and the ledger
+    removes everything."""
     lines, ledger = [], Ledger()
     launcher = Launcher(cluster, progress=lines.append, ledger=ledger, logs=tmp_path / "logs")
     result = launcher.run(spec(cluster), {"__main__.py": PROBE})
@@ -62,7 +63,7 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
 
 
 def test_a_probe_that_fails_is_the_programs_error(cluster):
-    """Exit code, ERR_PROGRAM, and the evidence that was printed before."""
+    """Exit code, ERR_PROGRAM, and the evidence printed before."""
     result = Launcher(cluster).run(spec(cluster, env={"EXIT": "3"}), {"__main__.py": PROBE})
     assert result.state == "Error"
     assert (result.analysis.fault, result.analysis.err_class) == ("job.failed", "ERR_PROGRAM")
@@ -71,7 +72,7 @@ def test_a_probe_that_fails_is_the_programs_error(cluster):
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(cluster):
-    """In one namespace, on the same nodes."""
+    """They are in one namespace on the same nodes."""
     results = {}
 
     def one(name):
@@ -92,7 +93,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
 
 
 def test_a_job_that_somebody_deletes_is_canceled(cluster):
-    """Not an error of the cluster: disrupted, and the wait ends at once."""
+    """Not a cluster error: disrupted, and the wait ends at once."""
     launcher, jobs = Launcher(cluster), JobLookup(cluster)
     asked = spec(cluster, env={"NAP": str(2 * HANG_S)})
     place = path("jobs", asked.job_name, namespace=cluster.namespace, group="batch")
@@ -111,7 +112,7 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
 
 
 def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys):
-    """Another process can pick it up; cancelling waits until its pods are gone; what is not ours is left alone."""
+    """Another process can attach to it; cancelling waits until its pods are gone; foreign jobs are not changed."""
     asked = spec(cluster, env={"NAP": "1.5"})
     first = threading.Thread(target=Launcher(cluster).run, args=(asked, {"__main__.py": PROBE}))
     first.start()
@@ -154,7 +155,7 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
 
 
 def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
-    """Ctrl-C in the middle: what exists is in the ledger, and unwinding removes it."""
+    """After Ctrl-C every existing object is in the ledger, and unwinding removes it."""
     ledger = Ledger()
 
     launcher = Launcher(cluster, ledger=ledger)
@@ -172,7 +173,7 @@ def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
 
 
 def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
-    """A collision must not adopt, and later delete, somebody else's job."""
+    """A collision must not adopt, and later delete, another user's job."""
     ledger, asked = Ledger(), spec(cluster)
     launcher = Launcher(cluster, ledger=ledger)
     launcher.run(asked, {"__main__.py": PROBE})
@@ -184,19 +185,19 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
 
 
 def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
-    """A selector that matches nothing: after a short grace, with the scheduler's own words, and the GPUs are free again."""
+    """With an unmatched selector, after a short grace period, with the scheduler's message; the GPUs are free again."""
     monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()
     result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"__main__.py": PROBE})
     assert result.analysis.fault == "job.unschedulable" and result.analysis.err_class == "ERR_INFRA"
     assert "0/2 nodes are available" in result.analysis.observed and "waiting cannot help" in result.analysis.observed
-    assert 1 <= time.monotonic() - began < HERE.start_s  # given up, and not waited for
+    assert 1 <= time.monotonic() - began < HERE.start_s  # stopped early, without the full wait
     assert ledger.open == () and left_over(cluster) == []
 
 
 def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, monkeypatch):
-    """More GPUs than are free, held by others: may change, so it is waited for until the deadline."""
+    """More GPUs than are free, held by others: that may change, so the wait lasts until the deadline."""
     passed = [0.0]
     clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: time.monotonic() + passed[0]})
     monkeypatch.setattr(watcher, "time", clock)
@@ -223,7 +224,7 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, mo
     [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")],
 )
 def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault, state):
-    """What the launcher itself diagnoses, before any check judges it."""
+    """The launcher diagnoses it before any check."""
     monkeypatch.setattr("jobs.diagnosis.symptoms.FINAL_PULL_S", 0.5)
     sim = Sim(root, tmp_path, scenario)
     try:
@@ -238,7 +239,7 @@ def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault,
 
 
 def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
-    """Kueue resumes its jobs itself, when there is room: resuming one before would jump the queue and be undone."""
+    """Kueue resumes its jobs when there is room; resuming one earlier would bypass the queue and be reverted."""
     asked = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"})
     url_path, suspended = path("jobs", asked.job_name, namespace=cluster.namespace, group="batch"), []
 
@@ -259,7 +260,8 @@ def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
 
 
 def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, monkeypatch):
-    """A service mesh adds a container that outlives the trial: the evidence counts, the job goes, and it is said."""
+    """A service mesh adds a container that outlives the trial: the evidence counts, the job is deleted, and the sidecar
+    is reported."""
     real = pod.template
 
     def injected(*arguments):
@@ -279,7 +281,8 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
 
 @pytest.mark.slow
 def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
-    """One node's pod comes long after dns_s, as with an image that is pulled there: the first rank waits, and all is well."""
+    """One node's pod starts long after dns_s, for example after an image pull: the first rank waits, and the trial
+    passes."""
     late, tell = (
         Deadlines(start_s=HANG_S, dns_s=7, port_s=HANG_S, collective_s=HANG_S, probe_s=2 * HANG_S),
         {"spec": {"unschedulable": True}},
@@ -289,7 +292,7 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
     started = threading.Event()
 
     def heard(line):
-        if "rank" in line and not started.is_set():  # the rank that is there has begun to look for its peer
+        if "rank" in line and not started.is_set():  # the present rank has started to look for its peer
             started.set()
             timer.start()
 
@@ -307,7 +310,7 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
 
 
 def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
-    """Nobody let the job start: that is said, blamed on nobody, and the job is taken back."""
+    """The job was never admitted: that is reported without a fault, and the job is deleted."""
     asked = spec(
         cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=HANG_S)
     )

@@ -1,4 +1,4 @@
-"""A trial through an API server that answers 429, 500 and 503, resets, cuts streams and loses answers."""
+"""A trial through an API server that answers 429, 500 and 503, resets, truncates streams and loses responses."""
 
 import contextlib
 import random
@@ -16,7 +16,7 @@ from tests.waiting import HANG_S
 
 
 class ApiFaults:
-    """Forwards to the real server; some answers get lost on the way."""
+    """Forwards to the real server; some responses get lost."""
 
     def __init__(self, api, kube, seed, drop, *, writes):
         self.rng, self.kube, self.drop, self.writes = random.Random(seed), kube, drop, writes
@@ -51,7 +51,7 @@ class ApiFaults:
         )
         if dice < 0.3:
             stack.close()
-            return 0, {}, self.drop  # done, but nobody is told
+            return 0, {}, self.drop  # executed, but the response is lost
         return raw.status, {}, self.pieces(raw, stack, cut=self.rng.randrange(2000) if dice < 0.4 else None)
 
     def pieces(self, raw, stack, cut):
@@ -81,7 +81,7 @@ def healthy(root, tmp_path_factory):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_reads_under_api_faults_change_nothing(api, drop, healthy, tmp_path, kubeconfig, seed):
-    """Lists, watches and logs that break: the same result, complete evidence, nothing left."""
+    """Broken lists, watches and logs: the same result, complete evidence, no leftovers."""
     real = Kube.connect(str(healthy.config))
     api_faults = ApiFaults(api, real, seed, drop, writes=False)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
@@ -99,7 +99,7 @@ def test_reads_under_api_faults_change_nothing(api, drop, healthy, tmp_path, kub
 
 @pytest.mark.parametrize("seed", range(5))
 def test_writes_whose_answer_is_lost_leave_nothing_behind(api, drop, healthy, tmp_path, kubeconfig, seed):
-    """Created or not? Whatever the launcher knows or does not, the ledger removes it."""
+    """Whether the object was created or not, the ledger removes it."""
     real = Kube.connect(str(healthy.config))
     api_faults = ApiFaults(api, real, seed + 100, drop, writes=True)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")

@@ -1,4 +1,4 @@
-"""Whatever launches a trial: its objects are exactly these, and its state is told in the words of one Job."""
+"""The objects of each launcher are fixed, and its state is expressed in a Job's terms."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +60,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_objects_of_each_launcher_are_these(name):
-    """Golden manifests (delete one and run again to write it anew); the ConfigMap's data is not of this test."""
+    """Golden manifests (delete one and run again to rewrite it); the ConfigMap's data is not compared."""
     made = list(yaml.safe_load_all(to_yaml(build(CASES[name], FILES), with_files=True)))
     for item in made:
         if item["kind"] == "ConfigMap":
@@ -81,7 +81,7 @@ def test_the_objects_of_each_launcher_are_these(name):
     ],
 )
 def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names):
-    """No name is guessed twice: the probe, the manifests and the checks all read spec.peers."""
+    """Probe, manifests and checks all read spec.peers."""
     assert spec(launcher=launcher).peers == names
     assert spec(launcher=launcher, attempt=2).peers[0].startswith("seatrial-abc-2-")
 
@@ -98,7 +98,7 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
     ],
 )
 def test_what_cannot_be_launched_is_refused_in_one_line(more, reason):
-    """Before anything is created."""
+    """The refusal comes before anything is created."""
     with pytest.raises(SpecError) as error:
         spec(**more)
     assert reason in str(error.value) and "\n" not in str(error.value)
@@ -118,13 +118,13 @@ def test_what_cannot_be_launched_is_refused_in_one_line(more, reason):
     ids=["kind", "no-name", "name", "relative", "device", "no-sshd", "class"],
 )
 def test_a_part_that_cannot_be_is_refused(make):
-    """Each part checks itself."""
+    """Each part validates itself."""
     with pytest.raises(SpecError):
         make()
 
 
 def test_an_ssh_session_gets_the_environment_by_name():
-    """mpirun -x for everything that the container has and sshd does not hand on; nothing twice."""
+    """mpirun -x for every variable of the container that sshd does not pass on; none twice."""
     (launcher,) = build(CASES["mpijob-kueue"], FILES).job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"][
         "containers"
     ]
@@ -144,7 +144,7 @@ def test_an_ssh_session_gets_the_environment_by_name():
 
 
 def test_an_older_operator_is_told_in_its_own_words():
-    """Fields that the API server does not know are left out, or written as it knows them."""
+    """Fields unknown to the API server are omitted, or written in its version."""
     mpi = KINDS["mpijob"]
     job = mpi.job(CASES["mpijob-kueue"])
     refusal = 'MPIJob in version "v2beta1" cannot be handled: strict decoding error: unknown field "spec.launcherCreationPolicy"'
@@ -163,7 +163,7 @@ def test_an_older_operator_is_told_in_its_own_words():
 
 
 def document(kind, *fields):
-    """An OpenAPI document of the kind's group and version, in which its spec has these fields."""
+    """Return an OpenAPI document of the kind's group and version, whose spec has these fields."""
     meant = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
     spec_of_it = {"properties": {name: {"type": "object"} for name in fields}}
     schemas = {"x": {"x-kubernetes-group-version-kind": meant, "properties": {"spec": spec_of_it}}}
@@ -175,7 +175,7 @@ TRAINER = ("runtimeRef", "trainer", "suspend", "managedBy")
 
 @pytest.mark.parametrize(("served", "written"), [("runtimePatches",) * 2, ("podTemplateOverrides",) * 2])
 def test_an_object_is_written_as_the_api_server_takes_it(kube, api, served, written):
-    """By the fields of its OpenAPI document, which everybody may read."""
+    """The fields come from its OpenAPI document, which every user may read."""
     kind = KINDS["trainjob"]
     job = kind.job(CASES["trainjob"])
     api.answer = lambda _: (200, {}, document(kind, *TRAINER, served))
@@ -185,7 +185,7 @@ def test_an_object_is_written_as_the_api_server_takes_it(kube, api, served, writ
 
 
 def test_an_mpijob_is_written_for_the_release_that_serves_it(kube, api):
-    """Before v0.5 the MPI Operator knows no launcherCreationPolicy."""
+    """Before v0.5 the MPI Operator has no launcherCreationPolicy."""
     kind = KINDS["mpijob"]
     job = kind.job(CASES["mpijob-user"])
     fields = set(job["spec"]) - {"launcherCreationPolicy"}
@@ -204,7 +204,7 @@ def test_an_mpijob_is_written_for_the_release_that_serves_it(kube, api):
     ],
 )
 def test_what_no_server_describes_is_written_in_its_newest_form(kube, api, answer, reason):
-    """And why that could not be told is said."""
+    """The reason for the missing description is reported."""
     job = KINDS["trainjob"].job(CASES["trainjob"])
     api.answer = lambda _: answer
     made, why = as_served(kube, KINDS["trainjob"], job)
@@ -212,7 +212,7 @@ def test_what_no_server_describes_is_written_in_its_newest_form(kube, api, answe
 
 
 def test_a_trainjob_says_what_its_runtime_decides():
-    """Capabilities of the profile cannot be carried by a TrainJob: told, not forced."""
+    """A TrainJob cannot carry capabilities of the profile: this is reported."""
     assert KINDS["trainjob"].left_out(CASES["trainjob"]) == ("capabilities: IPC_LOCK",)
     assert KINDS["mpijob"].left_out(CASES["mpijob-kueue"]) == ()
 
@@ -229,11 +229,11 @@ def test_a_trainjob_says_what_its_runtime_decides():
     ],
 )
 def test_a_kind_is_there_in_the_right_version_or_not(versions, launcher, fault):
-    """The Training Operator's MPIJob v1 is no MPI Operator."""
+    """The Training Operator's MPIJob v1 is not the MPI Operator's."""
     assert missing_fault(KINDS[launcher], Serving(versions)) == fault
 
 
-# -- state and diagnosis ---------------------------------------------------------------------------------------------
+# -- state and diagnosis -----------------------------------------------------------------------------------------------
 
 
 def mpijob(*conditions, workers=2):
@@ -278,7 +278,7 @@ ENDED = {"terminated": {"exitCode": 1, "reason": "Error"}}
 
 
 def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
-    """Workers keep their index, the launcher comes last."""
+    """Workers keep their index, and the launcher is last."""
     state, replicas, analysis = look(
         mpijob(("Created", ""), ("Running", "")), [pod("l", "launcher", node="n0"), *WORKERS]
     )
@@ -299,7 +299,8 @@ def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
     ],
 )
 def test_an_image_without_what_a_pod_of_an_mpijob_runs(role, command, fault):
-    """Whatever the profile calls it; the words are containerd's and runc's, of Kubernetes 1.37 with runc 1.1."""
+    """The profile's name for it does not matter; the messages are containerd's and runc's, of Kubernetes 1.37 with runc
+    1.1."""
     message = (
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
         f'unable to start container process: exec: "{command}": stat {command}: no such file or directory'
@@ -311,7 +312,7 @@ def test_an_image_without_what_a_pod_of_an_mpijob_runs(role, command, fault):
 
 
 def test_a_launcher_that_is_started_again_is_waited_for_unless_its_words_are_final():
-    """Names that are not published yet end it once; keys that are not taken end it every time."""
+    """Unpublished names fail once; refused keys fail every time."""
     failed = pod("l-1", "launcher", phase="Failed", state=ENDED)
     assert look(mpijob(("Created", "")), [failed, *WORKERS])[2] is None
     assert look(mpijob(("Created", "")), [failed, *WORKERS], given_up=frozenset({"l-1"}))[2].fault == "job.failed"
@@ -319,7 +320,7 @@ def test_a_launcher_that_is_started_again_is_waited_for_unless_its_words_are_fin
 
 
 def test_workers_that_the_operator_takes_away_were_not_deleted_by_others():
-    """It does so once its job has ended, before anybody has heard why."""
+    """It does so after its job's end, before the reason has been read."""
     gone = [item | {"metadata": item["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:19Z"}} for item in WORKERS]
     failed = pod("l-1", "launcher", phase="Failed", state=ENDED)
     assert look(mpijob(("Failed", "backoff")), [failed, *gone])[2].fault == "job.failed"
@@ -328,7 +329,7 @@ def test_workers_that_the_operator_takes_away_were_not_deleted_by_others():
 
 @pytest.mark.parametrize("departed", [False, True])
 def test_workers_that_are_taken_away_after_success_were_not_interrupted(departed):
-    """sshd never ends by itself: the operator deletes it, seen while it runs or when it is gone."""
+    """sshd never ends by itself: the operator deletes it, seen while it runs or after its deletion."""
     ended = pod("l-1", "launcher", phase="Succeeded", state={"terminated": {"exitCode": 0, "reason": "Completed"}})
     meta = {"deletionTimestamp": "2026-01-01T00:00:19Z"}
     gone = [item | {"metadata": item["metadata"] | meta | {"uid": item["metadata"]["name"]}} for item in WORKERS]
@@ -341,14 +342,14 @@ def test_workers_that_are_taken_away_after_success_were_not_interrupted(departed
 
 
 def test_an_operator_that_never_comes_is_named():
-    """No condition, no event, no pod: nobody is there."""
+    """No condition, no event, no pod: no controller runs."""
     analysis = look(mpijob(), [])[2]
     assert (analysis.fault, analysis.subject, analysis.hopeless) == ("operator.down", "mpi-operator", True)
     assert analysis.grace_s >= 15 and look(mpijob(("Created", "")), [])[2] is None
 
 
 def test_a_quota_that_refuses_a_worker_is_named():
-    """The MPI Operator says it in an event of its own."""
+    """The MPI Operator reports it in an event."""
     message = (
         'worker pod created failed: pods "x" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8'
     )
@@ -363,7 +364,7 @@ def test_a_quota_that_refuses_a_worker_is_named():
 
 
 def test_half_a_gang_is_a_fault_of_the_queue():
-    """Only where something promised to start all or none."""
+    """Only if the queue promised gang scheduling."""
     waiting = pod("seatrial-a-worker-1", "worker", index=1, node="", phase="Pending", state={"waiting": {}})
     waiting["status"]["conditions"] = [
         {
@@ -379,7 +380,7 @@ def test_half_a_gang_is_a_fault_of_the_queue():
     assert torn.fault == "gang.partial" and "1 of 3 pods started" in torn.observed
 
 
-# -- mpirun's words --------------------------------------------------------------------------------------------------
+# -- mpirun's messages -------------------------------------------------------------------------------------------------
 
 FAILED = FailureAnalysis(fault="job.failed", subject="l", observed="", expected="", suggestion="")
 
@@ -396,20 +397,20 @@ FAILED = FailureAnalysis(fault="job.failed", subject="l", observed="", expected=
     ],
 )
 def test_mpiruns_last_words_name_the_cause(line, blame, final):
-    """Exit code 1 alone says nothing."""
+    """Exit code 1 alone explains nothing."""
     analysis = explained(FAILED, ["noise", line])
     assert (analysis.fault, analysis.err_class) == ("mpi.ssh-failed", blame) and line.split(":")[0] in analysis.observed
     assert is_final([line]) is final
 
 
 def test_other_words_stay_the_programs_own():
-    """A near miss: a rank that ends badly is no trouble of ssh."""
+    """Near miss: a failing rank is not an ssh problem."""
     line = "mpirun noticed that process rank 1 exited on signal 11"
     assert explained(FAILED, [line]) is FAILED and explained(None, [line]) is None and not is_final([line])
 
 
 @pytest.mark.parametrize("fault", ["node.lost", "job.deadline", "job.disrupted"])
 def test_mpiruns_words_are_no_cause_where_another_is_known(fault):
-    """A worker whose node is lost resets its connection, too: that is what came of it."""
+    """A worker on a lost node also resets its connection, as a consequence."""
     known = replace(FAILED, fault=fault)
     assert explained(known, ["Connection reset by t-worker-1 port 22"]) is known

@@ -1,4 +1,4 @@
-"""The Lease by which scheduled runs take turns, and what they keep: against the embedded API server, clocks included."""
+"""The Lease that serialises scheduled runs, and their saved state, with the embedded API server and its clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATH = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{NAME}"
 
 @pytest.fixture(scope="module")
 def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The kubeconfig of a served cluster."""
+    """Return the kubeconfig of a served cluster."""
     served = Sim(root, tmp_path_factory.mktemp("cluster"), "healthy")
     yield str(served.config)
     served.close()
@@ -35,7 +35,7 @@ def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture
 def kube(cluster: str) -> Iterator[Kube]:
-    """A client; the lease of an earlier test is gone."""
+    """Return a client, after deleting an earlier test's lease."""
     made = Kube.connect(kubeconfig=cluster)
     for place in (PATH, "/api/v1/namespaces/default/configmaps/kept"):
         try:
@@ -46,19 +46,19 @@ def kube(cluster: str) -> Iterator[Kube]:
 
 
 def held(kube: Kube) -> dict[str, Any]:
-    """The lease's spec."""
+    """Return the lease's spec."""
     lease_spec: dict[str, Any] = kube.get(PATH)["spec"]
     return lease_spec
 
 
 def moment(seconds: float) -> str:
-    """A time from now, as a Lease holds it."""
+    """Return a time relative to now, in a Lease's format."""
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def test_one_at_a_time_and_given_back(kube: Kube) -> None:
-    """The second is told who holds it; after the first it is free, and the next one knows of no dead run."""
+    """The second gets the holder's name; after the first it is free, and the next one finds no dead run."""
     with Lease(kube, NAME, "one"):
         with pytest.raises(HeldError, match=f"{NAME} is held by one since"), Lease(kube, NAME, "two"):
             pass
@@ -68,17 +68,18 @@ def test_one_at_a_time_and_given_back(kube: Kube) -> None:
 
 
 def test_the_lease_of_a_dead_run_is_taken(kube: Kube) -> None:
-    """It runs out by itself."""
+    """It expires by itself."""
     with Lease(kube, NAME, "dead"):
         kube.patch(PATH, {"spec": {"renewTime": moment(-61)}})
         with Lease(kube, NAME, "next"):
             assert held(kube)["holderIdentity"] == "next"
-    assert held(kube).get("holderIdentity") is None  # the dead one gave back what was no longer its own: not that
+    assert held(kube).get("holderIdentity") is None  # the dead run released only what was still its own
 
 
 @pytest.mark.parametrize("skew", [-600.0, 600.0])
 def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times are the server's: ten minutes off, a live lease stays the other run's, a dead one is taken."""
+    """Times are the server's: with a clock ten minutes off, a live lease stays with its holder, and a dead one is
+    taken."""
     with Lease(kube, NAME, "one"):
         pass
     real = time.time
@@ -102,7 +103,7 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
     ],
 )
 def test_a_lease_that_cannot_be_stops_nobody_for_years(kube: Kube, spec: dict[str, Any]) -> None:
-    """Renewed in ten years, never, or for thirty years: it has run out."""
+    """Renewed in ten years, never, or valid for thirty years: it has expired."""
     with Lease(kube, NAME, "one"):
         kube.patch(PATH, {"spec": spec})
         with Lease(kube, NAME, "two"):
@@ -110,7 +111,7 @@ def test_a_lease_that_cannot_be_stops_nobody_for_years(kube: Kube, spec: dict[st
 
 
 def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
-    """Somebody else took it: `lost` is set within a renewal, and the new holder keeps it."""
+    """Another run took it: `lost` is set within one renewal, and the new holder keeps it."""
     with Lease(kube, NAME, "one", seconds=1) as lease:
         kube.patch(PATH, {"spec": {"holderIdentity": "thief", "renewTime": moment(0)}})
         assert lease.lost.wait(HANG_S)
@@ -118,7 +119,7 @@ def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
 
 
 def test_who_asks_knows_at_once(kube: Kube) -> None:
-    """Between two renewals, too: a Lease that somebody else took, or that is gone, is lost; one's own is not."""
+    """Also between two renewals: a Lease that another run took, or that was deleted, is lost; an own one is not."""
     with Lease(kube, NAME, "one") as lease:
         lease.check()
         assert not lease.lost.is_set()
@@ -133,7 +134,7 @@ def test_who_asks_knows_at_once(kube: Kube) -> None:
 
 
 def test_ones_own_change_is_no_thief(kube: Kube) -> None:
-    """An answer that is lost makes the client send the change twice; the second one conflicts with the first."""
+    """After a lost response the client sends the change twice, and the second conflicts with the first."""
     with Lease(kube, NAME, "one", seconds=1) as lease:
         before = kube.patch(PATH, {"metadata": {"labels": {"touched": "yes"}}})["spec"]["renewTime"]
         until(lambda: lease.lost.is_set() or held(kube)["renewTime"] != before, "a renewal")
@@ -142,7 +143,7 @@ def test_ones_own_change_is_no_thief(kube: Kube) -> None:
 
 
 def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short one is not: the lease still holds."""
+    """During a short one the lease remains valid."""
     down, passed, tries = threading.Event(), [0.0], []
     real = kube.patch
 
@@ -156,7 +157,7 @@ def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pyte
     clock = SimpleNamespace(time=time.time, monotonic=lambda: passed[0])
     monkeypatch.setattr("jobs.cluster.client.lease.time", clock)
     with Lease(kube, NAME, "one", seconds=1) as lease:
-        for _ in range(2):  # what was in time in the first is no part of the second
+        for _ in range(2):  # the first outage's time is not part of the second
             down.set()
             passed[0] += 0.9
             begun = tries.count(True)
@@ -171,7 +172,8 @@ def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pyte
 
 
 def test_what_is_kept_is_written_by_one(kube: Kube) -> None:
-    """A second writer with an old version is refused; writing the same twice is not; damage and size are clear words."""
+    """A second writer with an old version is refused; writing the same twice is not; damage and size have clear
+    messages."""
     save(kube, "kept", {"state.json": "{}"})
     _, version = load(kube, "kept")
     save(kube, "kept", {"state.json": '{"a": 1}'}, version=version)
@@ -181,7 +183,7 @@ def test_what_is_kept_is_written_by_one(kube: Kube) -> None:
     assert parsed(load(kube, "kept")[0], "kept", "state.json") == {"a": 1}
     was, version = load(kube, "kept")
     kube.patch("/api/v1/namespaces/default/configmaps/kept", {"metadata": {"labels": {"touched": "yes"}}})
-    save(kube, "kept", {"state.json": '{"a": 3}'}, version=version, was=was)  # a label is nobody's word against it
+    save(kube, "kept", {"state.json": '{"a": 3}'}, version=version, was=was)  # a label is not a conflicting change
     with pytest.raises(ClusterError):
         save(kube, "kept", {"state.json": '{"a": 4}'}, version=version, was=was)
     save(kube, "kept", {"state.json": "{"})

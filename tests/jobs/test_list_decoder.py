@@ -1,4 +1,4 @@
-"""A list that is decoded object by object is what json makes of it at once; what is no JSON is refused alike."""
+"""A list decoded object by object equals json's result; text that is not JSON is refused, too."""
 
 import json
 
@@ -24,7 +24,7 @@ LISTS = st.fixed_dictionaries(
 
 
 def decoded(data):
-    """The whole answer, put together again."""
+    """Return the whole response, reassembled."""
     answer, items = decode_list(data, lambda _, items: list(items))
     return answer if items is None else {**answer, "items": items}
 
@@ -33,7 +33,7 @@ def decoded(data):
     st.permutations(["kind", "items", "metadata", "after"]), LISTS | VALUES, st.sampled_from([None, 1]), st.booleans()
 )
 def test_a_list_is_what_json_makes_of_it(order, value, indent, ascii_only):
-    """Whatever order its keys have, and whatever it is."""
+    """This holds for any key order and any content."""
     if isinstance(value, dict):
         value = {key: value[key] for key in sorted(value, key=lambda key: order.index(key) if key in order else 9)}
     data = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
@@ -42,7 +42,7 @@ def test_a_list_is_what_json_makes_of_it(order, value, indent, ascii_only):
 
 @given(LISTS, st.data())
 def test_what_is_no_json_is_refused(value, data):
-    """A text that was cut, or in which a character is another: one that json refuses is refused."""
+    """Truncated text, or text with a changed character, is refused if json refuses it."""
     text = json.dumps(value)
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.sampled_from(["", "}", "]", ",", ":", '"', "x", "{", "[", "0"])) + text[at + 1 :]
@@ -70,14 +70,14 @@ def test_each_object_is_read_before_the_next_is_decoded():
 
 
 def test_a_list_whose_kind_comes_last_is_read_all_the_same(kube, api):
-    """Kubernetes writes it first; what stands between may not."""
+    """Kubernetes writes it first; a proxy may not."""
     node = {"metadata": {"name": "a"}}
     api.answer = lambda _: (200, {}, json.dumps({"items": [node], "metadata": {}, "kind": "NodeList"}).encode())
     assert [n.name for page, _ in kube.read_pages(path("nodes"), read_node) for n in page] == ["a"]
 
 
 def test_a_wrong_answer_is_not_asked_for_again(kube, api):
-    """What is no list of nodes is said at once; what was cut is asked for again."""
+    """A response of another kind is reported at once; a truncated one is requested again."""
     api.answer = lambda _: (200, {}, b'{"kind":"PodList","items":[]}')
     with pytest.raises(Unreachable, match="no list of nodes"):
         kube.list(path("nodes"))

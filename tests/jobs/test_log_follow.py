@@ -1,4 +1,5 @@
-"""Every line of a log exactly once, through breaks, rotation, torn lines and waiting containers; redacted on disk."""
+"""Every line of a log is read exactly once, despite breaks, rotation, torn lines and waiting containers; files are
+redacted."""
 
 import json
 import random
@@ -53,7 +54,8 @@ def follow(kube, tmp_path, finished=lambda: True, **more):
 
 
 def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
-    """Written without timestamps; evidence read on the way; rank 0's stages told as they start, and not as they end."""
+    """The file has no timestamps; evidence is read during the run; rank 0's stages are reported at their start, not at
+    their end."""
     told = [b"[1,0]<stdout>:seatrial rank 0: dns starts", b"seatrial rank 1: port starts", b"rank 0: x starts"]
     lines = [b"hello", b"seatrial rank 0: start starts", evidence(1, "start"), *told, evidence(2, "end")]
     log = Log([(1.0 + number / 2, line) for number, line in enumerate(lines)])
@@ -67,7 +69,7 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
 
 
 def test_what_rank_0_measured_is_told_as_it_is_printed(kube, api, tmp_path):
-    """Behind mpirun's tag, too; what other ranks print, and what only looks like it, is not."""
+    """Also after mpirun's tag; output of other ranks and similar lines are ignored."""
     told = [
         b"seatrial rank 0: collective.ring: 8 GiB 383.4 GB/s",
         b"[1,0]<stdout>:seatrial rank 0: collective.sendrecv: 1 GiB 47.3 GB/s",
@@ -108,7 +110,7 @@ def test_breaks_lose_and_double_nothing(kube, api, tmp_path, drop):
 
 
 def test_a_rotation_between_connections_is_known(kube, api, tmp_path, drop):
-    """The kubelet serves only the newest file: the new lines are kept, the gap is told."""
+    """The kubelet serves only the newest file: new lines are kept, and the gap is reported."""
     first, second = Log([(1.0, b"a"), (1.1, b"b")]), Log([(1.4, b"x"), (1.5, b"y"), (2.0, evidence(3, "end"))])
 
     def answer(asked):
@@ -124,7 +126,7 @@ def test_a_rotation_between_connections_is_known(kube, api, tmp_path, drop):
 
 
 def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
-    """400 'is waiting to start: ContainerCreating' is no error yet."""
+    """400 'is waiting to start: ContainerCreating' is not an error yet."""
     waiting = {
         "kind": "Status",
         "code": 400,
@@ -138,7 +140,7 @@ def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
 
 
 def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
-    """Evicted before its container ran, or gone altogether."""
+    """Evicted before its container ran, or deleted."""
     for code in (400, 404):
         api.answer = lambda _, code=code: (code, {}, {"reason": "x", "message": "no log"})
         follower = follow(kube, tmp_path)
@@ -147,7 +149,7 @@ def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
 
 @pytest.mark.parametrize("code", [401, 403, 404, 500, 503])
 def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api, tmp_path, code):
-    """In the middle of a stream: 403 (its roles are not read yet), 401, 404, 5xx; then all goes on where it was."""
+    """In mid-stream: 403 (roles not read yet), 401, 404, 5xx; then the log continues where it was."""
     log = Log([(1.0, b"before"), (2.0, evidence(1, "start")), (3.0, evidence(2, "end"))])
     done = threading.Event()
 
@@ -167,7 +169,7 @@ def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api
 
 
 def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
-    """A minute without a word looks like a hang; the probe's other lines stay in the log."""
+    """A silent minute looks like a hang; other lines of the probe stay in the log."""
     said = b"seatrial rank 1: dns: waits for t-0.t, NXDOMAIN for 6 s: its pod has not started"
     log = Log([(1.0, b"seatrial rank 1: dns: 1 of 2 names resolve"), (1.1, said), (2.0, evidence(1, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
@@ -178,7 +180,7 @@ def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
 
 
 def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_path, monkeypatch):
-    """While the container runs it is asked again; once it has ended, no longer than a restarted server needs."""
+    """While the container runs the request is retried; after its end only as long as a server restart takes."""
     monkeypatch.setattr("jobs.run.logs._REFUSED_S", 0.3)
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
@@ -188,7 +190,7 @@ def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_pat
 
 
 def test_a_follower_that_was_ended_too_early_goes_on(kube, api, tmp_path):
-    """A list without the pod said that it was over: what it writes afterwards is read, nothing twice."""
+    """A list without the pod ended it; later lines are read, none twice."""
     log = Log([(1.0, b"one")])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     follower = follow(kube, tmp_path)
@@ -198,12 +200,12 @@ def test_a_follower_that_was_ended_too_early_goes_on(kube, api, tmp_path):
     assert follower.join(HANG_S) and follower.reader.ended
     assert follower.file.read_text().splitlines()[:2] == ["one", "two"]
     asked = len(api.asked)
-    follower.start()  # it has read all
+    follower.start()  # it has read everything
     assert follower.join(HANG_S) and len(api.asked) == asked
 
 
 def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
-    """A program that ends without a newline."""
+    """The program ends without a newline."""
     data = b"".join(Log([(1.0, b"one")]).serve("")) + b"%s last words" % stamp(1.5).encode()
     api.answer = lambda _: (200, {}, iter([data]))
     finished = []
@@ -213,7 +215,7 @@ def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
 
 
 def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_path):
-    """What is written is what a report may show."""
+    """The file contains only what a report may show."""
     log = Log(
         [
             (1.0, b"\x1b[31mNGC_KEY=abcdefgh\x1b[0m \xff"),
@@ -230,7 +232,7 @@ def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_p
 
 
 def test_a_file_stays_within_its_bound_and_evidence_is_still_read(kube, api, tmp_path, monkeypatch):
-    """A program that prints without end must not fill the disk, nor hide the evidence after it."""
+    """A program with endless output must neither fill the disk nor hide later evidence."""
     monkeypatch.setattr("jobs.run.logs.LARGEST_FILE", 10_000)
     log = Log([(1.0, b"x" * 500)] * 100 + [(2.0, evidence(1, "end"))])
     api.answer = lambda _: (200, {}, iter(log.serve("")))
@@ -248,7 +250,7 @@ def test_a_line_without_end_is_cut(kube, api, tmp_path):
 
 
 def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
-    """While the server is silent, and while the container never starts."""
+    """Both while the server is silent and while the container never starts."""
 
     reading, end = threading.Event(), threading.Event()
 
@@ -267,7 +269,7 @@ def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
-    """The evidence matters more than the file: it is read all the same, and the problem is told as ours."""
+    """The evidence is more important than the file: it is still read, and the problem is reported as local."""
     (tmp_path / "logs").write_text("a file where the folder should be")
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
     api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
@@ -278,7 +280,7 @@ def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands in for a full disk, and is not here")
 def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
-    """ENOSPC while a log is kept ended the reading: the node of that rank was said to have sent no evidence."""
+    """ENOSPC while a log was saved once ended the reading, and that rank's node was reported as sending no evidence."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "p.log").symlink_to("/dev/full")
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
@@ -290,7 +292,7 @@ def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
 
 
 def test_resuming_drops_exactly_what_was_seen():
-    """Also from a server that ignores sinceTime and repeats all of it."""
+    """The same holds for a server that ignores sinceTime and repeats everything."""
     resume = Resume()
     sent = [("00:01", b"a"), ("00:02", b"b"), ("00:02", b"b"), ("00:02", b"c")]
     resume.again()
@@ -301,7 +303,7 @@ def test_resuming_drops_exactly_what_was_seen():
 
 
 def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):
-    """Not started, or gone."""
+    """Not started, or deleted."""
     api.answer = lambda _: (400, {}, {"message": "is waiting to start"})
     assert tail(kube, "ns", "p", "c", 10) == []
     api.answer = lambda _: (200, {}, b"a TOKEN=abc\nb")
@@ -310,7 +312,7 @@ def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):
 
 @pytest.mark.parametrize("cut", [10, 60, 150, 200])
 def test_an_end_that_only_looks_like_one_is_not_believed(kube, api, tmp_path, cut):
-    """A kubelet's broken connection reaches us as a clean end, also in the middle of a line; nothing is lost or doubled."""
+    """A kubelet's broken connection looks like a clean end, also within a line; no line is lost or doubled."""
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, b"world"), (2.2, evidence(2, "end"))])
 
     def answer(asked):
@@ -327,7 +329,7 @@ def test_an_end_that_only_looks_like_one_is_not_believed(kube, api, tmp_path, cu
 
 
 def test_a_log_that_really_ends_early_is_given_up(kube, api, tmp_path):
-    """A killed container leaves a log without an end, perhaps in the middle of a line; a few readings prove it."""
+    """A killed container's log has no end line, and may stop within a line; a few reads prove it."""
     log = Log([(1.0, b"hello"), (1.5, evidence(1, "start"))])
 
     def answer(asked):
@@ -344,7 +346,7 @@ def test_a_log_that_really_ends_early_is_given_up(kube, api, tmp_path):
 
 @pytest.mark.parametrize("hours", [9, -8])
 def test_a_node_in_another_time_zone_loses_nothing(kube, api, tmp_path, drop, hours):
-    """The runtime's local time, read as UTC, would ask for lines of the future after a break, and get none."""
+    """The runtime's local time, read as UTC, would request future lines after a break and get none."""
     log = Log([(at, b"line %d" % at) for at in range(1, 20)] + [(20, evidence(1, "end"))])
     zone = b"%s%02d:00" % (b"+" if hours > 0 else b"-", abs(hours))
     asked_for = []

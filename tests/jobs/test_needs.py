@@ -1,4 +1,4 @@
-"""The rules that an admission policy and the lint of a manifest share: CEL and function say the same of any pod."""
+"""Rules shared by an admission policy and a manifest's lint: CEL and function agree for any pod."""
 
 import celpy
 from hypothesis import given, settings
@@ -10,7 +10,7 @@ from jobs.trial.needs import QUEUE, needs_of, queue_need
 from jobs.trial.parts import Queue
 from tests.jobs.test_admission_policy import evaluate
 
-celpy.Environment()  # raises the recursion limit, which must not change within a property
+celpy.Environment()  # it raises the recursion limit, which must not change within a property
 SPEC = spec_of(load_profile("h100-ib"), run_id="r", namespace="train", annotations={"k8s.v1.cni.cncf.io/networks": "n"})
 NIC = next(iter(SPEC.resources))
 AMOUNTS = st.dictionaries(

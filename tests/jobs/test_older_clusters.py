@@ -1,4 +1,4 @@
-"""Clusters that know less than the newest, or say it otherwise: what is created there, and who is blamed."""
+"""Older clusters with fewer or different fields: created objects, and attributed faults."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ def spec(**more):
 
 
 class Kube:
-    """Serves device claims in some versions only, and refuses with an error where it is given one."""
+    """A server that serves resource claims in some versions only, and refuses with an error if one is given."""
 
     server, namespace = "https://x", "ns"
 
@@ -59,7 +59,7 @@ CLAIMED = {"claims": (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", coun
     ],
 )
 def test_devices_are_claimed_in_the_version_that_the_cluster_serves(served, version, nested):
-    """Kubernetes 1.32 and 1.33 know claims as beta; the request of the first beta is flat."""
+    """Claims are beta in Kubernetes 1.32 and 1.33; the request of the first beta is flat."""
     kube = Kube(*served)
     Creation(kube, Ledger(), "abc", lambda _: None).create(build(spec(**CLAIMED), FILES))
     (template,) = (body for body in kube.made if body["kind"] == "ResourceClaimTemplate")
@@ -71,7 +71,7 @@ def test_devices_are_claimed_in_the_version_that_the_cluster_serves(served, vers
 
 
 def test_a_cluster_without_device_claims_says_so():
-    """Nothing is created there, and the refusal is told of the newest version."""
+    """Nothing is created, and the refusal names the newest version."""
     kube = Kube()
     with pytest.raises(NotFound, match="could not find the requested resource"):
         Creation(kube, Ledger(), "abc", lambda _: None).create(build(spec(**CLAIMED), FILES))
@@ -93,7 +93,7 @@ def test_a_cluster_without_device_claims_says_so():
     ],
 )
 def test_an_object_that_is_not_valid_is_no_fault_of_the_cluster(status, message, blamed):
-    """A gate of the cluster refuses (no-go); that an API server does not know a field is ours (cannot tell)."""
+    """A refusal by a cluster's gate is no-go; a field unknown to the API server is our error (undetermined)."""
     kube = Kube(refusal=api_error("POST", status, {"message": message, "reason": "Invalid"}))
     result = Launcher(kube).run(spec(), FILES)
     assert (result.state, result.analysis.err_class) == ("Error", blamed)
@@ -108,7 +108,8 @@ def test_an_object_that_is_not_valid_is_no_fault_of_the_cluster(status, message,
     ],
 )
 def test_a_kubelet_that_still_counts_others_pods_is_asked_once_more(monkeypatch, reason, second, attempts, ends):
-    """The scheduler's view was ahead: tried again once, and believed the second time; a sick device is no such race."""
+    """The scheduler's view was ahead: retried once, and accepted the second time; an unhealthy device is not such a
+    race."""
     refused = FailureAnalysis(
         fault="container.start",
         subject="p",
@@ -128,7 +129,7 @@ def test_a_kubelet_that_still_counts_others_pods_is_asked_once_more(monkeypatch,
 
 
 def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
-    """What is judged by a deadline had all of it: an attempt after an interruption that came late, too."""
+    """A deadline judges only attempts that had all of the time, also one after a late interruption."""
     now, given = [0.0], []
     interrupted = FailureAnalysis(
         fault="job.disrupted", subject="p", observed="", expected="", suggestion="", disrupted=True

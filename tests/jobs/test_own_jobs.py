@@ -1,4 +1,4 @@
-"""A user's own job on a cluster whose pods really run: created, asked, explained, canceled; what does not fit is refused."""
+"""A user's own job on a cluster whose pods are processes: created, queried, explained, canceled, or refused."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ missing = served("image-missing")
 
 
 def left(kube, handle):
-    """What is there of a job."""
+    """Return the existing objects of a job."""
     return [
         f"{resource}/{item['metadata']['name']}"
         for resource, group in (("jobs", "batch"), ("services", ""), ("pods", ""))
@@ -49,7 +49,7 @@ def left(kube, handle):
 
 
 def seen(handle, test):
-    """The first look that passes the test."""
+    """Return the first view that satisfies the predicate."""
     looks = []
 
     def look():
@@ -61,7 +61,7 @@ def seen(handle, test):
 
 
 def test_a_job_on_cpus_completes_and_its_ranks_know_each_other(healthy):
-    """Both conventions of the rendezvous; the state equals the documents' words; nobody has to watch it."""
+    """Both rendezvous conventions are set; the state uses the documented terms; the job needs no watcher."""
     command = (
         "echo $NODE_RANK/$WORLD_SIZE $PET_NODE_RANK/$PET_NNODES x$PET_NPROC_PER_NODE $MASTER_ADDR:$PET_MASTER_PORT"
     )
@@ -80,7 +80,7 @@ def test_a_job_on_cpus_completes_and_its_ranks_know_each_other(healthy):
 
 
 def test_a_list_is_taken_word_for_word_and_a_text_by_a_shell(healthy):
-    """As exec and as bash -c."""
+    """As in exec and bash -c."""
     words = jobs.Launcher(healthy).create_job(**CPU, command=["echo", "$HOME && x"])
     assert words.wait(HANG_S) == "Complete"
     assert list(words.logs().values()) == [["$HOME && x"]]
@@ -113,7 +113,7 @@ def test_what_is_created_is_what_the_documents_describe():
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_created(healthy, asked, text, err_class):
-    """Never half of a job."""
+    """A job is never created partially."""
     with pytest.raises(jobs.Refused) as refused:
         jobs.Launcher(healthy).create_job(
             **({"image": IMAGE, "command": "true", "gpu_count": 8, "name": "big"} | asked)
@@ -148,31 +148,31 @@ def asked(**changes):
         (Inventory(nodes("a", "b"), ()), asked(), "fits"),
         (Inventory(nodes("a"), ()), asked(gpus_per_node=4), "fits"),  # both pods on one node
         (Inventory(nodes("a"), ()), asked(gpus_per_node=4, anti_affinity=True), "ERR_PROGRAM"),
-        (Inventory(nodes("a", "b"), (use("b", 1),)), asked(), None),  # others use it: nobody is at fault
+        (Inventory(nodes("a", "b"), (use("b", 1),)), asked(), None),  # in use by others: no fault
         (Inventory(nodes("a", "b"), (use("b", 4),)), asked(gpus_per_node=4), "fits"),
         (Inventory(nodes("a") + nodes("b", ready=False), ()), asked(), "ERR_INFRA"),
         (Inventory(nodes("a") + nodes("b", unschedulable=True), ()), asked(), "ERR_INFRA"),
         (Inventory(nodes("a") + nodes("b", allocatable={"nvidia.com/gpu": 7}), ()), asked(), "ERR_INFRA"),
         (Inventory(nodes("a", "b", unschedulable=True), ()), asked(gpus_per_node=0), "ERR_INFRA"),
-        (Inventory(nodes("a"), (), {"nodes": "hidden"}), asked(nodes=9), "fits"),  # nobody can tell
+        (Inventory(nodes("a"), (), {"nodes": "hidden"}), asked(nodes=9), "fits"),  # hidden nodes: undetermined
         (Inventory((), ()), asked(), "ERR_PROGRAM"),
     ],
 )
 def test_the_guard_counts_node_by_node_and_says_whose_the_shortage_is(cluster, spec, verdict):
-    """Room that others hold, nodes that are closed, a request that no machine answers."""
+    """GPUs held by others, cordoned nodes, a request that no machine satisfies."""
     short = guard.shortage(cluster, spec)
     assert (short.err_class if short else "fits") == verdict
 
 
 def test_a_queue_waits_for_gpus_that_others_hold(healthy):
-    """What nodes offer counts then, and no more than that."""
+    """The guard then counts the nodes' offers only."""
     cluster = Inventory(nodes("a", "b"), (use("b", 8),))
     assert guard.shortage(cluster, asked(queue=jobs.trial.job_spec.queue_of("volcano"))) is None
     assert guard.shortage(cluster, asked(nodes=3, queue=jobs.trial.job_spec.queue_of("volcano"))) is not None
 
 
 def test_a_rank_that_crashes_is_named_with_its_traceback_while_the_other_waits(healthy):
-    """The program's error; what it said stands in the cause, redacted, and in its log."""
+    """The program's error: its output is quoted in the cause, redacted, and in its log."""
     command = (
         "if [ $NODE_RANK = 0 ]; then sleep 600; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz >&2; "
         "exec python3 -c 'raise RuntimeError(\"shard 7 is torn\")'"
@@ -188,7 +188,7 @@ def test_a_rank_that_crashes_is_named_with_its_traceback_while_the_other_waits(h
 
 
 def test_a_container_that_outgrows_its_memory_is_told_so(healthy):
-    """Killed by its own limit."""
+    """The container's own limit killed it."""
     more = {"memory": "32Mi", "limits": {"memory": "32Mi"}}
     hold = "import time; x = bytearray(b'1' * (1 << 28)); time.sleep(600)"
     handle = jobs.Launcher(healthy).create_job(**CPU, command=["python3", "-c", hold], **more)
@@ -207,7 +207,7 @@ def test_a_container_that_outgrows_its_memory_is_told_so(healthy):
     ids=["claim", "secret", "selector"],
 )
 def test_a_name_that_nothing_has_is_why_the_rank_waits(healthy, more, fault, text):
-    """Told of the rank, in Kubernetes' own words, and once as the cause."""
+    """It is reported for the rank with Kubernetes' message, and once as the cause."""
     handle = jobs.Launcher(healthy).create_job(**CPU, command="true", **more)
     look = seen(
         handle,
@@ -219,7 +219,7 @@ def test_a_name_that_nothing_has_is_why_the_rank_waits(healthy, more, fault, tex
 
 @pytest.mark.slow
 def test_an_image_that_nobody_has_ends_the_waiting(missing):
-    """Given back as Pending, with the pull secret that is missing besides; the job is still there to be canceled."""
+    """The job is returned as Pending, also with the missing pull secret; it still exists and can be canceled."""
     more = {"image": "registry.example.com/typo:1", "image_pull_secret": "typo"}
     handle = jobs.Launcher(missing).create_job(command="true", gpu_count=8, num_nodes=2, **more)
     assert handle.wait(HANG_S, poll_s=0.5) == "Pending"
@@ -230,7 +230,7 @@ def test_an_image_that_nobody_has_ends_the_waiting(missing):
 
 
 def test_a_mistyped_queue_is_named(kueue):
-    """The job waits, suspended, and Kueue's own words say for what; a queue that is there lets it run."""
+    """The job waits, suspended, with Kueue's message; with an existing queue it runs."""
     launcher = jobs.Launcher(kueue)
     small = {"image": IMAGE, "command": "true", "gpu_count": 8, "num_nodes": 2, "cpu": "1", "memory": "1Gi"}
     typo = launcher.create_job(**small, queue="kueue:trail")
@@ -246,7 +246,7 @@ def test_a_mistyped_queue_is_named(kueue):
 
 
 def test_mpirun_starts_a_rank_for_each_gpu_and_an_image_without_sshd_is_named(mpi):
-    """What counts nodes is not handed to the ranks."""
+    """Variables that count nodes are not passed to the ranks."""
     launcher = jobs.Launcher(mpi)
     line = "echo rank $OMPI_COMM_WORLD_RANK [$WORLD_SIZE] at $MASTER_ADDR"
     asked = {"command": line, "gpu_count": 8, "num_nodes": 2, "launcher": "mpijob"}
@@ -268,7 +268,7 @@ def launcher_gone(kube, handle):
 
 
 def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(healthy):
-    """Neither what runs nor what has ended is anybody's leftover; its id alone, or cancel, deletes it."""
+    """Neither running nor completed jobs are leftovers; only its id, or cancel, deletes it."""
     made = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="long")
     found = jobs.Launcher(healthy).job("long")
     until(lambda: found.status() == "Running", "Running")
@@ -279,13 +279,13 @@ def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(health
     assert found.status() == "Running"
     found.cancel()
     assert left(healthy, made) == []
-    assert made.status() == "Canceled"  # by its events
+    assert made.status() == "Canceled"  # read from its events
     with pytest.raises(jobs.JobError, match="long"):
         jobs.Launcher(healthy).job("long")
 
 
 def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(healthy):
-    """Nor cancel it."""
+    """It does not cancel that job either."""
     first = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="twice")
     jobs.Launcher(healthy).job("twice").cancel()
     second = jobs.Launcher(healthy).create_job(**CPU, command="true", name="twice")
@@ -297,7 +297,7 @@ def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(health
 
 
 def test_a_job_that_is_not_ours_is_looked_at_and_left_alone(healthy):
-    """Whoever made it."""
+    """Its creator does not matter."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": IMAGE, "command": ["true"]}]}
     body = {
         "apiVersion": "batch/v1",
@@ -333,14 +333,14 @@ def test_a_job_that_is_not_ours_is_looked_at_and_left_alone(healthy):
     ],
 )
 def test_what_was_asked_wrong_is_one_line(healthy, more, text):
-    """Before anything is asked of the cluster."""
+    """The error comes before any request to the cluster."""
     with pytest.raises(jobs.SpecError, match=text) as error:
         jobs.Launcher(healthy).create_job(**(CPU | {"command": "true"} | more))
     assert "\n" not in str(error.value)
 
 
 def test_the_names_of_the_package_are_found_where_they_are_asked_for():
-    """Each on its first use: importing the package loads no client."""
+    """Each is loaded at its first use: importing the package loads no client."""
     assert sorted(jobs._HOMES) == sorted(jobs.__all__)
     assert all(getattr(jobs, name) is not None for name in jobs.__all__)
     assert getattr(jobs, "no_such_name", None) is None

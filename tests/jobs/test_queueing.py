@@ -1,4 +1,4 @@
-"""What a queue says of the trial is read in its own words: in, waiting, or never."""
+"""A queue's state for the trial is read from its messages: admitted, waiting, or never."""
 
 import pytest
 
@@ -140,13 +140,13 @@ def pending(message, reason="Pending"):
     ],
 )
 def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopeless):
-    """Kueue's own texts (0.9 to 0.17); a full queue is the only one that waiting helps."""
+    """Kueue's own texts (0.9 to 0.17); waiting helps only with a full queue."""
     symptom = kueue(api, kube, [raw]).symptom()
     assert (symptom.fault, symptom.subject, symptom.hopeless) == (fault, subject, hopeless)
 
 
 def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
-    """Admitted, and how; a later version of the API is asked as well."""
+    """Admitted, with the kind of admission; a later API version is also read."""
     raw = workload(
         ("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "The workload is admitted")
     )
@@ -158,7 +158,7 @@ def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
 
 
 def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
-    """Preemption says nothing about the cluster: it is tried again."""
+    """Preemption says nothing about the cluster, so the trial is retried."""
     admitted = workload(("Admitted", "True", "Admitted", ""))
     queueing = kueue(api, kube, [admitted])
     queueing.raw = workload(
@@ -169,7 +169,7 @@ def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
 
 @pytest.mark.parametrize("near", [True, False])
 def test_the_workload_that_preempted_is_named_where_it_is_of_our_namespace(api, kube, near):
-    """Kueue tells uids alone."""
+    """Kueue reports uids only."""
     uid = "4f1d9b6e-0d4e-4b0c-9a35-1c1d6a4c2f11"
     urgent = workload(("Admitted", "True", "Admitted", ""))
     urgent["metadata"] |= {"name": "job-urgent-7", "uid": uid}
@@ -182,7 +182,7 @@ def test_the_workload_that_preempted_is_named_where_it_is_of_our_namespace(api, 
 
 
 def test_another_jobs_workload_is_not_ours(api, kube):
-    """By the owner's uid, or the label that Kueue sets."""
+    """The owner's uid decides, or the label set by Kueue."""
     other = workload(("Admitted", "True", "Admitted", ""))
     other["metadata"]["ownerReferences"] = [{"uid": "u-2"}]
     queueing = kueue(api, kube, [other])
@@ -190,7 +190,7 @@ def test_another_jobs_workload_is_not_ours(api, kube):
 
 
 def test_what_may_not_be_seen_is_no_fault(api, kube):
-    """A tenant without the right to list workloads: not seen; that pods started shows that it was let in."""
+    """A tenant without permission to list workloads: not seen; started pods show that it was admitted."""
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
     queueing = Queueing(kube, Queue(kind="kueue", name="team"), "ns", "seatrial-a")
     queueing.look(JOB, started=True)
@@ -198,7 +198,7 @@ def test_what_may_not_be_seen_is_no_fault(api, kube):
 
 
 def test_volcanos_group_waits_until_it_runs(api, kube):
-    """Unschedulable until its phase says Running."""
+    """Unschedulable until its phase is Running."""
     group = {
         "metadata": {"name": "seatrial-a"},
         "status": {
@@ -224,11 +224,11 @@ def test_volcanos_group_waits_until_it_runs(api, kube):
     assert not queueing.waiting and queueing.symptom() is None and queueing.facts().name == "default"
 
 
-# -- what else the cluster says ------------------------------------------------------------------------------------
+# -- other information of the cluster ----------------------------------------------------------------------------------
 
 
 def test_pods_tell_their_images_networks_and_delays():
-    """Pull times come from the kubelet's events; an image that was there took none."""
+    """Pull times come from the kubelet's events; a cached image took none."""
     pod = {
         "metadata": {
             "name": "p",
@@ -275,7 +275,7 @@ def test_pods_tell_their_images_networks_and_delays():
     ],
 )
 def test_an_image_is_called_what_the_pod_calls_it(asked, status, event):
-    """Runtimes report the image's id for one that was named by digest, a full name for a short one, or another tag."""
+    """Runtimes report the image's id for a digest, a full name for a short one, or another tag."""
     pod = {
         "metadata": {"name": "p", "uid": "x"},
         "spec": {"containers": [{"name": "trial", "image": asked}]},
@@ -293,7 +293,7 @@ def test_an_image_is_called_what_the_pod_calls_it(asked, status, event):
     assert facts.pull_seconds == {asked: 95.0}
 
 
-# -- sweeping ------------------------------------------------------------------------------------------------------
+# -- clean-up ----------------------------------------------------------------------------------------------------------
 
 OURS = {"app.kubernetes.io/managed-by": "seatrial"}
 
@@ -303,9 +303,9 @@ def ours(name, run, **more):
 
 
 def test_a_sweep_leaves_a_running_trial_alone(api, kube):
-    """Somebody's trial of this moment is kept unless it is asked for; kinds that are not served are passed over.
+    """A current trial of another user is kept unless requested; kinds that are not served are skipped.
 
-    These carry no lease: what has not ended may be waited for by somebody, and is told with that reason.
+    These have no lease: a user may wait for an unfinished job, which is reported as the reason.
     """
     ended = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
@@ -329,7 +329,7 @@ def test_a_sweep_leaves_a_running_trial_alone(api, kube):
 
 
 def test_a_kind_that_may_not_be_listed_is_only_missed_where_it_is_served(api, kube):
-    """Without the right to list MPIJobs an API server says 403 whether there are any or not."""
+    """Without permission to list MPIJobs an API server returns 403 whether there are any or not."""
     served = []
 
     def answer(asked):

@@ -1,4 +1,4 @@
-"""What `--record` keeps of a trial: all that its watcher was told, nothing secret, and never at the trial's expense."""
+"""A recording by `--record`: everything that the trial's watcher received, no secrets, and no effect on the trial."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ def changes(recorder, folder):
 
 @pytest.mark.slow
 def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
-    """The Job from its creation, its pods, their events; what the run concluded beside it; and the player says the same."""
+    """The Job from its creation, its pods, their events, and the run's conclusion; a replay gives the same conclusion."""
     sim = Sim(root, tmp_path, "healthy")
     try:
         kube, recorders = Kube.connect(str(sim.config)), []
@@ -70,7 +70,8 @@ def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
 
 
 def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
-    """A version that was told is not told again; after a broken watch the next list tells all again, as a watcher hears it."""
+    """A known version is not recorded again; after a broken watch the next list records everything again, as a watcher
+    receives it."""
 
     def answer(asked):
         number = len(api.asked)
@@ -110,7 +111,7 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
 
 
 def test_a_version_is_told_once_and_its_end_once_more(tmp_path):
-    """A write's answer and the watch tell the same version; an object is deleted at the version that it last had."""
+    """A write's response and the watch report the same version; an object is deleted with its last version."""
     recorder = Recorder("seatrial-x", "team-a")
     for type_, version in (("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2"), ("DELETED", "2")):
         recorder.change(PODS, type_, pod("a", version))
@@ -131,7 +132,7 @@ def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
 
 
 def test_credentials_are_masked(tmp_path):
-    """By the name of a variable, by their shape anywhere, in copies that others left; the object itself stays as it is."""
+    """By a variable's name, by their form anywhere, in copies by other tools; the object itself is not changed."""
     container = {
         "name": "c",
         "env": [{"name": "NGC_API_KEY", "value": "plain-words"}, {"name": "NCCL_DEBUG", "value": "INFO"}],
@@ -161,14 +162,14 @@ def test_it_ends_at_its_limit(tmp_path, monkeypatch):
 
 
 class Odd(dict):
-    """What only breaks when it is looked at."""
+    """An object that breaks only when it is read."""
 
     def items(self):
         raise RuntimeError("odd")
 
 
 def test_a_recorder_that_fails_leaves_the_trial_alone(kube, api):
-    """The watcher hears everything; that the recording is not whole is said."""
+    """The watcher receives everything; the incomplete recording is reported."""
     recorder = Recorder("seatrial-x", "team-a")
     recorder._add = lambda *_: Odd().items()
     api.answer = lambda _: (200, {}, {"metadata": {"resourceVersion": "5"}, "items": [pod("a", "1")]})
@@ -189,7 +190,7 @@ def test_a_full_disk_leaves_no_half_a_recording(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_run_says_that_it_does_not_know(tmp_path):
-    """Its yaml claims no end; the player asks for one instead of believing an empty word."""
+    """Its yaml claims no end; a replay asks for one instead of accepting an empty value."""
     recorder = Recorder("seatrial-x", "team-a")
     recorder.change("/apis/batch/v1/namespaces/team-a/jobs", "ADDED", pod("seatrial-x", "1"))
     path = recorder.write(tmp_path, server="v1")

@@ -1,4 +1,4 @@
-"""No credential reaches a file, a terminal or a report; the names of settings stay readable."""
+"""No credential reaches a file, a terminal or a report; names of settings remain readable."""
 
 import ast
 import time
@@ -62,7 +62,7 @@ SECRET = "Zx81q" * 8
     ],
 )
 def test_credentials_are_masked_in_every_form(text):
-    """Environment, JSON, JSON in JSON, headers, URLs, flags, well-known shapes."""
+    """Environment, JSON, JSON in JSON, headers, URLs, flags, well-known forms."""
     line = f"before {text.format(SECRET)} after"
     masked = redact(line)
     assert SECRET not in masked and "[REDACTED]" in masked
@@ -108,7 +108,7 @@ def test_what_is_no_credential_stays(text):
 
 
 def own_sentences():
-    """Every text that we write ourselves: the catalogue of faults, titles of checks, and all strings of the code."""
+    """Return every text of this project: the fault catalogue, titles of checks, and all strings of the code."""
     for file in sorted((ROOT / "seatrial" / "faults").rglob("*.yaml")):
         todo = [yaml.safe_load(file.read_text())]
         while todo:
@@ -128,7 +128,7 @@ def own_sentences():
 
 
 def test_our_own_sentences_stay_whole():
-    """Advice that says credentials, secret or token is no credential, whatever name stands in it."""
+    """Advice with the words credentials, secret or token is not redacted, whatever name it contains."""
     sentences = list(own_sentences())
     assert [text for text in sentences if MASK not in text and MASK in redact(text)] == []
     assert len(sentences) > 5000
@@ -141,7 +141,7 @@ def test_our_own_sentences_stay_whole():
     "name", ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"]
 )
 def test_a_sentence_must_look_like_one(name, value):
-    """What is no lower-case word in a sentence is a value; after a password everything is."""
+    """A word that is not lower case is a value; after a password all words are."""
     assert MASK in redact(f"{name}: {value.format(SECRET)}")
 
 
@@ -155,14 +155,14 @@ def test_a_sentence_must_look_like_one(name, value):
     ],
 )
 def test_a_passphrase_is_no_sentence(text):
-    """Words after a name that is not the plain word credentials or an object's."""
+    """Words after a name other than the plain word credentials or an object's name are masked."""
     assert "horse" not in redact(text).split(":")[1][:12] and "swordfish" not in redact(text)
 
 
 @pytest.mark.parametrize("kind", ["secret", "pod", "job", "serviceaccount", "clusterqueue"])
 @pytest.mark.parametrize("name", ["ngc-secret", "registry-credentials", "my-token", "api-key"])
 def test_an_object_may_be_called_as_a_secret_is(kind, name):
-    """What is said of it is read; a value in its place is not."""
+    """A message about it remains readable; a value in its place does not."""
     for said in ("does not exist", "of another type", "is forbidden"):
         assert redact(f"{kind}/{name}: {said}") == f"{kind}/{name}: {said}"
     assert SECRET not in redact(f"{kind}/{name}: {SECRET} x")
@@ -189,7 +189,7 @@ def test_a_private_key_over_many_lines_is_masked():
 
 
 def test_values_under_secret_names_are_masked_whole():
-    """Decoded JSON: by the key's name, and by the text itself elsewhere."""
+    """Decoded JSON: by the key's name, and elsewhere by the text itself."""
     masked = redact_value(
         {"HF_TOKEN": "a b c", "n": [{"PASSWORD": "x"}], "plain": "Bearer " + SECRET, "TOKEN": 5, "EMPTY_TOKEN": ""}
     )
@@ -210,13 +210,13 @@ def test_terminal_escapes_and_invisible_characters_are_dropped():
 
 
 def test_texts_are_bounded():
-    """And say that they were cut."""
+    """The text shows that it was truncated."""
     assert len(safe("x" * 10**7, 100)) <= 100 and safe("x" * 10**7, 100).endswith("[truncated]")
     assert len(clean("x" * 10**6)) <= 16_384
 
 
 def test_a_secret_at_the_cut_is_not_half_shown():
-    """Redaction comes before cutting."""
+    """Redaction comes before truncation."""
     assert "Zx81q" not in safe("x" * 80 + f" NGC_KEY={SECRET}", 100)
 
 
@@ -245,14 +245,14 @@ def test_a_secret_at_the_cut_is_not_half_shown():
     ],
 )
 def test_no_line_takes_long(text):
-    """Patterns without quadratic cases: a hostile log must not stop the run."""
+    """No pattern is quadratic, so a hostile log cannot stop the run."""
     began = time.process_time()
     redact(text)
     assert time.process_time() - began < 0.5
 
 
 def test_the_value_of_a_variable_ends_with_its_line():
-    """A program's last words: what stands below is the reason why it ended."""
+    """The lines after it in a program's output explain its end."""
     said = safe("HF_TOKEN=a b c\nTraceback (most recent call last):\nRuntimeError: shard 7 is torn")
     assert said == f"HF_TOKEN={MASK} Traceback (most recent call last): RuntimeError: shard 7 is torn"
     assert "hunter2" not in safe("first\nMY_PASSWORD=hunter2 hunter2\nlast") + safe("password:\n  hunter2x")

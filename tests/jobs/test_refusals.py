@@ -1,4 +1,4 @@
-"""A refusal says which object was refused, by whom, and what helps: of limits, of counted objects, of a policy."""
+"""A refusal is reported with the object, the refusing component, and advice: for limits, object counts, policies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advice: str) -> None:
-    """Limits are not requests, and objects are no nodes."""
+    """Limits are not requests, and object counts are not nodes."""
     refusal = read_refusal(message)
     assert (refusal.fault, refusal.subject) == ("quota.exceeded", subject)
     assert advice in f"{refusal.suggestion}; {refusal.remedy}"
@@ -78,7 +78,7 @@ GPU, USED = "requests.nvidia.com/gpu=8", "requests.nvidia.com/gpu=16"
     [
         (GPU, USED, "requests.nvidia.com/gpu=16", 2, True),
         ("requests.cpu=8,requests.memory=32Gi", "x", "requests.cpu=20,requests.memory=64Gi", 2, True),
-        (GPU, GPU, "requests.nvidia.com/gpu=8", 2, False),  # what the first of two pods has taken
+        (GPU, GPU, "requests.nvidia.com/gpu=8", 2, False),  # used by the first of two pods
         (GPU, USED, "requests.nvidia.com/gpu=16", 3, False),
         (GPU, USED, "requests.nvidia.com/gpu=16", 0, False),
         ("requests.cpu=8,requests.memory=33Gi", "x", "requests.cpu=20,requests.memory=64Gi", 2, False),
@@ -90,7 +90,7 @@ GPU, USED = "requests.nvidia.com/gpu=8", "requests.nvidia.com/gpu=16"
 def test_a_quota_with_room_for_all_pods_is_only_in_use(
     asked: str, used: str, limited: str, pods: int, in_use: bool
 ) -> None:
-    """By the amounts that the server names; what cannot be read, or does not go away by itself, is exceeded."""
+    """The server's amounts decide; unreadable amounts, and counts that do not free up, are exceeded."""
     text = f'pods "x" is forbidden: exceeded quota: q, requested: {asked}, used: {used}, limited: {limited}'
     refusal = read_refusal(text, pods)
     assert (refusal.fault, refusal.in_use) == ("quota.in-use" if in_use else "quota.exceeded", in_use)
@@ -125,7 +125,7 @@ def test_a_quota_with_room_for_all_pods_is_only_in_use(
 def test_the_object_that_was_refused_is_named(
     kube: Kube, api: FakeApi, resource: str, message: str, fault: str, subject: str, kind_and_name: str
 ) -> None:
-    """A policy on Services does not make it the Job's."""
+    """A policy on Services is not attributed to the Job."""
 
     def answer(asked: Asked) -> tuple[int, dict[str, str], Any]:
         if asked.verb == "POST" and asked.path.endswith(f"/{resource}"):
@@ -175,7 +175,7 @@ DENIED = 'admission webhook "vtrainjob.kb.io" denied the request: '
     ],
 )
 def test_what_kueue_says_of_a_trainjobs_runtime(message: str, fault: str, subject: str, advice: str) -> None:
-    """It may not know the runtimes yet, or not find this one; what others say is theirs."""
+    """The runtimes may not be loaded yet, or this one is missing; messages of other components remain theirs."""
     refusal = read_refusal(message)
     assert refusal.fault == fault
     assert subject in refusal.subject
@@ -197,7 +197,7 @@ UNANSWERED = (
     ],
 )
 def test_a_webhook_refuses_by_whatever_status(kube: Kube, api: FakeApi, status: int, message: str, fault: str) -> None:
-    """Where nobody answers for it, the API server does, with 500; another 500 is no refusal."""
+    """If the webhook does not respond, the API server returns 500; another 500 is not a refusal."""
 
     def answer(asked: Asked) -> tuple[int, dict[str, str], Any]:
         if asked.verb == "POST" and asked.path.endswith("/jobs"):
@@ -225,7 +225,7 @@ def test_the_namespace_that_takes_nothing_new_is_named() -> None:
 
 
 def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:
-    """Whatever the reason; an error of another request has none."""
+    """For any reason; an error of another request has no object."""
     api.answer = lambda _: (409, {}, {"kind": "Status", "reason": "AlreadyExists"})
     with pytest.raises(Exception, match="AlreadyExists") as caught:
         kube.create(path("services", namespace="ns"), {"kind": "Service", "metadata": {"name": "a"}})

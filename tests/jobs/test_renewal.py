@@ -1,4 +1,4 @@
-"""A dead run is told from a living one by watching its lease, with no regard to anybody's clock."""
+"""A dead run is distinguished from a live one by watching its lease, independent of any clock."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ def carrying(text):
 
 
 class World:
-    """What an observer reads, as its own clock goes on."""
+    """An observer's reads, with its own clock."""
 
     def __init__(self, monkeypatch, read):
         self.now, self.read, self.asked = 0.0, read, 0
@@ -42,7 +42,7 @@ class World:
 
 
 def watched(monkeypatch, read, text=None):
-    """(whether it is called dead, when) of an observer who reads so."""
+    """Return whether an observer with these reads considers it dead, and when."""
     world = World(monkeypatch, read)
     dead = run_out(world, {URL: held(carrying(text or lease()))})
     return bool(dead), world.now
@@ -50,7 +50,7 @@ def watched(monkeypatch, read, text=None):
 
 @pytest.mark.parametrize("when", ["2026-01-01T00:00:00Z", "1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z", "yesterday"])
 def test_a_lease_that_does_not_change_has_run_out_whatever_the_clocks_say(monkeypatch, when):
-    """The runner's clock may be years off: only the observer's own decides."""
+    """The run's clock may be years off: only the observer's own counts."""
     text = lease(when=when)
     dead, after = watched(monkeypatch, lambda world: carrying(text), text)
     assert dead
@@ -58,14 +58,14 @@ def test_a_lease_that_does_not_change_has_run_out_whatever_the_clocks_say(monkey
 
 
 def test_a_lease_that_changes_is_held(monkeypatch):
-    """One renewal shows that the runner lives; nobody waits longer."""
+    """One renewal shows that the run is live, and ends the wait."""
     dead, after = watched(monkeypatch, lambda world: carrying(lease(number=int(world.now > 12))))
     assert not dead
     assert after < 20
 
 
 def test_time_in_which_the_api_does_not_answer_does_not_count(monkeypatch):
-    """After an outage of minutes the runner gets its time to renew."""
+    """After an outage of minutes the run gets its time to renew."""
 
     def read(world):
         if 10 < world.now < 200:
@@ -77,7 +77,7 @@ def test_time_in_which_the_api_does_not_answer_does_not_count(monkeypatch):
 
 
 def test_answers_that_take_long_do_not_count(monkeypatch):
-    """A server that answers after 20 s lets nobody renew in that time."""
+    """With a server that responds after 20 s, no run can renew in that time."""
 
     def read(world):
         world.now += 20 if world.now < 200 else 0
@@ -87,7 +87,7 @@ def test_answers_that_take_long_do_not_count(monkeypatch):
 
 
 def test_an_api_server_that_stays_away_is_an_error(monkeypatch):
-    """Nobody is called dead because nobody could look."""
+    """A run is not dead because its lease could not be read."""
 
     def read(world):
         raise Unreachable("http://x: GET: connection refused")
@@ -97,7 +97,7 @@ def test_an_api_server_that_stays_away_is_an_error(monkeypatch):
 
 
 def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
-    """Its own runner deleted it."""
+    """Its own run deleted it."""
 
     def read(world):
         raise NotFound(f"GET {URL}", status=404, reason="NotFound")
@@ -121,7 +121,7 @@ def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
     ],
 )
 def test_a_lease_that_cannot_be_read_holds_for_the_usual_time(text):
-    """It comes from outside: nobody waits for years, and nothing is deleted at once."""
+    """It is untrusted: the wait is not years, and the deletion is not immediate."""
     read = held(carrying(text))
     assert (read.text, read.seconds) == (text, SECONDS)
 
@@ -130,17 +130,17 @@ def test_a_lease_that_cannot_be_read_holds_for_the_usual_time(text):
     "item", [{}, {"metadata": None}, {"metadata": {"annotations": []}}, carrying(7), carrying(None)]
 )
 def test_what_was_applied_by_hand_has_no_lease(item):
-    """--print-manifests: nobody renews it."""
+    """--print-manifests: no process renews it."""
     assert held(item) is None
 
 
 def renewing(before):
-    """The threads that renew a lease and did not run before."""
+    """Return the threads that renew a lease and did not run before."""
     return [each for each in set(threading.enumerate()) - before if each.name == "renewal"]
 
 
 def test_a_runner_renews_until_it_stops(kube, api):
-    """Each renewal is another; nothing but the annotation is written."""
+    """Each renewal differs; only the annotation is written."""
     api.answer = lambda asked: (200, {}, {})
     before = set(threading.enumerate())
     runner = Renewal(kube, URL, 0.4)
@@ -161,7 +161,7 @@ def test_a_runner_renews_until_it_stops(kube, api):
 
 @pytest.mark.parametrize(("status", "reason"), [(503, "ServiceUnavailable"), (404, "NotFound"), (403, "Forbidden")])
 def test_an_outage_does_not_end_the_renewals(kube, api, status, reason):
-    """A server in trouble is asked again; one that was restarted does not know custom resources or rights at first."""
+    """Requests are repeated; a restarted server does not know custom resources or permissions at first."""
     api.answer = lambda asked: (status, {}, {"reason": reason}) if len(api.asked) < 3 else (200, {}, {})
     renewing = Renewal(kube, URL, 0.4)
     until(lambda: len(api.asked) >= 5, "renewals behind the outage")
@@ -200,7 +200,7 @@ def released(seconds=1):
 
 
 def test_a_lease_that_was_released_is_taken_at_once_and_given_back(kube, api):
-    """Nobody waits for a runner that left on purpose; whoever comes next need not wait either."""
+    """The holder left on purpose, so there is no wait; the next one need not wait either."""
     there = Leased(api, released())
     assert there.lease.released
     with taken(kube, URL):
@@ -209,7 +209,7 @@ def test_a_lease_that_was_released_is_taken_at_once_and_given_back(kube, api):
 
 
 def test_a_lease_that_is_renewed_is_not_taken(kube, api):
-    """Its runner lives: it stays his."""
+    """Its run is live and keeps it."""
     there = Leased(api, lease(seconds=1))
     runner = Renewal(kube, URL, 1.0)
     try:
@@ -221,7 +221,7 @@ def test_a_lease_that_is_renewed_is_not_taken(kube, api):
 
 
 def test_a_lease_that_is_released_meanwhile_is_taken(kube, api):
-    """Whoever held it has just left on purpose."""
+    """The holder has just left on purpose."""
     there = Leased(api, lease(seconds=2))
     leaving = threading.Timer(0.3, lambda: there.item["metadata"]["annotations"].update(record(2, released=True)))
     leaving.start()
@@ -231,14 +231,14 @@ def test_a_lease_that_is_released_meanwhile_is_taken(kube, api):
 
 
 def test_a_lease_that_ran_out_is_taken(kube, api):
-    """Its runner was killed."""
+    """Its run was killed."""
     there = Leased(api, lease(seconds=1))
     with taken(kube, URL):
         assert there.lease.holder == json.loads(record(1)[ANNOTATION])["holderIdentity"]
 
 
 def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
-    """The object has changed, and the lease with it. A change of its status alone is nobody's hand."""
+    """The object and its lease have changed. A change of its status alone is not a conflict."""
     foreign = json.dumps({"holderIdentity": "other_1", "leaseDurationSeconds": 1, "renewTime": "now"})
 
     def other(meta):
@@ -253,11 +253,11 @@ def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
         assert not there.lease.released
 
 
-# -------------------------------------------------------------------------------------------------------- creating
+# ------------------------------------------------------------------------------------------------------------- creating
 
 
 def test_a_request_that_an_interrupt_cut_off_is_still_taken_back(kube, api):
-    """The API server carries it out although nobody waits for the answer: a moment later the job is there."""
+    """The API server executes it although the response is not read: a moment later the job exists."""
     made, looked = {}, []
     body = {"apiVersion": "batch/v1", "kind": "Job", "spec": {}, "metadata": {"name": "seatrial-r1", "namespace": "ns"}}
 
@@ -289,7 +289,7 @@ def test_a_request_that_an_interrupt_cut_off_is_still_taken_back(kube, api):
 
 
 def test_the_lease_is_renewed_until_the_job_itself_is_gone(kube, api, monkeypatch):
-    """The Service and the ConfigMap are taken back one by one: without a lease, others would take the Job meanwhile."""
+    """Service and ConfigMap are deleted one by one: without a lease, another run could delete the Job meanwhile."""
     stopped = []
 
     class Renewing:

@@ -1,4 +1,4 @@
-"""A refusal by RBAC counts once it has been repeated: an API server that has just started knows no roles for a second."""
+"""A refusal by RBAC counts only if repeated: a restarted API server has no roles for a second."""
 
 import pytest
 
@@ -12,7 +12,7 @@ QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: 
 
 @pytest.fixture
 def create(monkeypatch):
-    """Create against answers of a server, one a second; the last one stays."""
+    """Create with these answers of a server, one per second; the last one repeats."""
     clock = [100.0]
     monkeypatch.setattr(creation.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(creation.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
@@ -40,12 +40,12 @@ def test_a_refusal_of_a_moment_is_none(create):
 
 
 def test_a_refusal_that_lasts_is_told_after_seconds(create):
-    """A right that is missing is not waited for longer than a server takes to know its roles."""
+    """The wait is not longer than a server needs to read its roles."""
     status, asked = create(RBAC)
     assert status == 403
     assert creation.RIGHTS_S < asked <= creation.RIGHTS_S + 2
 
 
 def test_what_admission_refuses_is_final_at_once(create):
-    """A quota or a policy answers 403, too, and has looked."""
+    """A quota or a policy also returns 403, after evaluation."""
     assert create(QUOTA, "") == (403, 1)

@@ -1,4 +1,4 @@
-"""Ranks that did not find each other: was the Service that names them deleted, or made anew, while they ran?"""
+"""The ranks' Service deleted or recreated during their run, as the cause of a failed rendezvous."""
 
 import pytest
 
@@ -13,7 +13,7 @@ PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") f
 
 
 class Kube:
-    """Answers one read of one Service."""
+    """A server that answers one read of one Service."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []
@@ -31,13 +31,13 @@ class Kube:
         (NotFound("x", status=404), "deleted by others while"),
         ("2026-11-22T10:00:40Z", "made anew at 2026-11-22T10:00:40Z while"),
         ("2026-11-22T09:59:58Z", ""),
-        ("2026-11-22T10:00:03Z", ""),  # the Training Operator makes it after the pods
+        ("2026-11-22T10:00:03Z", ""),  # the Training Operator creates it after the pods
         (Forbidden("x", status=403), ""),
     ],
     ids=["gone", "made anew", "as it was", "just after the pods", "not ours to see"],
 )
 def test_a_service_that_is_not_the_one_of_the_beginning_is_the_cause(answer, said):
-    """Nobody but who deleted it is to blame, and the trial is tried again."""
+    """The deletion is the cause, and the trial is retried."""
     kube = Kube(answer)
     result = _without(kube, "x", "team", TrialResult(job="x", state=JobState.COMPLETE, pods=PODS))
     assert kube.asked == ["/api/v1/namespaces/team/services/x"]
@@ -63,7 +63,7 @@ LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name":
         (LOST, "job.failed", "job.disrupted"),
         ({"collective.1": {"exit": 1}}, "job.failed", "job.disrupted"),
         ({"collective.1": {"exit": None}}, None, "job.disrupted"),
-        (LOST, "node.lost", "node.lost"),  # what happened to a node explains it
+        (LOST, "node.lost", "node.lost"),  # a node event explains it
         (RESOLVED, None, None),
         (RESOLVED, "job.failed", "job.failed"),
         ({"storage": {"exit": 1}}, "job.failed", "job.failed"),
@@ -75,7 +75,7 @@ LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name":
     ],
 )
 def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stages, fault, cause):
-    """Whoever deletes it when the trial has passed, or failed otherwise, has changed nothing."""
+    """Its deletion after a pass, or with another failure, changes nothing."""
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="team", image="i", nodes=2, gpus_per_node=8)
     analysis = FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="s") if fault else None
     state = JobState.ERROR if fault else JobState.COMPLETE

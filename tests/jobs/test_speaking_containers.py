@@ -1,4 +1,4 @@
-"""Which of a pod's containers `seatrial job logs` reads."""
+"""The container of a pod that `seatrial job logs` reads."""
 
 import pytest
 
@@ -34,5 +34,5 @@ def pod(*names, default="", **states):
     ids=["one", "injected", "misnamed", "init", "second-init", "init-well", "sidecar-killed-later", "nothing"],
 )
 def test_the_container_that_tells_of_a_pod_is_read(given, name):
-    """A proxy that is injected first says nothing of training, and neither does a container that never started."""
+    """An injected proxy that comes first has no training output, and neither has a container that never started."""
     assert speaking(given) == name

@@ -1,4 +1,4 @@
-"""The watcher of a sweep against a scripted API server: what it asks for, whom it believes, and when it ends."""
+"""The sweep's watcher with a scripted API server: its requests, accepted sources, and end."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def pod(index, state=None, *, name="", owner="u", phase="Running"):
 
 
 def node(name):
-    """A node whose kubelet has stopped reporting."""
+    """Return a node whose kubelet has stopped reporting."""
     ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": NOON}
     return {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {"conditions": [ready]}}
 
 
 def unready(lost_pod):
-    """A pod as the node's controller leaves it when its node is lost."""
+    """Return a pod in the state that the node controller sets when its node is lost."""
     lost_pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     return lost_pod
 
@@ -86,7 +86,7 @@ class World:
 
 @pytest.fixture
 def sweep(kube, api, monkeypatch):
-    """Watch a sweep to its end; returns what was seen of the job, and what the coordinator told."""
+    """Watch a sweep to its end; return the observed job states, and the coordinator's reports."""
     monkeypatch.setattr("jobs.run.sweep_watcher.END_S", 0.3)
     monkeypatch.setattr("jobs.run.sweep_watcher.LAG_S", 1.0)
     monkeypatch.setattr("jobs.run.sweep_watcher.NODE_LOST_S", 1.0)
@@ -104,7 +104,7 @@ def sweep(kube, api, monkeypatch):
 
 @pytest.mark.parametrize("nodes", [2, 64])
 def test_what_is_asked_does_not_grow_with_the_fleet(sweep, api, nodes):
-    """One list and one watch of the job and of its pods, and one log, whatever N is; events at most three times."""
+    """One list and one watch of the job and of its pods, and one log, for any N; events at most three times."""
     outcome, evidence = sweep(nodes, [pod(n) for n in range(nodes)], {"t-0-x": WHOLE})
     assert outcome.analysis is None
     assert evidence.complete and set(evidence.stages) == {"sweep.round.1", "sweep.end", "end"}
@@ -123,14 +123,14 @@ def test_what_is_asked_does_not_grow_with_the_fleet(sweep, api, nodes):
 
 
 def test_pods_that_are_lost_do_not_end_a_sweep(sweep):
-    """Three of eight have died: the coordinator goes on, and says itself who is gone."""
+    """Three of eight have died: the coordinator continues and reports them itself."""
     pods = [pod(n, GONE if n > 4 else RUNNING, phase="Failed" if n > 4 else "Running") for n in range(8)]
     outcome, evidence = sweep(8, pods, {"t-0-x": WHOLE})
     assert (outcome.analysis, evidence.complete) == (None, True)
 
 
 def test_lines_that_come_twice_are_counted_once(sweep):
-    """A log that is read again from a second on repeats itself; ordinary output between them is passed over."""
+    """A log read again from a second on repeats lines; other output between them is skipped."""
     noise = [f"{NOON} {text}".encode() for text in ("hello", '{"seatrial"', '{"seatrial": 1, "run": []}', "\x00\xff")]
     outcome, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": [*noise, WHOLE[0], WHOLE[0], *noise, *WHOLE]})
     assert outcome.analysis is None
@@ -146,7 +146,7 @@ def test_lines_that_come_twice_are_counted_once(sweep):
     ],
 )
 def test_a_log_that_contradicts_itself_is_no_whole_sweep(sweep, more, problem):
-    """The first word holds, and the problem is told: such a sweep is no go."""
+    """The first line counts, and the problem is reported: such a sweep is not go."""
     _, evidence = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], more, *WHOLE[1:]]})
     assert problem in evidence.problem and not evidence.complete
     assert evidence.stages["sweep.round.1"] == ROUND
@@ -160,7 +160,7 @@ def test_words_of_other_runs_and_ranks_are_nobodys(sweep):
 
 
 def test_a_clock_that_jumps_loses_nothing(sweep):
-    """The stamps of a log go back and forth with the node's clock: lines are counted by their numbers."""
+    """A log's timestamps follow the node's clock back and forth, so lines are identified by number."""
     stamps = ("2026-01-01T12:00:00Z", "2019-01-01T00:00:00Z", "2031-01-01T00:00:00Z")
     log = [
         line(n + 1, stage, data, at=at)
@@ -173,7 +173,7 @@ def test_a_clock_that_jumps_loses_nothing(sweep):
 
 
 def test_a_coordinator_that_is_gone_is_the_end_and_told(sweep):
-    """kill -9 of rank 0: what it had told is kept, and nobody waits for the other pods."""
+    """kill -9 of rank 0: its reports are kept, and other pods are not waited for."""
     dead = pod(0, GONE, phase="Failed")
     outcome, evidence = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
     assert outcome.analysis is not None and outcome.analysis.subject == "t-0-x"
@@ -184,9 +184,9 @@ DONE = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID"
 
 
 def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
-    """Its pod is Running for ever, by its status; the other agents have ended without it."""
+    """Its pod's status remains Running; the other agents have ended without it."""
     finished = [pod(n, DONE, phase="Succeeded") for n in (1, 2)]
-    again = pod(0, name="t-0-y")  # made by the Job in its place
+    again = pod(0, name="t-0-y")  # created by the Job as a replacement
     outcome, evidence = sweep(3, [unready(pod(0)), again, *finished], {"t-0-x": WHOLE[:1]}, lost=["n0"])
     analysis = outcome.analysis
     assert (analysis.fault, analysis.subject, analysis.disrupted, analysis.err_class) == ("node.lost", "n0", True, None)
@@ -194,13 +194,13 @@ def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
 
 
 def test_a_leader_that_the_api_server_does_not_see_is_waited_for_while_agents_run(sweep):
-    """They would end if it were gone: the sweep goes on, until its deadline."""
+    """They would end if it were gone, so the sweep continues until its deadline."""
     outcome, _ = sweep(2, [unready(pod(0)), pod(1)], {"t-0-x": WHOLE[:1]}, lost=["n0"], job_s=3.0)
     assert outcome.analysis.fault == "job.deadline"
 
 
 def test_a_second_pod_of_rank_0_is_not_believed(sweep):
-    """It knows nothing of the rounds that the first one led."""
+    """It has no data of the first one's rounds."""
     dead = pod(0, GONE, phase="Failed")
     again = pod(0, name="t-0-y")
     outcome, evidence = sweep(2, [dead, again, pod(1)], {"t-0-x": WHOLE[:1], "t-0-y": WHOLE})
@@ -209,7 +209,7 @@ def test_a_second_pod_of_rank_0_is_not_believed(sweep):
 
 
 def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
-    """Labels anybody can write; the job's own pod comes later, and is the one that is followed."""
+    """Any user can write labels; the job's own pod comes later, and is followed."""
     stranger = pod(0, name="a-stranger", owner="another")
     forged = [line(1, "sweep.end", {"why": ""}), line(2, "end", END)]
     _, evidence = sweep(2, [stranger, pod(0), pod(1)], {"a-stranger": forged, "t-0-x": WHOLE})
@@ -218,7 +218,7 @@ def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
 
 
 def test_where_pods_were_is_the_api_servers_word(sweep):
-    """Also of one that has ended, and of one made again elsewhere; not of one that no node has taken, nor a stranger's."""
+    """This includes completed pods and recreated ones, but neither unscheduled nor foreign pods."""
     unbound = pod(3, phase="Pending")
     del unbound["spec"]["nodeName"]
     again = pod(1, name="t-1-y")
@@ -230,7 +230,7 @@ def test_where_pods_were_is_the_api_servers_word(sweep):
 
 
 def test_a_sweep_that_reports_nothing_ends_by_its_deadline(sweep):
-    """Pods run, and nobody says a word: overdue, with what was seen last, and nothing is told."""
+    """The pods run silently: overdue, with the last state, and without results."""
     outcome, evidence = sweep(2, [pod(0), pod(1)], {}, job_s=1.0)
     assert outcome.analysis is not None and outcome.analysis.fault == "job.deadline"
     assert evidence.stages == {}
@@ -247,12 +247,12 @@ WHY = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
 
 
 def test_only_pods_that_the_coordinator_has_not_met_are_heard(sweep, api):
-    """They say why; one that it has met, one that has not begun, and a stranger's are not asked."""
+    """They report the reason; a pod that it has met, a pending one, and a foreign one are not read."""
     waiting = {"name": "trial", "state": {"waiting": {"reason": "ContainerCreating"}}}
     stranger = pod(2, name="a-stranger", owner="another")
     pods = [pod(0), pod(1), pod(2), pod(3, waiting, phase="Pending"), stranger]
     counted = [line(1, "sweep.fleet.1", MET_TWO), line(2, "sweep.end", {"why": ""}), line(3, "end", END)]
-    unmet = [line(1, "start", {}, rank=0), line(2, "sweep.agent.1", WHY, rank=0)]  # whose rank it is the API tells
+    unmet = [line(1, "start", {}, rank=0), line(2, "sweep.agent.1", WHY, rank=0)]  # the API gives the rank
     outcome, evidence = sweep(4, pods, {"t-0-x": counted, "t-2-x": unmet, "a-stranger": unmet})
     assert (outcome.analysis, evidence.complete) == (None, True)
     assert set(sweep.heard) == {0, 2}
@@ -262,7 +262,7 @@ def test_only_pods_that_the_coordinator_has_not_met_are_heard(sweep, api):
 
 
 def test_of_many_pods_that_are_not_met_some_are_heard(sweep, api):
-    """A broken network has one reason on all nodes; and one of them that is gone then is not the sweep's end."""
+    """A broken network has one reason on all nodes; if one of the pods is gone by then, the sweep does not end."""
     counted = [
         line(1, "sweep.fleet.1", {"nodes": [], "ranks": {"n0": 0}}),
         line(2, "sweep.end", {"why": ""}),

@@ -1,4 +1,4 @@
-"""What is told of a user's own job mentions that job: no text of the catalogue that may be is about a trial there."""
+"""Texts about a user's own job mention that job, never a trial."""
 
 import re
 from pathlib import Path
@@ -24,11 +24,11 @@ UNFILLED = re.compile(
 
 
 def told_of_jobs():
-    """The faults that the diagnosis of a job can name: its own words for them, and what the cluster's parts say."""
+    """Return the faults that a job's diagnosis can raise: its own, and those from texts of the cluster's components."""
     places = (*JOBS.glob("diagnosis/*.py"), *JOBS.glob("run/*.py"), *JOBS.glob("trial/launchers/*.py"))
     quoted = {word for place in places for word in re.findall(r'"([a-z-]+\.[a-z-]+)"', place.read_text("utf-8"))}
     texts = {name for name, fault in catalogue().items() if any(each.who in SAID_BY for each in fault.variants)}
-    of_trials = {"job.incomplete", "job.not-together", "trial.failed"}  # what only a run's own watcher finds
+    of_trials = {"job.incomplete", "job.not-together", "trial.failed"}  # raised only by a run's own watcher
     return sorted((quoted & {*catalogue()} | texts) - of_trials)
 
 
@@ -36,7 +36,7 @@ FAULTS = told_of_jobs()
 
 
 def test_the_faults_of_a_job_are_found():
-    """By the code that names them and by the texts that tell them."""
+    """They are found by the code that raises them and by the texts that match them."""
     assert len(FAULTS) > 45
     assert {"job.unschedulable", "job.canceled", "queue.unnamed", "dns.service-missing", "queue.quota-short"} <= {
         *FAULTS
@@ -55,7 +55,7 @@ def texts_of(fault, *, trial):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
-    """Title, meaning, confirm and remedy of the fault and of all that its texts tell."""
+    """Title, meaning, confirm and remedy of the fault and of all its variants."""
     for text in texts_of(fault, trial=False):
         assert not (found := OF_TRIALS.search(text)), (found, text)
         assert not (found := UNFILLED.search(text)), (found, text)
@@ -64,13 +64,13 @@ def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_trial_is_told_of_its_profile_still(fault):
-    """The other half of each text, and no mark of the choice in either."""
+    """It gets the other half of each text, and neither half has a mark of the choice."""
     for text in texts_of(fault, trial=True):
         assert "[[" not in text and "||" not in text, text
 
 
 def test_some_texts_of_a_trial_are_the_trials_own():
-    """Else nothing would be chosen."""
+    """Otherwise there would be no choice."""
     both = [(explain(f, "s", "n", trial=True), explain(f, "s", "n", trial=False)) for f in FAULTS]
     assert sum(of_trial["remedy"] != of_job["remedy"] for of_trial, of_job in both) > 15
 
@@ -90,7 +90,7 @@ def test_a_text_is_chosen_by_its_subject(text, trial, job):
 
 
 def test_a_name_goes_quoted_into_a_command_and_a_column_keeps_its_head():
-    """The names come from a cluster, and the command goes into a shell."""
+    """Names come from a cluster, and the command is run by a shell."""
     text = "kubectl describe pod POD; kubectl get nodes -o custom-columns='NODE:.metadata.name' NODE"
     assert named(text, {"POD": "a; rm -rf b", "NODE": "n"}) == (
         "kubectl describe pod 'a; rm -rf b'; kubectl get nodes -o custom-columns='NODE:.metadata.name' n"

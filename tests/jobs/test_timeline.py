@@ -1,4 +1,4 @@
-"""What a trial spent its time on, out of what the API server and the pods said."""
+"""The phases of a trial's time, from reports of the API server and the pods."""
 
 from jobs.diagnosis.state import JobState, PodFacts
 from jobs.run.evidence import RankEvidence
@@ -17,7 +17,7 @@ def pod(index, created, scheduled="", began=""):
 
 
 def test_phases_follow_each_other_from_the_first_pods_creation():
-    """A pod that waited for its node, pulled its image and ran three stages, of which one took no time."""
+    """A pod that waited for its node, pulled its image and ran three stages, one of them with zero duration."""
     seconds = {"runtime": 2.0, "dns": 0.0, "collective.ring": 5.5, "end": 7.5}
     late = pod(1, "01Z", "11Z", "31Z")
     spans = timeline(trial(pod(0, "00Z"), late, evidence={1: RankEvidence(rank=1, seconds=seconds)}))
@@ -30,13 +30,14 @@ def test_phases_follow_each_other_from_the_first_pods_creation():
 
 
 def test_times_that_were_not_told_or_run_backwards_are_no_phases():
-    """A kubelet's clock behind the API server's, a pod that never ran, a word that is no time."""
+    """A kubelet's clock behind the API server's, a pod that never ran, an invalid time."""
     assert timeline(trial(pod(0, "10Z", "10Z", "08Z"), pod(1, "10Z"))) == []
     assert timeline(trial(PodFacts(index=0, name="p", created="yesterday"))) == []
 
 
 def test_rounds_of_a_sweep_are_told_for_each_node_that_was_tested():
-    """When each began says the coordinator: it waits for pods and between rounds; a round of none, or of others, is none."""
+    """The coordinator reports each start, because it waits for pods and between rounds; a round without nodes, or of
+    others, does not count."""
     rows = {
         "sweep.round.1": {"number": 1, "stage": 0, "at": 30.0, "seconds": 9.0, "tests": [{"nodes": ["n-1"]}]},
         "sweep.round.2": {"number": 2, "stage": 1, "at": 50.5, "seconds": 4.0, "tests": [{"nodes": ["n-0", "n-1"]}]},

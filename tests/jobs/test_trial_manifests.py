@@ -1,4 +1,4 @@
-"""A spec is refused with one line or becomes exactly the objects that training would use."""
+"""A spec is refused with one line, or yields exactly the objects that training would use."""
 
 import base64
 import dataclasses
@@ -55,7 +55,7 @@ def pod_of(made):
 
 
 def test_the_job_is_indexed_suspended_and_ends_by_itself():
-    """One pod per node, no retry, a deadline, a TTL; created suspended so that what it owns comes first."""
+    """One pod per node, no retry, a deadline, a TTL; created suspended so that the objects it owns are created first."""
     made = build(FULL, FILES).job
     expected = {
         "suspend": True,
@@ -71,7 +71,7 @@ def test_the_job_is_indexed_suspended_and_ends_by_itself():
 
 
 def test_everything_carries_the_run_and_who_manages_it():
-    """The recommended labels; the instance is the run id."""
+    """The recommended labels are set; the instance is the run id."""
     made = build(FULL, FILES)
     for item in (made.job, made.service, made.configmap, made.job["spec"]["template"]):
         labels = item["metadata"]["labels"]
@@ -81,7 +81,7 @@ def test_everything_carries_the_run_and_who_manages_it():
 
 
 def test_the_pod_has_the_shape_of_training():
-    """Every setting of the profile arrives where Kubernetes reads it."""
+    """Every setting of the profile is in the Kubernetes field that it belongs to."""
     pod = pod_of(build(FULL, FILES))
     (trial,) = pod["containers"]
     assert pod["subdomain"] == "seatrial-abc" and pod["restartPolicy"] == "Never"
@@ -103,7 +103,7 @@ def test_the_pod_has_the_shape_of_training():
 
 
 def test_ranks_are_kept_on_different_nodes_of_this_run_only():
-    """The anti-affinity is to the own run: another run beside it is no reason to wait."""
+    """The anti-affinity is to its own run: a concurrent run does not delay it."""
     affinity = pod_of(build(FULL, FILES))["affinity"]["podAntiAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
@@ -119,7 +119,8 @@ def test_ranks_are_kept_on_different_nodes_of_this_run_only():
 
 
 def test_nodes_are_named_or_avoided_one_by_one():
-    """A field term takes one name: to be on one of several is several terms, to be on none is one. Names go before."""
+    """A field term takes one name: several terms select one of several nodes, one term excludes all. Names take
+    precedence."""
 
     def terms(**more):
         affinity = pod_of(build(spec(**more), FILES))["affinity"]["nodeAffinity"]
@@ -131,7 +132,7 @@ def test_nodes_are_named_or_avoided_one_by_one():
 
 
 def test_the_pod_is_as_restricted_as_training_allows():
-    """No token, no privilege escalation, no capability that was not asked for; root, as stock images need it."""
+    """No token, no privilege escalation, no unrequested capability; root, as stock images need it."""
     pod = pod_of(build(FULL, FILES))
     assert pod["automountServiceAccountToken"] is False
     assert pod["containers"][0]["securityContext"] == {
@@ -143,7 +144,7 @@ def test_the_pod_is_as_restricted_as_training_allows():
 
 
 def test_both_conventions_of_the_environment_are_there():
-    """TAO's table: WORLD_SIZE counts nodes; the rank comes from the completion index."""
+    """TAO's table: WORLD_SIZE counts nodes; the rank is the completion index."""
     env = {item["name"]: item for item in pod_of(build(FULL, FILES))["containers"][0]["env"]}
     plain = {
         "WORLD_SIZE": "3",
@@ -158,9 +159,7 @@ def test_both_conventions_of_the_environment_are_there():
     assert {name: env[name]["value"] for name in plain} == plain
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert env["NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == index
-    assert (
-        env["NCCL_DEBUG"]["value"] == "WARN"
-    )  # the user's own setting is kept; the probe raises it for the collectives
+    assert env["NCCL_DEBUG"]["value"] == "WARN"  # the user's setting is kept; the probe raises it for the collectives
     assert env["NCCL_DEBUG_SUBSYS"]["value"] == "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
     assert set(env) >= RESERVED_ENV - {"JOB_COMPLETION_INDEX"}
 
@@ -174,7 +173,7 @@ def test_the_service_is_headless_and_publishes_early():
 
 
 def test_the_probe_is_mounted_as_one_archive_and_run_without_a_shell():
-    """What else is in the ConfigMap is no pod's."""
+    """Other data of the ConfigMap is not mounted."""
     made = build(FULL, FILES, "YQ==")
     pod = pod_of(made)
     assert pod["containers"][0]["command"] == ["python3", "/seatrial/probe.pyz"]
@@ -194,7 +193,7 @@ def test_the_probe_is_told_what_to_do():
         {"name": name, "op": "all_reduce", "scope": "job", "env": env, "repeats": 1}
         for name, env in (("ring", {"NCCL_ALGO": "Ring"}), ("default", {}))
     ]
-    assert settings["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
+    assert settings["peer_wait_s"] == 900  # the first pods wait as long as the last may need to start
     assert (settings["deadline_s"], settings["gpus_per_node"], settings["master_port"], settings["gpu_kind"]) == (
         540,
         4,
@@ -205,7 +204,7 @@ def test_the_probe_is_told_what_to_do():
 
 
 def test_the_jobs_uid_makes_the_owner():
-    """Not blockOwnerDeletion, which would need another right."""
+    """blockOwnerDeletion would need another permission and is not set."""
     for item in build(FULL, FILES).owned_by("u-1"):
         (owner,) = item.body["metadata"]["ownerReferences"]
         assert owner["uid"] == "u-1" and owner["kind"] == "Job" and "blockOwnerDeletion" not in owner
@@ -213,21 +212,21 @@ def test_the_jobs_uid_makes_the_owner():
 
 
 def test_a_dry_run_pod_is_the_jobs_pod():
-    """The same spec as a Pod of its own."""
+    """The same spec as a separate Pod."""
     pod = dry_pod(FULL)
     assert pod["kind"] == "Pod" and pod["metadata"]["generateName"] == "seatrial-abc-"
     assert pod["spec"]["containers"] == pod_of(build(FULL, FILES))["containers"]
 
 
 def test_printed_manifests_are_yaml_in_the_order_of_creation():
-    """What --print-manifests shows can be created, and says so: a client-side apply has no room for the ConfigMap."""
+    """The output of --print-manifests can be created and says how: a client-side apply has no room for the ConfigMap."""
     text = to_yaml(build(FULL, FILES), with_files=True)
     assert [item["kind"] for item in yaml.safe_load_all(text)] == ["Job", "ConfigMap", "Service"]
     assert "kubectl create -f -" in text.splitlines()[0]
 
 
 def test_the_probes_source_is_printed_only_where_it_is_asked_for():
-    """A Job of a hundred lines is not looked for among thousands; the rest is the same. What runs is named by its digest."""
+    """Otherwise a Job of a hundred lines would be hidden among thousands. The archive is identified by its digest."""
     texts = [to_yaml(build(FULL, FILES), with_files=shown) for shown in (True, False)]
     whole, short = (list(yaml.safe_load_all(text)) for text in texts)
     assert whole[1].pop("data") and whole[1].pop("binaryData")
@@ -236,7 +235,7 @@ def test_the_probes_source_is_printed_only_where_it_is_asked_for():
 
 
 def test_people_read_the_source_that_runs_among_the_manifests():
-    """Every line of every shipped file stands there behind a '#', below the name that it has in the archive."""
+    """Every line of every shipped file is printed after a '#', below its name in the archive."""
     shipped = files()
     text = to_yaml(build(FULL, shipped), with_files=True)
     assert len(list(yaml.safe_load_all(text))) == 3
@@ -248,11 +247,11 @@ def test_people_read_the_source_that_runs_among_the_manifests():
 
 
 def test_a_probe_that_does_not_fit_is_refused():
-    """A ConfigMap holds 1 MiB, as packed."""
+    """A ConfigMap holds 1 MiB, compressed."""
     noise = random.Random(1).randbytes(900_000).hex()
     with pytest.raises(SpecError, match="more than a ConfigMap holds"):
         build(FULL, {"__main__.py": noise})
-    assert build(FULL, {"__main__.py": "", "a.py": noise[:1_500_000]})  # hexadecimal packs to half
+    assert build(FULL, {"__main__.py": "", "a.py": noise[:1_500_000]})  # hexadecimal compresses to half
 
 
 def test_two_runs_never_share_a_name():
@@ -310,7 +309,7 @@ def test_host_names_stay_within_dns():
     ],
 )
 def test_what_a_user_typed_wrong_is_one_clear_line(wrong, match):
-    """Before anything is created."""
+    """The error comes before anything is created."""
     with pytest.raises(SpecError, match=match) as caught:
         spec(**wrong)
     assert "\n" not in str(caught.value)
@@ -327,12 +326,12 @@ def test_what_a_user_typed_wrong_is_one_clear_line(wrong, match):
     ],
 )
 def test_images_by_tag_and_digest_are_accepted(image):
-    """Every image is a setting; digests work."""
+    """Every image is configurable; digests are accepted."""
     assert spec(image=image).image == image
 
 
 def test_the_jobs_deadline_leaves_room_for_the_probe():
-    """A Job that meets its deadline deletes its pods and their logs."""
+    """A Job that reaches its deadline deletes its pods and their logs."""
     with pytest.raises(SpecError, match="at least start_s"):
         Deadlines(start_s=300, probe_s=540, job_s=600)
     assert Deadlines(start_s=60, probe_s=100).job_s == 280
@@ -341,7 +340,7 @@ def test_the_jobs_deadline_leaves_room_for_the_probe():
 
 
 def test_a_bench_that_cannot_be_is_refused():
-    """Sizes in order, a factor that grows."""
+    """Sizes must be in order, with a growing factor."""
     for wrong in ({"min_bytes": 0}, {"min_bytes": 8, "max_bytes": 4}, {"factor": 1}, {"iters": 0}):
         with pytest.raises(SpecError):
             BenchSizes(**wrong)
@@ -351,7 +350,7 @@ GIB = {"name": "gib", "hostPath": {"path": "/home/kubernetes/bin/gib"}}
 
 
 def test_a_fabrics_libraries_and_limits_can_be_given():
-    """Google's A3 machines mount NCCL's network plugin from the host; some quotas want cpu and memory limits."""
+    """Google's A3 machines mount NCCL's network plugin from the host; some quotas require cpu and memory limits."""
     made = spec(
         volumes=(GIB,),
         mounts=({"name": "gib", "mountPath": "/usr/local/gib"},),
@@ -387,7 +386,7 @@ def test_volumes_and_limits_that_cannot_work_are_refused(more, match):
 
 
 def test_a_credential_comes_under_a_name_that_no_image_sets_too():
-    """An image's own ENV HF_TOKEN says nothing of the Secret: the probe looks at the other name."""
+    """An image's ENV HF_TOKEN proves nothing about the Secret, so the probe reads the other name."""
     asked = (Credential(env="HF_TOKEN", secret="hub", key="token"), Credential(env="NGC", secret="ngc", key="key"))
     env = {item["name"]: item for item in pod_of(build(spec(credentials=asked), FILES))["containers"][0]["env"]}
     source = {"secretKeyRef": {"name": "ngc", "key": "key", "optional": True}}

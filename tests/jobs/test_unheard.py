@@ -1,4 +1,4 @@
-"""A pod that ran, or seems to have, and of which not one line arrived: why, in words that help."""
+"""A pod that ran, or seems to have run, without a log line: the reason, with advice."""
 
 from types import SimpleNamespace
 
@@ -28,7 +28,7 @@ def follower(problem="", *, heard=False):
 @pytest.mark.parametrize("state", [RAN, ENDED])
 @pytest.mark.parametrize("problem", [REFUSED, KWOK])
 def test_a_container_that_no_runtime_made_is_called_simulated(state, problem):
-    """KWOK's pods run and end well without a container ID: the reader is asked whether the nodes are real."""
+    """KWOK's pods run and complete without a container ID: the message asks whether the nodes are real."""
     pods = [pod("p-0", state, made=False), pod("p-1", state, made=False)]
     analysis = simulated(pods, {"p-0": follower(problem), "p-1": follower(problem)}, "trial")
     assert analysis is not None
@@ -38,7 +38,7 @@ def test_a_container_that_no_runtime_made_is_called_simulated(state, problem):
 
 
 def test_a_real_container_whose_log_is_refused_accuses_the_way_to_the_kubelet():
-    """The dialer's own words are told, and the pod is not called simulated."""
+    """The dialer's message is quoted, and the pod is not called simulated."""
     pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": follower(REFUSED)}
     assert simulated(pods, followers, "trial") is None
     analysis = unreachable(pods, followers)
@@ -48,7 +48,7 @@ def test_a_real_container_whose_log_is_refused_accuses_the_way_to_the_kubelet():
 
 
 def test_an_empty_log_is_no_proof_while_the_pod_runs():
-    """Of a pod that has ended nothing will come; one that runs may say something yet."""
+    """A completed pod prints nothing more; a running one may."""
     analysis = simulated([pod("p-0", ENDED, made=False)], {"p-0": follower()}, "trial")
     assert analysis is not None
     assert "its log is empty" in analysis.observed
@@ -59,7 +59,7 @@ def test_an_empty_log_is_no_proof_while_the_pod_runs():
     "followed", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")]
 )
 def test_what_was_heard_or_only_not_found_is_nothing_of_the_kind(followed):
-    """A connection that broke once, a log without trouble and a pod that is gone have other explanations."""
+    """A connection that broke once, a readable log and a deleted pod have other explanations."""
     pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": followed}
     assert simulated(pods, followers, "trial") is None
     assert unreachable(pods, followers) is None

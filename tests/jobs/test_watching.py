@@ -1,4 +1,4 @@
-"""The watcher against a scripted API server: what it asks for, and what it concludes from answers that come in parts."""
+"""The watcher with a scripted API server: its requests, and its conclusions from partial answers."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def node(number, gpus):
 
 
 class World:
-    """Lists and watches of one Job and its pod; nodes in pages, as they are asked for."""
+    """Lists and watches of one Job and its pod; nodes in pages, as requested."""
 
     def __init__(self, job, pods, nodes=(), log=b""):
         self.job, self.pods, self.nodes, self.log = job, pods, list(nodes), log
         self.refusals = []
-        self.changes = {}  # by resource: what its watch tells once the log is read
+        self.changes = {}  # by resource: events of its watch after the log is read
         self.log_read = threading.Event()
 
     def answer(self, asked):
@@ -64,7 +64,7 @@ class World:
             return self.refusals.pop(), {}, {"kind": "Status", "reason": "Forbidden", "message": "not now"}
         if asked.query.get("watch"):
             return 200, {}, self._events(self.changes.pop(asked.path.rpartition("/")[2], ()))
-        if asked.path.endswith("/log") and isinstance(self.log, str):  # what keeps the kubelet from being asked
+        if asked.path.endswith("/log") and isinstance(self.log, str):  # the reason that the kubelet cannot be reached
             return 500, {}, {"kind": "Status", "message": f'Get "https://10.0.0.7:10250/containerLogs": {self.log}'}
         if asked.path.endswith("/log"):
             self.log_read.set()
@@ -91,7 +91,7 @@ def watched(kube, api, world, **more):
 
 @pytest.fixture
 def waiting(monkeypatch):
-    """A pod that no node takes, and a watcher that gives up at once what is hopeless."""
+    """Return an unschedulable pod, and a watcher that stops hopeless waits at once."""
     monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 0.2)
     unschedulable = {
         "type": "PodScheduled",
@@ -103,7 +103,7 @@ def waiting(monkeypatch):
 
 
 def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(kube, api, waiting):
-    """The first 500 nodes have no GPUs, the next have 8 that others hold: waiting helps."""
+    """The first 500 nodes have no GPUs, the next have 8 in use by others: waiting helps."""
     many = [node(number, 0) for number in range(550)]
     outcome = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
     assert "given up" not in outcome.analysis.observed
@@ -113,7 +113,7 @@ def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(ku
 
 
 def test_who_does_not_see_nodes_does_not_ask_for_them(kube, api, waiting):
-    """A tenant's Role says nothing of nodes."""
+    """A tenant's Role does not include nodes."""
     outcome = watched(kube, api, World(JOB, [waiting], [node(0, 8)]), start_s=2.0, sees_nodes=False)
     assert outcome.analysis.fault == "job.unschedulable"
     assert not [asked for asked in api.asked if "/nodes" in asked.path]
@@ -121,7 +121,7 @@ def test_who_does_not_see_nodes_does_not_ask_for_them(kube, api, waiting):
 
 @pytest.mark.parametrize("code", [401, 403, 404, 503])
 def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
-    """Restarted just before the first list, it has not read its roles yet: no error, and no end of the trial."""
+    """A server restarted just before the first list has not read its roles: neither an error nor the trial's end."""
     ended = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID": "containerd://1"}
     end = json.dumps({"seatrial": 1, "run": "r1", "rank": 0, "n": 1, "stage": "end", "seconds": 0, "data": {}})
     world = World(DONE, [pod("Succeeded", containerStatuses=[ended])], log=b"2026-01-01T00:00:00Z %s\n" % end.encode())
@@ -131,7 +131,7 @@ def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
 
 
 def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
-    """A missing right does not come by waiting: the API server's own words."""
+    """Waiting does not grant a missing permission: the API server's message is quoted."""
     monkeypatch.setattr("jobs.run.watcher._EXPIRED_S", 0.5)
     world = World(DONE, [])
     world.refusals = [403] * 1000
@@ -140,7 +140,7 @@ def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
 
 
 def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_completed(kube, api, monkeypatch):
-    """The job is Complete and nothing of it can be read: no pass, and the dialer's own words."""
+    """The job is Complete but its log is unreadable: not a pass, with the dialer's message."""
     monkeypatch.setattr("jobs.run.watcher._DRAIN_S", 0.5)
     ended = {"name": "trial", "containerID": "containerd://1", "state": {"terminated": {"exitCode": 0}}}
     world = World(DONE, [pod("Succeeded", containerStatuses=[ended])])
@@ -151,7 +151,7 @@ def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_complet
 
 
 def test_a_pod_that_somebody_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
-    """The probe ends when it is asked to, and a Job counts that."""
+    """The probe ends with 0 after SIGTERM, and a Job counts that."""
     for patience in ("_DRAIN_S", "_BEHIND_S"):
         monkeypatch.setattr(f"jobs.run.watcher.{patience}", 0.5)
     running = pod("Running", containerStatuses=[{"name": "trial", "state": {"running": {"startedAt": "2026-01-01"}}}])
@@ -174,7 +174,7 @@ def test_the_time_in_which_pods_start_begins_when_the_queue_lets_the_job_in(kube
 
 @pytest.mark.parametrize(("phase", "late"), [("Pending", True), ("Running", False)])
 def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, late):
-    """Its own time may be longer than that in which pods must start."""
+    """Its own time may exceed the time in which pods must start."""
     watcher = Watcher(kube, job="t", namespace="default", run="r1", limits=Limits(start_s=0.0, job_s=60.0))
     state = {"running": {"startedAt": "2026-01-01"}} if phase == "Running" else {"waiting": {}}
     pods = [pod(phase, containerStatuses=[{"name": "trial", "state": state}])]
@@ -183,14 +183,14 @@ def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, lat
 
 
 def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
-    """Objects and events stay as they are while a pod that no scheduler looks at comes of age: that alone is news."""
+    """Objects and events do not change while an unscheduled pod gets old enough to report, and that alone is reported."""
     monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", HANG_S)
     monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
     concluded = []
 
     def concluding(*known, **more):
         concluded.append(diagnose(*known, **more))
-        monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 0.0)  # it comes of age when it was looked at once
+        monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", 0.0)  # it is old enough after one look
         return concluded[-1]
 
     monkeypatch.setattr("jobs.run.watcher.diagnose", concluding)
@@ -200,12 +200,12 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
     assert outcome.analysis.fault == "job.no-scheduler"
     causes = [cause and cause.fault for _, _, cause in concluded]
     assert causes[0] is None and causes[-1] == "job.no-scheduler"
-    assert len(causes) <= 4  # of some ten looks: young, of age, and with the nodes that were read then and at the end
+    assert len(causes) <= 4  # of about ten looks: young, old enough, and with the nodes read then and at the end
 
 
 @pytest.mark.parametrize(("queued", "blame"), [(True, None), (False, ERR_INFRA)], ids=["queued", "begun"])
 def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame):
-    """Its pods are held back by others' work; those that were let in and do not start are the cluster's."""
+    """Its pods wait for other workloads; pods that were admitted and do not start are a cluster fault."""
     late = WatchOutcome(replicas=(Replica(index=0, pod="t-0", phase="Running"), Replica(index=1, pod="t-1")))
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
     assert (analysis.fault, analysis.err_class) == ("job.start-timeout", blame)
@@ -214,7 +214,7 @@ def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame
 
 @pytest.mark.parametrize(("made", "asked"), [("", True), ("t-0-x", False)], ids=["no pod", "a pod"])
 def test_where_nobody_has_made_a_pod_its_controller_is_asked_for(made, asked):
-    """A controller that is down leaves no event that could name what the job waits for."""
+    """A controller that is down leaves no event with the reason."""
     late = WatchOutcome(replicas=(Replica(index=0, pod=made), Replica(index=1)))
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 0, "no pods", queued=False)
     assert ("kube-controller-manager" in analysis.suggestion) is asked

@@ -1,4 +1,5 @@
-"""Why a job does not run, whoever made it, on a cluster whose pods really run: one answer for the whole job."""
+"""The reason that a job does not run, for any creator, on a cluster whose pods are processes: one answer for the whole
+job."""
 
 import contextlib
 import json
@@ -20,7 +21,7 @@ LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def theirs(kube, name, *, pods=2, gpus=8, command="sleep 600", labels=None, shape=None, service=True, **more):
-    """A Job of somebody's, with a headless Service of its name."""
+    """Return another user's Job, with a headless Service of the same name."""
     main = {"name": "main", "image": IMAGE, "command": ["bash", "-c", command]}
     main["terminationMessagePolicy"] = "FallbackToLogsOnError"
     main["resources"] = {"limits": {"cpu": "100m", "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})}
@@ -50,7 +51,7 @@ def gone(kube, name):
 
 @pytest.fixture
 def ask(request, monkeypatch, capsys):
-    """Ask `job status` and `explain` of one job, as soon as its status is the one that is waited for."""
+    """Run `job status` and `explain` for one job as soon as it has the expected status."""
 
     def run(kube, name, condition):
         monkeypatch.setattr("cli.job.connect", lambda _: kube)
@@ -62,7 +63,8 @@ def ask(request, monkeypatch, capsys):
             return code, json.loads(capsys.readouterr().out)
 
         def look():
-            """The same before and after it is said in words and explained: a job goes on meanwhile."""
+            """Query the job; return whether its status was the same before and after, since the job continues
+            meanwhile."""
             answers.append(status())
             if not condition(answers[-1][1]):
                 return False
@@ -87,7 +89,7 @@ def cause(fault):
 
 
 def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(healthy, ask):
-    """Three times eight GPUs of sixteen: not three answers, and not the cluster's fault."""
+    """Three times eight GPUs of sixteen: one answer instead of three, and not a cluster fault."""
     theirs(healthy, "half", pods=3)
     code, answer, text, explained, document = ask(
         healthy, "half", lambda now: "unused, waiting for it" in str(now["standing"]) and now["state"] == "Running"
@@ -104,7 +106,7 @@ def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(health
 
 
 def test_a_job_that_waits_for_others_accuses_nobody(healthy, ask):
-    """The same words of the scheduler; it would fit, once they have left."""
+    """The scheduler's message is the same; the job would fit after they have left."""
     theirs(healthy, "first")
     ask(healthy, "first", lambda now: [each["phase"] for each in now["replicas"]] == ["Running"] * 2)
     theirs(healthy, "second", pods=1)
@@ -116,7 +118,7 @@ def test_a_job_that_waits_for_others_accuses_nobody(healthy, ask):
 
 
 def test_a_job_that_runs_whole_is_told_so(healthy, ask):
-    """Nothing waits, nothing is held, nothing is wrong."""
+    """Nothing waits, nothing is held, and there is no fault."""
     theirs(healthy, "whole")
     _, answer, text, _, document = ask(
         healthy, "whole", lambda now: now["state"] == "Running" and "run" in str(now["standing"])
@@ -140,7 +142,7 @@ def test_a_job_that_runs_whole_is_told_so(healthy, ask):
     ids=["selector", "claim"],
 )
 def test_a_name_that_nothing_has_is_the_cause(healthy, ask, more, fault, text, blame):
-    """In the scheduler's words and in ours."""
+    """Both the scheduler's message and our text name it."""
     theirs(healthy, "names", gpus=0, **more)
     _, answer, printed, explained, _ = ask(healthy, "names", cause(fault))
     assert text in printed and answer["failure_analysis"]["err_class"] == blame
@@ -157,7 +159,7 @@ def test_a_secret_that_is_missing_is_named_with_the_command_for_it(healthy, ask)
 
 
 def test_a_crash_of_rank_1_is_told_with_its_traceback(healthy, ask):
-    """The first failing rank's own last words, redacted, and the exit code of the job's own failure."""
+    """The first failing rank's own output, redacted, and the exit code of the job's own failure."""
     program = (
         "if [ $JOB_COMPLETION_INDEX = 0 ]; then sleep 600; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz; "
         "exec python3 -c 'raise RuntimeError(\"shard 7 is torn\")'"
@@ -173,7 +175,7 @@ def test_a_crash_of_rank_1_is_told_with_its_traceback(healthy, ask):
 
 
 def test_a_container_killed_for_memory_is_the_cause(healthy, ask):
-    """Of the whole job, with the limit as remedy and no word of a profile."""
+    """It is the whole job's cause, with the limit as remedy and without a mention of a profile."""
     handle = jobs.Launcher(healthy).create_job(
         **CPU,
         command=["python3", "-c", "x = bytearray(b'1' * (1 << 28)); import time; time.sleep(600)"],
@@ -188,7 +190,7 @@ def test_a_container_killed_for_memory_is_the_cause(healthy, ask):
 
 
 def test_a_service_that_was_deleted_is_told_of(healthy, ask):
-    """While its ranks still run: they do not find each other any more."""
+    """Its ranks still run but can no longer find each other."""
     theirs(healthy, "lone", gpus=0)
     healthy.delete(path("services", "lone", namespace="default"))
     _, answer, text, _, _ = ask(healthy, "lone", cause("dns.service-missing"))
@@ -197,9 +199,9 @@ def test_a_service_that_was_deleted_is_told_of(healthy, ask):
 
 
 def test_a_crash_is_not_put_down_to_a_service_that_is_missing(healthy, ask):
-    """The program's own error stays the cause; that names fail makes the Service it."""
+    """The program's own error remains the cause; only failing names make the Service the cause."""
     theirs(healthy, "own", gpus=0, pods=1, command="echo no such shard >&2; exit 3", service=False)
-    # A job so young that its Service may still come is not told of it.
+    # A young job may still get its Service and is not reported.
     code, answer, _, _, _ = ask(
         healthy, "own", lambda now: "Service own" in str(now["standing"]) and now["state"] == "Error"
     )
@@ -212,7 +214,7 @@ def test_a_crash_is_not_put_down_to_a_service_that_is_missing(healthy, ask):
 
 
 def test_a_drained_node_is_told_of_and_nobody_is_at_fault(healthy, ask):
-    """What befell which rank, on which node, with what it was drained for."""
+    """The rank, the node and the reason of the drain are reported."""
     theirs(
         healthy,
         "long",
@@ -241,7 +243,7 @@ def test_a_drained_node_is_told_of_and_nobody_is_at_fault(healthy, ask):
 
 
 def test_a_canceled_job_is_canceled_and_by_whom_as_long_as_that_is_known(healthy, ask):
-    """Afterwards that it was deleted; never that others did it."""
+    """After the deletion the text refers to the audit log; a cancellation is never attributed to others."""
     jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="over")
     jobs.Launcher(healthy).job("over").cancel()
     seen = jobs.run.job_lookup.JobLookup(healthy).look("over")
@@ -258,7 +260,7 @@ QUEUED = {"suspend": True}
 
 
 def test_a_job_larger_than_its_queue_says_so_in_the_queues_words(kueue, ask):
-    """The quota by flavor, whatever else it says."""
+    """The quota by flavor is quoted, whatever else the message contains."""
     theirs(kueue, "big", pods=3, labels={LABEL: "trial"}, shape=QUEUED)
     code, answer, text, explained, document = ask(kueue, "big", cause("queue.quota-short"))
     assert (code, answer["state"], explained) == (0, "Pending", 1)
@@ -269,7 +271,7 @@ def test_a_job_larger_than_its_queue_says_so_in_the_queues_words(kueue, ask):
 
 @pytest.mark.parametrize("queue", ["trail", "no-such-team"])
 def test_a_queue_that_is_not_there_is_named(kueue, ask, queue):
-    """Mistyped or missing: the command that lists those that are there."""
+    """Mistyped or missing: the command lists the existing queues."""
     theirs(kueue, "typo", labels={LABEL: queue}, shape=QUEUED)
     _, _, text, explained, _ = ask(kueue, "typo", cause("queue.missing"))
     assert f"LocalQueue {queue} doesn't exist" in text and "kubectl -n default get localqueues" in text
@@ -278,7 +280,7 @@ def test_a_queue_that_is_not_there_is_named(kueue, ask, queue):
 
 
 def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
-    """On the job itself: a label of its pod template is none."""
+    """It must be on the job itself: a label of its pod template does not count."""
     theirs(kueue, "lost", shape=QUEUED)
     _, answer, text, _, _ = ask(kueue, "lost", cause("queue.unnamed"))
     assert answer["failure_analysis"]["err_class"] == "ERR_PROGRAM"
@@ -287,7 +289,7 @@ def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
 
 
 def test_a_job_of_a_queue_without_a_workload_is_told_so_at_once(healthy, ask, monkeypatch):
-    """Its age tells, not how long somebody has looked."""
+    """Its age counts, not the duration of the observation."""
     monkeypatch.setattr("jobs.run.job_lookup.age", lambda _: 31.0)
     theirs(healthy, "none", labels={LABEL: "trial"}, shape=QUEUED)
     _, _, text, _, _ = ask(healthy, "none", cause("launcher.missing"))
@@ -297,7 +299,7 @@ def test_a_job_of_a_queue_without_a_workload_is_told_so_at_once(healthy, ask, mo
 
 
 def test_an_mpijob_whose_image_has_no_sshd_is_one_answer(mpi, ask):
-    """The image stands in the command that confirms it."""
+    """The confirming command contains the image."""
     handle = jobs.Launcher(mpi).create_job(
         image=IMAGE, command="hostname", gpu_count=8, num_nodes=2, launcher="mpijob", name="bare"
     )
@@ -309,7 +311,7 @@ def test_an_mpijob_whose_image_has_no_sshd_is_one_answer(mpi, ask):
 
 
 def test_a_gang_of_volcano_that_never_fits_is_the_jobs_own_fault(volcano, ask):
-    """In the PodGroup's words; no rank runs, and none holds a GPU."""
+    """The PodGroup's message is quoted; no rank runs or holds a GPU."""
     handle = jobs.Launcher(volcano).create_job(
         image=IMAGE, command="true", gpu_count=8, num_nodes=3, queue="volcano", guard=False, name="gang"
     )
@@ -320,7 +322,7 @@ def test_a_gang_of_volcano_that_never_fits_is_the_jobs_own_fault(volcano, ask):
 
 
 def test_a_job_on_cpus_is_not_asked_for_nccls_log(healthy, ask):
-    """It has nothing to show of NCCL; a job with GPUs is asked, as ever."""
+    """It has no NCCL output; a job with GPUs gets the advice."""
     theirs(healthy, "plain", gpus=0, pods=1, command="true")
     _, _, _, explained, document = ask(healthy, "plain", lambda now: now["state"] == "Complete")
     assert (explained, document["faults"], document["advice"]) == (10, [], None)

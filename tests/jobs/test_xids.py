@@ -1,4 +1,4 @@
-"""NVIDIA's Xids stand in one table: the log's reader, the checks and the words of a quoted line agree with it."""
+"""NVIDIA's Xids are in one table, used by the log reader, the checks and quoted lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_row_has_a_meaning_and_an_action_of_nvidias_catalogue() -> None:
 
 @table("number", range(1, 200))
 def test_the_reader_of_the_pods_knows_the_xids_of_the_table_and_no_others(number: int) -> None:
-    """The pods cannot read the table; what they say of a number is held against it."""
+    """The pods cannot read the table, so the reader's numbers are compared with it."""
     symptom = classify(LINE.format(number).encode())
     fault = symptom.fault if symptom is not None and symptom.role == "cause" else ""
     assert fault == (xids()[number].log if number in xids() else "")
