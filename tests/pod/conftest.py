@@ -105,7 +105,7 @@ class time:
 
 
 class Pods:
-    """Starts the probes of one trial and reads what they print."""
+    """Starts the probes of one trial and reads their output."""
 
     def __init__(self, folder: Path, trial: dict) -> None:
         self.folder, self.trial = folder, trial
@@ -130,7 +130,7 @@ class Pods:
         return file
 
     def clock(self, stage: str) -> Path:
-        """Let a stage's clock be an hour ahead as soon as the file is there that is returned."""
+        """Return a file; as soon as it exists, a stage's clock is an hour ahead."""
         file, ahead = self.here / "stages" / f"{stage}.py", self.folder / f"{stage}-is-late"
         text = file.read_text(encoding="utf-8")
         clock = CLOCK.format(ahead=str(ahead))
@@ -139,14 +139,14 @@ class Pods:
         return ahead
 
     def hang(self) -> None:
-        """Run two ranks until their first collective hangs, every process with a log."""
+        """Run two ranks until their first collective hangs; every process has a log."""
         for rank in range(2):
             self.start(rank, FAKE_MODE="hang")
         logs = self.scratch.rglob
         until(lambda: sum(log.stat().st_size > 0 for log in logs("ring.*.log")) == 4, "the logs of all")
 
     def seal(self) -> None:
-        """Write the archive and trial.json into a folder that is read-only, as a ConfigMap mount is."""
+        """Write the archive and trial.json into a read-only folder, like a ConfigMap mount."""
         files = {path.relative_to(self.source).as_posix(): path for path in self.source.rglob("*.*")}
         self.archive.write_bytes(payload.archive({name: path.read_text("utf-8") for name, path in files.items()}))
         compiled.add_to(self.archive)
@@ -156,7 +156,7 @@ class Pods:
 
     @property
     def archive(self) -> Path:
-        """What the probes run, once it is sealed."""
+        """Return the archive that the probes run, once it is sealed."""
         return self.mount / payload.ARCHIVE
 
     def start(self, rank: int, python: str = sys.executable, **env: str) -> subprocess.Popen:
@@ -182,19 +182,19 @@ class Pods:
         return process
 
     def run(self, **env: str) -> dict[int, dict]:
-        """Run all ranks to their end; returns rank -> stage -> data."""
+        """Run all ranks to their end; return rank -> stage -> data."""
         for rank in range(self.trial["nodes"]):
             self.start(rank, **env)
         return {rank: self.stages(rank) for rank in self.processes}
 
     def stages(self, rank: int, code: int = 0) -> dict:
-        """Wait for a rank that ends with `code` and return its evidence, every line of it checked."""
+        """Wait for a rank that ends with `code` and return its evidence, with every line checked."""
         out, _ = self.processes[rank].communicate(timeout=HANG_S)
         assert self.processes[rank].returncode == code, out[-3000:]
         return self.evidence(out, rank)
 
     def evidence(self, out: bytes, rank: int) -> dict:
-        """Read what a rank has printed."""
+        """Read the output of a rank."""
         return evidence(out, self.trial["run"], rank)
 
     @staticmethod
@@ -206,7 +206,7 @@ class Pods:
             return False
 
     def stop(self) -> None:
-        """End what a failed test left."""
+        """End the processes left by a failed test."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -218,7 +218,7 @@ class Pods:
 
 
 def evidence(out: bytes, run: str, rank: int) -> dict:
-    """Put the lines together as a reader would, insisting on the form that the seam fixes."""
+    """Join the lines like a reader, and require the specified format."""
     stages: dict[str, dict] = {}
     chunks: dict[str, list[str]] = {}
     numbers = []
@@ -262,7 +262,7 @@ def trial() -> dict:
         "peer_wait_s": HANG_S / 2,
         "collectives": [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}],
         "bench": {"min_bytes": 1024, "max_bytes": 1048576, "factor": 4, "iters": 2, "warmup": 1},
-        "network": {"seconds": 0.05},  # of sending as fast as it goes
+        "network": {"seconds": 0.05},  # of sending at full rate
     }
 
 
@@ -283,7 +283,7 @@ def pods(tmp_path: Path, trial: dict):
 
 
 class Side:
-    """One rank's rendezvous and barrier, inside this process."""
+    """One rank's rendezvous and barrier in this process."""
 
     def __init__(self, trial: dict, rank: int) -> None:
         self.trial = spec.Trial(trial)
@@ -319,7 +319,7 @@ def sides(trial: dict):
 
 
 def connected(made: list[Side]) -> list[Side]:
-    """Let all meet, agree, and keep the connections that stages talk over."""
+    """Run the rendezvous and the agreement of all ranks, and keep the connections that stages use."""
     for rank, side in enumerate(made):
         side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(len(made))])
     assert together(*[side.agree for side in made]) == [(True, "")] * len(made)
@@ -328,7 +328,7 @@ def connected(made: list[Side]) -> list[Side]:
 
 
 def together(*jobs):
-    """Run one callable per rank at the same time; returns their results in order."""
+    """Run one callable per rank concurrently; return their results in order."""
     results: dict[int, object] = {}
     threads = [threading.Thread(target=lambda n=n, job=job: results.update({n: job()})) for n, job in enumerate(jobs)]
     for thread in threads:
@@ -342,22 +342,23 @@ TORCH = Path(__file__).parents[2] / ".venv-torch"
 
 
 def python_with_torch() -> str | None:
-    """Find a Python that has torch: this one, the one named by SEATRIAL_TORCH_PYTHON, or that of `make test-torch`."""
+    """Find a Python with torch: this one, the one in SEATRIAL_TORCH_PYTHON, or that of `make test-torch`."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    made = TORCH / "bin" / "python" if (TORCH / ".done").exists() else ""  # not what an installation has begun
+    made = TORCH / "bin" / "python" if (TORCH / ".done").exists() else ""  # not an incomplete installation
     return shutil.which(os.environ.get("SEATRIAL_TORCH_PYTHON") or made)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What asks for torch is what `make test-torch` runs."""
+    """Mark tests that request torch, which `make test-torch` runs."""
     if "torch_python" in getattr(item, "fixturenames", ()):
         item.add_marker("torch")
 
 
 @pytest.fixture(autouse=True)
 def no_end_of_this_process_family(monkeypatch):
-    """What ends all that is below a pod's process runs in a process of its own: here it would end other tests' clusters."""
+    """Code that ends everything below a pod's process runs in a separate process; here it would end other tests'
+    clusters."""
 
     def refused(*_):
         raise AssertionError("this ends every process below the tests' own: run it in a process of its own")
@@ -375,7 +376,7 @@ def torch_python() -> str:
 
 @pytest.fixture(scope="session")
 def ranks(torch_python: str, tmp_path_factory):
-    """Ranks of the bench on torch and gloo."""
+    """Return ranks of the bench on torch and gloo."""
     made = Ranks(torch_python, tmp_path_factory.mktemp("ranks"))
     yield made
     made.stop()

@@ -1,4 +1,4 @@
-"""Sweeps that are played without a cluster: answers to the tests of each round of the plan."""
+"""Simulated sweeps without a cluster: answers to the tests of each round of the plan."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def play(fleet, rules, answer, stop=99):
-    """Sweep with answer(test, round) -> GB/s, Result or None (nothing came back)."""
+    """Sweep with answer(test, round) -> GB/s, Result or None (no answer)."""
     history: list[Done] = []
     while len(history) < stop and (each := next_round(fleet, rules, history)) is not None:
         assert len({n for t in each.tests for n in t}) == sum(map(len, each.tests)), "a node in two tests of a round"

@@ -1,4 +1,5 @@
-"""Ranks of a program over gloo, forked from a process that has imported torch: that takes longer than most of them run."""
+"""Ranks of a program over gloo, forked from a process that has imported torch, since importing takes longer than most
+of their runs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from jobs.trial import payload
 from tests.ports import free_port
 
 HANG_S = 600
-"""No test waits for it."""
+"""Upper limit, which no passing test reaches."""
 
 FORKS = r"""
 import json, os, runpy, sys, traceback
@@ -56,7 +57,7 @@ for line in sys.stdin:
 
 
 class Ended(NamedTuple):
-    """How a rank ended, and what it printed."""
+    """A rank's exit and output."""
 
     code: int
     out: str
@@ -81,7 +82,8 @@ class Ranks:
         assert self._read() == b"ready\n"
 
     def run(self, *args: str, ranks: int = 2, local: int = 0, before: str = "", **env: str) -> list[Ended]:
-        """Run a program of the archive as each rank; `local`: ranks of a node; `before`: what a rank executes first, with its `rank`."""
+        """Run a program of the archive as each rank; `local`: ranks per node; `before`: code that a rank executes
+        first, with its `rank`."""
         assert self._process.stdin is not None
         local = local or ranks
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
@@ -99,7 +101,7 @@ class Ranks:
         return [Ended(code, *text) for code, text in zip(codes, texts, strict=True)]
 
     def stop(self) -> None:
-        """End the process and every rank that is left."""
+        """End the process and all remaining ranks."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 

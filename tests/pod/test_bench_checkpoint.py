@@ -1,4 +1,4 @@
-"""The checkpoint's program on real ranks: what is saved is loaded, what is torn or another step's is not taken for it."""
+"""The checkpoint's program on real ranks: saved data is loaded, torn data and data of another step are not accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def runs(ranks, tmp_path: Path):
-    """Runs the program in a mode over steps; returns how the ranks ended, and what they left."""
+    """Return a function that runs the program in a mode over steps and returns the ranks' exits and files."""
 
     def run(mode: str, *steps: int, count: int = 2, before: str = "", **env: str):
         facts = [tmp_path / f"facts.{rank}" for rank in range(count)]
@@ -36,7 +36,7 @@ def runs(ranks, tmp_path: Path):
 
 
 def test_what_all_ranks_saved_is_loaded(runs, tmp_path: Path) -> None:
-    """Each has its own file of as many bytes as asked; both steps load, each with its own values."""
+    """Each rank has its own file of the requested size; both steps load, each with its own values."""
     ended, saved = runs("save", 1, 2, count=3)
     assert [each.code for each in ended] == [0] * 3, ended[0].out
     for rank, facts in enumerate(saved):
@@ -52,7 +52,7 @@ def test_what_all_ranks_saved_is_loaded(runs, tmp_path: Path) -> None:
 
 
 def test_the_values_of_another_step_are_all_wrong(runs, tmp_path: Path) -> None:
-    """A storage that gives back what it held before is found out on every rank."""
+    """Storage that returns older content is detected on every rank."""
     runs("save", 1)
     (tmp_path / "step-1").rename(tmp_path / "step-2")
     ended, loaded = runs("load", 2)
@@ -75,7 +75,7 @@ def test_a_changed_value_is_counted(runs, tmp_path: Path) -> None:
 
 
 def test_the_last_rank_dies_in_the_middle_and_no_index_is_left(runs, tmp_path: Path) -> None:
-    """The others end with an error of their own, and a part of the dead one's file is there."""
+    """The others end with their own errors, and a part of the crashed rank's file exists."""
     ended, saved = runs("die", 3)
     assert [each.code for each in ended] == [1, -9]
     assert ended[0].out.startswith("# seatrial bench: rank 0 failed: ")
@@ -88,7 +88,7 @@ def test_the_last_rank_dies_in_the_middle_and_no_index_is_left(runs, tmp_path: P
 
 
 def test_a_file_that_cannot_be_written_is_every_ranks_failure(runs, tmp_path: Path) -> None:
-    """The words of the file system reach the line that is judged."""
+    """The file system's error text reaches the judged line."""
     before = """
 import os
 real = os.fsync
@@ -124,7 +124,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(runs) -> None:
     ],
 )
 def test_a_reason_is_one_line(failures: dict | None, said: str) -> None:
-    """What is judged is the line that says so; a traceback has no place in it."""
+    """The judged line contains the reason without a traceback."""
 
     class Failed(BaseException):
         pass
@@ -136,5 +136,5 @@ def test_a_reason_is_one_line(failures: dict | None, said: str) -> None:
 
 
 def test_a_state_has_whole_rows() -> None:
-    """As checks/rules/checkpoint.py allows for: a rank saves a little less than asked at most."""
+    """checks/rules/checkpoint.py allows for it: a rank saves at most slightly less than requested."""
     assert SIZE % (checkpoint.TENSORS * checkpoint.ROW_BYTES) == 0

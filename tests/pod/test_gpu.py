@@ -1,6 +1,6 @@
-"""The whole pod side on one real GPU: two pods that take themselves for two hosts share it, and NCCL connects them by sockets.
+"""The whole pod side on one real GPU: two pods that act as two hosts share it, and NCCL connects them by sockets.
 
-NCCL refuses two ranks of one host on one GPU; with a host id of its own each (`NCCL_HOSTID`) they are two hosts.
+NCCL refuses two ranks of one host on one GPU; with separate host ids (`NCCL_HOSTID`) they are two hosts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BENCH = {"min_bytes": 1 << 20, "max_bytes": 1 << 24, "factor": 4, "iters": 5, "w
 
 
 class Sharers(Pods):
-    """Pods with this machine's own tools, each a host of its own to NCCL."""
+    """Pods with this machine's own tools, each a separate host to NCCL."""
 
     def began(self) -> None:
         """Start all of them."""
@@ -36,7 +36,7 @@ class Sharers(Pods):
             self.start(rank, **libraries, NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", HOME=str(self.folder))
 
     def ended(self) -> dict[int, dict]:
-        """Wait for all; returns rank -> stage -> data, and keeps in the folder what they said."""
+        """Wait for all; return rank -> stage -> data, and keep their output in the folder."""
         for rank, process in self.processes.items():
             said, _ = process.communicate(timeout=HANG_S)
             (self.folder / f"pod{rank}.log").write_bytes(said)
@@ -81,7 +81,7 @@ def shared_gpu(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evidence(shared_gpu, tmp_path_factory) -> dict[int, dict]:
-    """Return what two pods found with everything that a trial may ask of them."""
+    """Return the evidence of two pods with every option of a trial."""
     plain = [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}]
     operations = ("all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
     place = str(tmp_path_factory.mktemp("volume"))
@@ -95,7 +95,7 @@ def evidence(shared_gpu, tmp_path_factory) -> dict[int, dict]:
 
 
 def test_a_fleet_is_swept(shared_gpu) -> None:
-    """Four agents on the GPU: every node in two pairs, then all of them in one job; nothing fails."""
+    """Four agents on the GPU: every node in two pairs, then all of them in one job; no test fails."""
     stages_of = shared_gpu(
         "fleet",
         4,
@@ -120,7 +120,7 @@ def test_a_fleet_is_swept(shared_gpu) -> None:
 
 
 def test_every_collective_is_measured_and_right(evidence) -> None:
-    """Real NCCL over sockets: whole tables, no wrong value; each rank's copies and products are told."""
+    """Real NCCL over sockets: complete tables, no wrong value; each rank's copies and products are reported."""
     names = [name for name in evidence[0] if name.startswith("collective.")]
     assert len(names) == 7
     for name in names:
@@ -130,7 +130,7 @@ def test_every_collective_is_measured_and_right(evidence) -> None:
 
 
 def test_the_ranks_train(evidence) -> None:
-    """DDP and FSDP2 on a GPU: bf16, fp16 and fp8 products repeat bitwise and alike, the loss falls, clocks are seen."""
+    """DDP and FSDP2 on a GPU: bf16, fp16 and fp8 products are bitwise identical, the loss falls, clocks are sampled."""
     digests = set()
     for rank in (0, 1):
         training = evidence[rank]["training"]
@@ -153,7 +153,7 @@ def test_the_ranks_train(evidence) -> None:
 
 
 def test_a_checkpoint_is_saved_torn_and_resumed(evidence) -> None:
-    """DTensors on GPUs, saved by all ranks; one is killed in the middle, and the last verified step is loaded."""
+    """DTensors on GPUs, saved by all ranks; one is killed while saving, and the last verified step is loaded."""
     for rank in (0, 1):
         checkpoint = evidence[rank]["checkpoint"]
         assert checkpoint["error"] is None, checkpoint

@@ -1,4 +1,4 @@
-"""The bundled bench: its table, its correctness check, and the real thing where torch is installed."""
+"""The bundled bench: its table, its correctness check, and a real run if torch is installed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SAVED = ("--folder=/nonexistent", "--step=1", "--bytes=4096")
     ],
 )
 def test_numbers_fit_their_columns(value: float, text: str) -> None:
-    """As many decimals as fit into seven characters, then the exponent, as nccl-tests prints them."""
+    """As many decimals as fit into seven characters, then the exponent, as in nccl-tests."""
     assert tables.fit(value, 7) == text
 
 
 def test_the_command_line_is_checked(capsys) -> None:
-    """A factor that would never end is a usage error; sizes are whole elements."""
+    """A factor without an end is a usage error; sizes are whole elements."""
     with pytest.raises(SystemExit):
         sweep.parse(["--factor", "1"])
     assert "factor >= 2" in capsys.readouterr().err
@@ -49,7 +49,8 @@ def test_the_command_line_is_checked(capsys) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """What a pod gets, in a folder as the kubelet lays one out: dated, ..data pointing to it, and a link for each name."""
+    """Return the pod's files in a folder as the kubelet creates it: a dated folder, ..data pointing to it, and a link
+    for each name."""
     dated = tmp_path / "volume" / "..2025_11_20_16_00_00.1"
     dated.mkdir(parents=True)
     (dated / payload.ARCHIVE).write_bytes(payload.archive(payload.files()))
@@ -61,7 +62,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("program", [("measure", "--iters=1"), ("train",), ("checkpoint", "--mode=save", *SAVED)])
 def test_without_torch_the_reason_is_printed(program: tuple[str, ...], archive: Path, tmp_path: Path) -> None:
-    """No torch in the image: one line with the reason, and a failure."""
+    """Without torch in the image the bench prints one line with the reason and fails."""
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     done = subprocess.run(
         [sys.executable, archive, *program],
@@ -75,7 +76,7 @@ def test_without_torch_the_reason_is_printed(program: tuple[str, ...], archive: 
 
 
 def test_the_archive_hides_no_package(archive: Path, tmp_path: Path) -> None:
-    """`stages`, `bench` and `seatrial` of an image are what torch gets when it imports packages of these names."""
+    """torch gets the image's `stages`, `bench` and `seatrial` when it imports packages with these names."""
     names = {path.name for path in Path(jobs.pod.__file__).parent.iterdir() if path.is_dir()} - {"__pycache__"}
     names |= {"reader", "seatrial"}
     assert "bench" in names
@@ -94,7 +95,8 @@ def table(output: str) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Path) -> None:
-    """Two pods of two ranks with real torchrun over gloo, without numpy: every size, nothing wrong, both collectives one after the other."""
+    """Two pods of two ranks with real torchrun over gloo, without numpy: every size, no wrong value, both collectives
+    in sequence."""
     (pods.bin / "torchrun").unlink()
     (pods.bin / "nvidia-smi").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
@@ -114,7 +116,7 @@ def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_gpu_that_torch_cannot_use_is_a_failure(ranks) -> None:
-    """On a GPU machine the bench never measures the CPU instead."""
+    """On a GPU machine the bench never falls back to the CPU."""
     (ended,) = ranks.run(
         "measure", ranks=1, before="torch.cuda.is_available = lambda: False", SEATRIAL_BENCH_DEVICE="cuda"
     )
@@ -124,7 +126,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(ranks) -> None:
 
 @pytest.mark.slow
 def test_a_rank_without_a_gpu_of_its_own_is_a_failure(ranks) -> None:
-    """More ranks of a node than torch sees GPUs: two of them would share one, and halve its numbers."""
+    """With more ranks than visible GPUs two of them would share one, and halve its numbers."""
     gpus = "torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1"
     ended = ranks.run("measure", before=f"{gpus}; torch.cuda.set_device = exit", SEATRIAL_BENCH_DEVICE="cuda")
     assert "local rank 1 has no GPU: torch sees 1" in ended[1].out
@@ -156,7 +158,8 @@ exit()
 
 @pytest.mark.slow
 def test_a_single_wrong_value_is_counted(ranks) -> None:
-    """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
+    """The check detects one wrong value among many, at any position, and a NaN; the pattern differs by rank and by
+    position."""
     (ended,) = ranks.run("measure", ranks=1, before=WRONG_VALUES)
     assert ended.code == 0, ended.err
 
@@ -177,7 +180,8 @@ sweep.LEAST_S = 0.2
 
 @pytest.mark.slow
 def test_a_slow_network_is_measured_and_does_not_look_hung(ranks) -> None:
-    """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a whole table before the deadline."""
+    """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a complete table before the
+    deadline."""
     (ended,) = ranks.run("measure", "--min-bytes=262144", "--max-bytes=16777216", ranks=1, before=SLOW_NETWORK)
     assert ended.code == 0, ended.err
     sizes = [int(row[0]) for row in table(ended.out)]
@@ -217,7 +221,8 @@ def test_bus_bandwidth_is_that_of_nccl_tests(op: str, factor: float, sides: list
 @pytest.mark.slow
 @pytest.mark.parametrize("op", sorted(OPERATIONS))
 def test_every_collective_is_measured_and_checked(op: str, ranks, tmp_path: Path) -> None:
-    """Three real ranks over gloo: every size in both cycles, nothing wrong, the bytes of whole parts; the table is read."""
+    """Three real ranks over gloo: every size in both cycles, no wrong value, sizes rounded to whole parts; the table is
+    read."""
     facts = tmp_path / "facts.json"
     sizes = ["--min-bytes=1200", "--max-bytes=5000", "--iters=1", "--warmup=0", "--cycles=2"]
     ended = ranks.run("measure", f"--op={op}", *sizes, ranks=3, SEATRIAL_BENCH_FACTS=str(facts))
@@ -225,7 +230,7 @@ def test_every_collective_is_measured_and_checked(op: str, ranks, tmp_path: Path
     assert [f"#  Rank  {rank} Group  0 Pid" in ended[0].out for rank in range(4)] == [True] * 3 + [False]
     (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(ended[0].out.encode()))]))
     (measured,) = job["tables"]
-    assert measured["collective"] in (op, None)  # gloo is not NCCL, whose analyzer this is
+    assert measured["collective"] in (op, None)  # gloo is not NCCL, which this analyzer is for
     assert [row["size_bytes"] for row in measured["rows"]] == [1200, 2400, 4800] * 2
     assert measured["complete"]
     for row in measured["rows"]:
@@ -251,7 +256,7 @@ kind.run = broken
 @pytest.mark.slow
 @pytest.mark.parametrize("op", sorted(OPERATIONS))
 def test_what_another_rank_got_wrong_is_seen(op: str, ranks) -> None:
-    """A rank whose library delivers one wrong value in each collective is counted in every row."""
+    """A rank with one wrong value in each collective is counted in every row."""
     sizes = ["--min-bytes=1024", "--max-bytes=2048", "--iters=1", "--warmup=0"]
     ended = ranks.run("measure", f"--op={op}", *sizes, before=BROKEN.format(op=op))
     rows = table(ended[0].out)
@@ -260,7 +265,7 @@ def test_what_another_rank_got_wrong_is_seen(op: str, ranks) -> None:
     assert "FAILED" in ended[0].out
 
 
-# -- what surrounds the table -------------------------------------------------------------------------------------------
+# -- context of the table ----------------------------------------------------------------------------------------------
 
 RAIL_3_ADDS_ONE = """
 real = torch.distributed.all_reduce
@@ -312,7 +317,7 @@ sweep.Bench.header = measured
 @pytest.mark.slow
 @pytest.mark.parametrize(("differs", "share"), [("-1", 0), ("1", 0.5)])
 def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_path: Path, differs: str, share) -> None:
-    """On a CPU here: a rate for each rank, and every product of the one that differs each time."""
+    """On the CPU here: a rate for each rank, and every product of the rank whose results vary."""
     facts = tmp_path / "facts.json"
     before = ALONE.format(differs=differs)
     ended = ranks.run("measure", "--max-bytes=1048576", "--iters=1", before=before, SEATRIAL_BENCH_FACTS=str(facts))
@@ -370,6 +375,6 @@ exit()
 
 @pytest.mark.slow
 def test_a_number_format_that_a_device_lacks_has_no_products(ranks) -> None:
-    """It says why, and counts none that differ: nothing is measured."""
+    """The reason is reported, and no difference is counted, since nothing is measured."""
     (ended,) = ranks.run("measure", ranks=1, before=PRODUCTS)
     assert ended.code == 0, ended.err

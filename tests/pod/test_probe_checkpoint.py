@@ -1,4 +1,4 @@
-"""The checkpoint stage: saved, flushed, verified elsewhere, torn, resumed, removed; with real torch where there is one."""
+"""The checkpoint stage: saved, flushed, verified on another node, torn, resumed, removed; with real torch if available."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.pod.stages import checkpoint
 from jobs.trial.parts import CheckpointSpec
 from tests.waiting import HANG_S, until
 
-#: Plays torchrun and the ranks of a checkpoint: files, facts, and SIGKILL's report.
+# Simulates torchrun and the ranks of a checkpoint: files, facts, and a SIGKILL report.
 STANDIN = r"""
 import json, os, sys
 told = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
@@ -64,7 +64,7 @@ def left(*folders: Path) -> list[str]:
 
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
-    """A shared path, and one of the node."""
+    """Return a shared path and a node-local one."""
     made = tmp_path / "shared", tmp_path / "node"
     for each in made:
         each.mkdir()
@@ -87,7 +87,7 @@ def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods
 
 @pytest.mark.parametrize("lost", ["0", "3"])
 def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, lost: str) -> None:
-    """Every rank said that it had saved; a job that resumes from what is there would lack a part of its state."""
+    """Every rank reported a successful save; a job that resumes from these files would lack a part of its state."""
     pods.tool("torchrun", STANDIN)
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank in range(2):
@@ -101,7 +101,7 @@ def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, los
 
 @pytest.mark.parametrize(("does", "error"), [("vanishes", "ENOENT"), ("shrinks", ""), ("stays", None)])
 def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_path: Path, does: str, error) -> None:
-    """Read back by the other node: what is not there, or shorter, has no checksum of who wrote it."""
+    """The other node reads it back: a missing or shorter file does not match its writer's checksum."""
     one = object.__new__(checkpoint.Checkpoint)
     one.durable = str(tmp_path)
     one.me, one.trial = SimpleNamespace(rank=0), SimpleNamespace(nodes=2)  # type: ignore[assignment]
@@ -126,7 +126,8 @@ def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_pat
 
 @pytest.mark.slow
 def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> None:
-    """Two pods of two ranks over gloo: DTensors by torch.distributed.checkpoint, one rank killed by SIGKILL, all right."""
+    """Two pods of two ranks over gloo: DTensors by torch.distributed.checkpoint, one rank killed by SIGKILL, all values
+    correct."""
     (pods.bin / "torchrun").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
@@ -174,7 +175,7 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
 
 
 def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_path: Path) -> None:
-    """Ours by name and mark, and older than any stage may last, by the file system's clock; all else stays."""
+    """It has our name and mark, and is older than any stage's limit by the file system's clock; all other files stay."""
 
     def folder(name: str, run: str | None, age_s: float) -> None:
         made = tmp_path / name

@@ -1,4 +1,4 @@
-"""DCGM's diagnostics as a pod runs and reads them."""
+"""DCGM's diagnostics in a pod: run and parse."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def told(release: str, level: int = 2, **first: object) -> tuple[str | None, dic
 
 
 def test_both_shapes_are_read_by_gpu_and_test() -> None:
-    """What fails comes first and alone; GPUs that pass share an entry; numbers are those of DCGM 4."""
+    """Failures come first, each separately; GPUs that pass share an entry; numbers are those of DCGM 4."""
     version, by_test, error = told("4.4.1", dcgm={"memory": MISMATCH})
     assert (version, error) == ("4.4.1", "")
     assert by_test == {
@@ -82,7 +82,7 @@ def test_warnings_keep_their_numbers_and_lose_credentials() -> None:
 
 
 def test_a_summary_that_no_result_tells_is_a_result() -> None:
-    """Of nobody in particular; what a failing result does not say itself, its summary says for it."""
+    """It has no subject; a failing result without a text gets the text of its summary."""
     summary = {"status": "Fail", "warnings": [{"warning": "The plugin crashed.", "error_id": 1}]}
     test = {"name": "pcie", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Pass"}]}
     body = {"test_categories": [{"category": "Integration", "tests": [{**test, "test_summary": summary}, None]}]}
@@ -121,7 +121,7 @@ def test_a_flood_of_results_is_bounded_and_loses_no_failure() -> None:
 
 
 def test_a_nodes_results_in_a_sweep_fit_into_a_message_and_what_is_left_out_is_said() -> None:
-    """Failures come first; sixteen GPUs that fail with all that can be said of them are not too many."""
+    """Failures come first; sixteen GPUs with the longest failures still fit."""
     said = [{"id": 1, "severity": 2, "category": 10, "text": "w" * diag.TEXT}] * diag.MOST_SAID
     head = {"category": "Hardware", "test": "memory", "said": said}
     fails = [{**head, "who": [f"GPU {n}"], "status": "fail"} for n in range(16)]
@@ -134,7 +134,7 @@ def test_a_nodes_results_in_a_sweep_fit_into_a_message_and_what_is_left_out_is_s
 
 
 def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, dict[str, object]]:
-    """Run the stage with programs of this test's."""
+    """Run the stage with this test's programs."""
     programs = folder / "bin"
     programs.mkdir()
     for name, text in (("nv-hostengine", ENGINE), ("dcgmi", DCGMI)):
@@ -142,7 +142,7 @@ def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, d
             values = {"refuses": given.get("refuses"), "hangs": given.get("hangs", 0), "says": given.get("says", "")}
             (programs / name).write_text(text.format(python=sys.executable, **values))
             (programs / name).chmod(stat.S_IRWXU)
-    # In a process of its own, as a pod's: the stage ends every process below the one that it runs in.
+    # In a separate process, like a pod's: the stage ends every process below its own.
     asked = [sys.executable, "-c", STAGE, str(limit_s), str(folder), str(programs)]
     said = subprocess.run(asked, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, check=True).stdout
     status, data = json.loads(said)
@@ -151,12 +151,12 @@ def ran(folder: Path, *, limit_s: float = 60.0, **given: object) -> tuple[str, d
 
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place whose path a socket can have."""
+    """Return a folder whose path is short enough for a socket."""
     return tmp_path_factory.mktemp("d")
 
 
 def test_the_diagnostics_run_and_nothing_of_them_stays(folder: Path) -> None:
-    """The exit code of a failed test is no error of ours, and the host engine is gone."""
+    """The exit code of a failed test is not an error of the stage, and the host engine has ended."""
     says = json.dumps(document(world("4.4.1", dcgm={"memory": MISMATCH}), 2))
     status, data = ran(folder, says=says)
     assert (status, data["found"], data["exit"], data["error"]) == ("failed", True, 226, None)
@@ -176,7 +176,7 @@ def test_an_engine_that_ends_is_told_without_its_credentials(folder: Path) -> No
 
 
 def test_what_hangs_is_ended_at_the_limit(folder: Path) -> None:
-    """And its engine with it."""
+    """Its host engine ends with it."""
     status, data = ran(folder, limit_s=2.0, hangs=600)
     assert (status, data["exit"]) == ("failed", None)
     assert "did not end" in str(data["error"])

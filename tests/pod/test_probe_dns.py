@@ -1,4 +1,4 @@
-"""Name resolution: what the C library would ask, and how a failure is distinguished."""
+"""Name resolution: the queries of the C library, and the kinds of failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KUBERNETES = "nameserver {server}\nsearch team.svc.cluster.local svc.cluster.loc
 
 
 class Server:
-    """A DNS server that answers each question with what the test says."""
+    """A DNS server that answers each question as the test specifies."""
 
     def __init__(self, answer) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -50,7 +50,7 @@ class Server:
                 continue
             code, answers = result
             header = packet[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, answers, 0, 0)
-            self.sock.sendto(b"\x00\x00" + header[2:] + packet[12:], peer)  # another question's: must be ignored
+            self.sock.sendto(b"\x00\x00" + header[2:] + packet[12:], peer)  # of another question: must be ignored
             self.sock.sendto(header + packet[12:], peer)
 
 
@@ -74,7 +74,7 @@ def resolver(*servers: str) -> dnsquery.Resolver:
 
 
 def test_resolv_conf_is_read_as_the_c_library_does(tmp_path: Path) -> None:
-    """Three servers at most, the last search list, ndots; comments and unknown options are passed over."""
+    """Three servers at most, the last search list, ndots; comments and unknown options are skipped."""
     path = tmp_path / "resolv.conf"
     path.write_text(
         "# comment\nnameserver 10.96.0.10\nnameserver fd00::a ; x\nnameserver 1.1.1.1\nnameserver 2.2.2.2\n"
@@ -89,7 +89,7 @@ def test_resolv_conf_is_read_as_the_c_library_does(tmp_path: Path) -> None:
 
 
 def test_the_search_list_is_honoured() -> None:
-    """Fewer dots than ndots: the search list first; an absolute name: nothing else."""
+    """Fewer dots than ndots: the search list first; an absolute name: no search list."""
     made = resolver()
     assert dnsquery.candidates("job-0.svc", made) == ["job-0.svc.team.svc.cluster.local.", "job-0.svc."]
     assert dnsquery.candidates("job-0.svc.", made) == ["job-0.svc."]
@@ -123,14 +123,14 @@ def test_the_search_list_is_honoured() -> None:
     ],
 )
 def test_failures_are_told_apart(serve, answer, reason: str) -> None:
-    """NXDOMAIN, SERVFAIL, REFUSED, an empty answer and silence are different faults."""
+    """NXDOMAIN, SERVFAIL, REFUSED, an empty answer and a timeout are different faults."""
     server = serve(answer)
     limit = time.monotonic() + HANG_S
     assert dnsquery.explain("job-0.svc", resolver(), limit, timeout_s=0.2, port=server.port) == reason
 
 
 def test_a_dead_server_is_told() -> None:
-    """No process listens: unreachable or silent, long before it must be said."""
+    """No process listens: unreachable or timed out, well before the limit."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -141,7 +141,7 @@ def test_a_dead_server_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["a" * 64, ".".join(["abc"] * 90), "a..b", ""])
 def test_impossible_names_are_no_crash(name: str) -> None:
-    """A name that cannot be asked for is an answer too."""
+    """An invalid name yields an answer, too."""
     assert dnsquery.explain(name, resolver(), time.monotonic() + 1, timeout_s=0.05, port=9) in (
         "FORMERR",
         "unreachable",
@@ -186,7 +186,7 @@ def test_the_nxdomain_window_is_waited_out(monkeypatch) -> None:
 
 
 def test_the_own_name_is_asked_first(monkeypatch) -> None:
-    """Asked for before it is published, a name stays denied for as long as a cache keeps that: nobody asks so early."""
+    """A query before publication is cached as denied, so no rank asks too early."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
     asked: list[str] = []
 
@@ -212,7 +212,7 @@ def test_the_own_name_is_asked_first(monkeypatch) -> None:
 
 
 def test_a_missing_own_name_keeps_nobody_from_asking_for_the_others(monkeypatch) -> None:
-    """The peers' names may be there while our own is not: that difference is evidence."""
+    """The peers' names may resolve without our own: that difference is evidence."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
 
     def lookup(name: str) -> list[str]:
@@ -236,7 +236,7 @@ def test_a_missing_own_name_keeps_nobody_from_asking_for_the_others(monkeypatch)
 
 
 def test_a_name_that_never_comes_ends_in_time(monkeypatch) -> None:
-    """The stage's time bounds the wait, and the reason stands in the record."""
+    """The stage's time bounds the wait, and the record contains the reason."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "SERVFAIL")
 
     def lookup(name: str) -> list[str]:
@@ -249,7 +249,7 @@ def test_a_name_that_never_comes_ends_in_time(monkeypatch) -> None:
 
 
 def test_a_resolver_that_hangs_does_not_hold_up_the_others() -> None:
-    """One name that blocks in the C library costs only its own answer."""
+    """One name that blocks in the C library delays only its own answer."""
     release = threading.Event()
 
     def lookup(name: str) -> list[str]:
@@ -266,7 +266,7 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_others() -> None:
 
 
 def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -> None:
-    """nsswitch without dns, or a race: the evidence names the disagreement."""
+    """nsswitch without dns, or a race: the evidence states the contradiction."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: dnsquery.ANSWERED)
 
     def lookup(name: str) -> list[str]:
@@ -278,7 +278,7 @@ def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -
 
 @pytest.fixture
 def waiting(tmp_path: Path):
-    """Rank 0 of two of a probe that is not run, what its dns stage found, and until when it asks for a name."""
+    """Return rank 0 of two of a probe that is not run, the result of its dns stage, and its time limit per name."""
     raw = {"schema": 1, "run": "r", "job": "j", "nodes": 2, "peers": ["j-0.j", "j-1.j"], "dns_timeout_s": 10}
     trial = spec.Trial({**raw, "peer_wait_s": 900})
     probe = Probe(trial, spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))
@@ -288,17 +288,18 @@ def waiting(tmp_path: Path):
 
 
 def test_the_name_of_a_pod_that_has_not_started_is_waited_for(waiting) -> None:
-    """A kubelet reports a pod's address after its image was pulled: while our own name resolves, a missing one is late."""
+    """A kubelet reports a pod's address after its image was pulled: if our own name resolves, a missing one is only
+    late."""
     _, own, peer, until = waiting
-    assert (until(own), until(peer)) == (1010.0, 1010.0)  # nothing resolves: DNS itself may be broken
+    assert (until(own), until(peer)) == (1010.0, 1010.0)  # no name resolves: DNS itself may be broken
     own["addresses"] = ["10.0.0.1"]
     assert until(peer) == 1900.0
-    peer["error"] = "SERVFAIL"  # no word about the pod
+    peer["error"] = "SERVFAIL"  # no information about the pod
     assert until(peer) == 1010.0
 
 
 def test_a_wait_for_a_name_is_told(waiting, capfd) -> None:
-    """Which name, since when, and that a cache may be all that is left of the trouble; also of the own name."""
+    """The name, the waiting time, and a possible stale cache entry are reported; also for its own name."""
     _, own, peer, _ = waiting
     probe = waiting[0]
     probe.patience({"peers": [own, peer]}, time.monotonic() - 7.0)(own)
@@ -307,7 +308,7 @@ def test_a_wait_for_a_name_is_told(waiting, capfd) -> None:
 
 
 def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
-    """A peer that dialled us runs: from then its name has the usual time, and no image is to blame."""
+    """A peer that connected to us is running: from then on its name has the usual time, since no image pull delays it."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
     probe.rendezvous._met[1] = 1200.0
@@ -315,7 +316,7 @@ def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
 
 
 def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
-    """Another rank's objection settles it: the rest of the waiting would be in vain."""
+    """Another rank's objection settles the result, so further waiting is pointless."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
     probe.rendezvous.heard(1, {"kind": "ready", "topic": "port", "objection": "names that do not resolve"})
@@ -323,7 +324,7 @@ def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
 
 
 def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
-    """The limit is asked for again while waiting, so that a name may come after the usual time."""
+    """The limit is read again while waiting, so that a name may appear after the usual time."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
     passed, began = [0.0], time.monotonic()
     monkeypatch.setattr(dns, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
@@ -331,7 +332,7 @@ def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
     def lookup(name: str) -> list[str]:
         if name == "late" and not passed[0]:
             if data["peers"][0]["addresses"]:
-                passed[0] = usual + 1  # while it is asked for
+                passed[0] = usual + 1  # while the name is looked up
             raise socket.gaierror(socket.EAI_NONAME, "not known")
         return ["10.0.0.1"]
 
@@ -350,7 +351,7 @@ def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
 
 
 def test_the_deadline_counts_from_the_ranks_meeting() -> None:
-    """The time that was given for late pods is not taken from the work, nor added to it."""
+    """The time for late pods is neither subtracted from the work nor added to it."""
     watch = Watch(60, 5, before_s=900)
     assert 950 < watch.left() <= 955
     watch.all_met()

@@ -1,4 +1,4 @@
-"""The endpoints stage: what answers a pod, directly or through its proxy, and what only seems to."""
+"""The endpoints stage: real and apparent answers to a pod, directly or through its proxy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Answer every connection on a port of this machine."""
+    """Answer every connection on a local port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -42,12 +42,12 @@ def http(sock: socket.socket) -> None:
 
 
 def waits(sock: socket.socket) -> None:
-    """As a server does that waits for the client's first word."""
+    """Wait like a server that expects the client to send first."""
     sock.recv(1000)
 
 
 def closes(_sock: socket.socket) -> None:
-    """As a mesh's proxy does with what it may not pass on."""
+    """Close like a mesh's proxy for forbidden traffic."""
 
 
 def no_tls(sock: socket.socket) -> None:
@@ -79,7 +79,7 @@ def tried(text: str, *, forbidden: bool = False) -> dict[str, Any]:
         ("http://", http, True),
         ("http://", closes, False),
         ("https://", closes, False),
-        ("https://", no_tls, True),  # it speaks something else: there it is all the same
+        ("https://", no_tls, True),  # it speaks another protocol, but is reachable
         ("", waits, True),
         ("", http, True),
         ("", closes, False),
@@ -114,7 +114,7 @@ def proxy(status: str, then: Callable[[socket.socket], None]) -> Callable[[socke
         ("200 Connection established", http, True),
         ("200 Connection established", closes, False),
         ("403 Forbidden", closes, False),
-        ("407 Proxy Authentication Required", closes, None),  # its password is not read: nobody can say
+        ("407 Proxy Authentication Required", closes, None),  # the proxy's password is not read: undetermined
     ],
 )
 def test_programs_of_the_pod_go_through_its_proxy(monkeypatch, status, then, reached) -> None:
@@ -127,7 +127,7 @@ def test_programs_of_the_pod_go_through_its_proxy(monkeypatch, status, then, rea
 
 
 def test_what_must_not_answer_is_tried_beside_the_proxy_too(monkeypatch) -> None:
-    """A proxy that refuses says nothing of the way past it."""
+    """A proxy's refusal does not show that the direct path is closed."""
     with server(http) as port, server(lambda sock: (sock.recv(1000), sock.sendall(b"HTTP/1.1 403 no\r\n\r\n"))) as gate:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{gate}")
         found = tried(f"http://127.0.0.1:{port}", forbidden=True)

@@ -1,4 +1,4 @@
-"""What the probe finds out about RDMA devices, PCI topology and the pod network."""
+"""The probe's facts about RDMA devices, PCI topology and the pod network."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def put(root: Path, files: dict[str, str]) -> None:
 
 
 def card(root: Path, name: str, place: str) -> None:
-    """A card with one port, its verbs file and its place in the PCI tree."""
+    """Create a NIC with one port, its verbs file and its place in the PCI tree."""
     base = f"sys/class/infiniband/{name}"
     put(
         root,
@@ -84,7 +84,7 @@ def test_a_port_tells_its_addresses_partition_firmware_and_history(tmp_path: Pat
 
 
 def test_a_device_without_its_verbs_file_is_not_usable(tmp_path: Path) -> None:
-    """sysfs shows every device of the node; the uverbs files are the pod's."""
+    """sysfs shows every device of the node; the uverbs files belong to the pod."""
     card(tmp_path, "mlx5_0", "pci0000:15/0000:1a:00.0")
     card(tmp_path, "mlx5_1", "pci0000:3d/0000:42:00.0")
     put(
@@ -117,7 +117,7 @@ IBV = """hca_id:\tmlx5_0
 
 
 def test_ibv_devinfo_is_read_where_sysfs_is_silent(tmp_path: Path) -> None:
-    """Its text gives the same record: state, rate from lanes and speed, link layer, address."""
+    """Its text yields the same record: state, rate from lanes and speed, link layer, address."""
     tool = tmp_path / "ibv_devinfo"
     tool.write_text("#!/bin/sh\ncat <<'END'\n" + IBV + "END\n")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
@@ -130,7 +130,7 @@ def test_ibv_devinfo_is_read_where_sysfs_is_silent(tmp_path: Path) -> None:
 
 
 def test_ibv_devinfo_may_say_anything() -> None:
-    """Text that is no device list is no device."""
+    """Text without a device list yields no device."""
     assert rdma.devinfo_ports("No IB devices found\n\x00:::\nport:\n") in ([], rdma.devinfo_ports("port:"))
 
 
@@ -138,7 +138,7 @@ def test_ibv_devinfo_may_say_anything() -> None:
 
 
 def test_the_matrix_names_cards_by_their_legend() -> None:
-    """NIC0 is mlx5_0; escape sequences, the affinity columns and empty cells do not matter."""
+    """NIC0 is mlx5_0; escape sequences, the affinity columns and empty cells are ignored."""
     text = "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     text += "GPU0\t X \tNV18\tPIX\tSYS\t0-47,96-143\t0\t\tN/A\nGPU1\tNV18\t X \tNODE\tSYS\t0-47\t0\t\tN/A\n"
     text += "NIC0\tPIX\tNODE\t X \tSYS\t\t\t\t\n" + LEGEND
@@ -150,7 +150,7 @@ def test_the_matrix_names_cards_by_their_legend() -> None:
 
 
 def test_a_matrix_of_an_old_driver_has_device_names() -> None:
-    """Columns are called mlx5_0 there, and copied text has blanks instead of tabs."""
+    """Columns are called mlx5_0 there, and copied text has spaces instead of tabs."""
     text = "        GPU0    GPU1    mlx5_0  mlx5_1  CPU Affinity\nGPU0     X      NV6     PIX     PXB     0-23\n"
     text += "GPU1    NV6      X      PXB     PIX     0-23\nmlx5_0  PIX     PXB      X      PHB\n"
     links = topology.parse(text)
@@ -159,12 +159,12 @@ def test_a_matrix_of_an_old_driver_has_device_names() -> None:
 
 @pytest.mark.parametrize("text", ["", "No devices were found", "GPU0\t X\n", "\x00\t\t\n" * 9])
 def test_what_is_no_matrix_has_no_links(text: str) -> None:
-    """Neither an error message nor rubbish is a topology."""
+    """Neither an error message nor arbitrary text is a topology."""
     assert topology.parse(text) == {}
 
 
 def test_a_recorded_matrix_is_read(shared: Path) -> None:
-    """One H200 in a pod: a matrix of one, no card."""
+    """One H200 in a pod: a matrix of one GPU without a NIC."""
     assert topology.parse((shared / "nvidia-smi/h200-topo-m.txt").read_text()) == {}
 
 
@@ -189,12 +189,12 @@ SWITCH = ["pci0000:15", "0000:15:01.0", "0000:16:00.0"]
     ],
 )
 def test_sysfs_gives_the_same_words(one, two, numa, word) -> None:
-    """Where nvidia-smi shows no card, the PCI tree says how far it is; what it does not show is not guessed."""
+    """If nvidia-smi shows no NIC, the PCI tree gives its distance; a hidden one remains unknown."""
     assert topology.distance(one, two, *numa) == word
 
 
 def test_acs_is_read_where_the_whole_configuration_is_shown(tmp_path: Path) -> None:
-    """The capability is found in the extended list; 64 bytes, no list or a circle mean: not known."""
+    """The capability is in the extended list; 64 bytes, no list or a cycle mean unknown."""
     config = bytes(0x100) + struct.pack("<I", 0x0001 | 0x148 << 20)
     config = config.ljust(0x148, b"\0") + struct.pack("<IHH", 0x000D | 1 << 16, 0x5D, 0x001D)
     (tmp_path / "on").write_bytes(config.ljust(4096, b"\0"))
@@ -207,7 +207,7 @@ def test_acs_is_read_where_the_whole_configuration_is_shown(tmp_path: Path) -> N
 
 
 def test_the_stage_works_without_any_tool(tmp_path: Path) -> None:
-    """No nvidia-smi, one GPU and one card in sysfs: their distance, their NUMA nodes, one row, no error."""
+    """No nvidia-smi, one GPU and one NIC in sysfs: their distance, their NUMA nodes, one row, no error."""
     card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:1a:00.0")
     place = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0"
     put(tmp_path, {f"{place}/numa_node": "0"})
@@ -232,7 +232,7 @@ def record() -> dict:
 
 
 def test_a_whole_packet_is_echoed() -> None:
-    """On the loopback the largest packet fits, and what the kernel believes is what is measured."""
+    """On the loopback the largest packet fits, and the measurement equals the kernel's value."""
     echo, result = pathmtu.Echo("127.0.0.1", TOKEN), record()
     pathmtu.measure(result, "127.0.0.1", echo.port, TOKEN, lambda: False)
     echo.close()
@@ -241,7 +241,7 @@ def test_a_whole_packet_is_echoed() -> None:
 
 
 def test_an_echo_answers_its_own_run_only() -> None:
-    """Strangers' packets get no answer, so the echo cannot be used against anybody."""
+    """Packets of other senders get no answer, so the echo cannot be abused."""
     echo, result = pathmtu.Echo("127.0.0.1", TOKEN), record()
     pathmtu.measure(result, "127.0.0.1", echo.port, pathmtu.token_of("another"), lambda: False)
     echo.close()
@@ -250,7 +250,7 @@ def test_an_echo_answers_its_own_run_only() -> None:
 
 
 def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
-    """A tenth of a second over the loopback: bytes, seconds and a rate, in the time that was asked for."""
+    """A tenth of a second over the loopback: bytes, seconds and a rate, in the requested time."""
     listeners = transfer.Listeners("127.0.0.1", TOKEN, ())
     assert len(listeners.ports) == 4
     first, last = transfer.local_range()
@@ -266,7 +266,7 @@ def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
 
 
 def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that had no CPU finds its buffer full: these bytes did not arrive in the slice in which it reads them."""
+    """A reader without CPU time finds its buffer full: these bytes did not arrive in the slice in which it reads them."""
     monkeypatch.setattr(transfer, "SLICE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
         line, _ = server.accept()
@@ -280,7 +280,7 @@ def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_kernel_tells_how_long_a_cpu_was_waited_for(tmp_path: Path) -> None:
-    """The second figure, in nanoseconds; where there is none, nobody knows."""
+    """The second figure, in nanoseconds; without it the wait is unknown."""
     put(tmp_path, {"schedstat": "1200 2500000000 7", "short": "1"})
     assert transfer.cpu_wait_s(str(tmp_path / "schedstat")) == 2.5
     assert transfer.cpu_wait_s(str(tmp_path / "short")) is transfer.cpu_wait_s(str(tmp_path / "none")) is None
@@ -301,9 +301,9 @@ def test_the_kernel_tells_how_long_a_cpu_was_waited_for(tmp_path: Path) -> None:
 def test_tcp_is_tried_again_while_a_cpu_is_in_the_way(
     monkeypatch: pytest.MonkeyPatch, mean: list, waits: list, sendings: int, peak: float
 ) -> None:
-    """The best moment of all sendings is kept, and for how much of the last one a CPU was missing.
+    """The fastest slice of all transfers is kept, and the last transfer's share of missing CPU time.
 
-    Nobody is called slow by one sending; those behind the first last four times as long.
+    One transfer is not enough to report a slow link; later ones last four times as long.
     """
     lasted: list[float] = []
     measured = [
@@ -321,7 +321,7 @@ def test_tcp_is_tried_again_while_a_cpu_is_in_the_way(
 
 
 def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
-    """Something else that listens there does not greet as a peer does."""
+    """Another program that listens there does not greet like a peer."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         line, error = transfer.dial("127.0.0.1", other.getsockname()[1], TOKEN)
     assert line is None
@@ -329,14 +329,14 @@ def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
 
 
 def test_a_closed_port_is_an_answer() -> None:
-    """Refused is told as refused."""
+    """A refused connection is reported as refused."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     assert transfer.dial("127.0.0.1", port, TOKEN) == (None, "connection refused")
 
 
 def test_interfaces_are_read_from_sysfs(tmp_path: Path) -> None:
-    """Name, MTU, state and speed; the loopback and what is no interface are left out."""
+    """Name, MTU, state and speed; the loopback and other files are omitted."""
     put(
         tmp_path,
         {

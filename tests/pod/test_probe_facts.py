@@ -1,4 +1,4 @@
-"""What the pod is given: limits, devices and RDMA ports, read from a /proc and /sys of the tests' own making."""
+"""The pod's limits, devices and RDMA ports, read from a synthetic /proc and /sys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def put(root: Path, files: dict[str, str]) -> None:
 
 
 def port(name: str, **changes: str) -> dict[str, str]:
-    """The sysfs files of one port of an NDR InfiniBand card."""
+    """Create the sysfs files of one port of an NDR InfiniBand card."""
     base = f"sys/class/infiniband/{name}/ports/1/"
     files = {
         "state": "4: ACTIVE\n",
@@ -41,7 +41,7 @@ def port(name: str, **changes: str) -> dict[str, str]:
 
 
 def test_rdma_ports_are_read_in_natural_order(tmp_path: Path) -> None:
-    """Devices of the node and the uverbs files of the pod, mlx5_2 before mlx5_10."""
+    """Devices of the node and uverbs files of the pod, mlx5_2 before mlx5_10."""
     put(tmp_path, {**port("mlx5_10"), **port("mlx5_2"), "dev/infiniband/uverbs0": "", "dev/infiniband/rdma_cm": ""})
     data: dict = {}
     rdma.read(data, root=str(tmp_path))
@@ -71,7 +71,7 @@ def test_rdma_ports_are_read_in_natural_order(tmp_path: Path) -> None:
 
 
 def test_a_sick_port_is_told_as_it_is(tmp_path: Path) -> None:
-    """INIT (no subnet manager), no GID, an unreadable rate: values, not guesses."""
+    """INIT (no subnet manager), no GID, an unreadable rate: reported as they are."""
     put(
         tmp_path,
         port("mlx5_0", state="2: INIT", rate="garbage", **{"gids/0": "0000:0000:0000:0000:0000:0000:0000:0000"}),
@@ -83,14 +83,14 @@ def test_a_sick_port_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 def test_no_rdma_is_an_answer(tmp_path: Path) -> None:
-    """A pod without any RDMA device has empty lists and no error."""
+    """A pod without RDMA devices has empty lists and no error."""
     data: dict = {}
     rdma.read(data, root=str(tmp_path), env={"PATH": str(tmp_path)})
     assert data == {"devices": [], "uverbs": [], "source": "sysfs", "error": None}
 
 
 def test_counter_differences_show_what_moved(tmp_path: Path) -> None:
-    """Only counters that grew are told; one that was reset is left out."""
+    """Only counters that grew are reported; one that was reset is omitted."""
     put(tmp_path, port("mlx5_0", **{"hw_counters/out_of_sequence": "7"}))
     before = rdma.counters(str(tmp_path))
     put(tmp_path, port("mlx5_0", **{"counters/port_rcv_data": "5000", "hw_counters/out_of_sequence": "0"}))
@@ -117,7 +117,7 @@ def test_counter_differences_show_what_moved(tmp_path: Path) -> None:
     ids=["v2-unlimited", "v2-limits", "v1-unlimited", "v1-limit", "unreadable"],
 )
 def test_limits_of_both_cgroup_versions(tmp_path: Path, files, memory, cpu) -> None:
-    """-1 is "no limit", null is "could not be read"."""
+    """-1 is "no limit", null is "unreadable"."""
     put(tmp_path, {**files, "proc/self/status": "Name:\tx\nCapEff:\t00000000a80425fb\n"})
     data: dict = {}
     host.read(data, env={}, node="n", pod_ip="", root=str(tmp_path))
@@ -137,7 +137,7 @@ def test_limits_of_both_cgroup_versions(tmp_path: Path, files, memory, cpu) -> N
     ids=["unlimited", "limit", "limit-above-the-node", "v1-full", "unreadable"],
 )
 def test_free_memory_is_that_of_the_limit_or_of_the_node(tmp_path: Path, files, free) -> None:
-    """A pod without a limit dies of its node's memory all the same."""
+    """A pod without a limit is still killed when its node's memory runs out."""
     meminfo = f"MemTotal:       99999999 kB\nMemAvailable:    {(1 << 30) // 1024} kB\n"
     put(tmp_path, {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
     put(tmp_path, {"proc/meminfo": meminfo})
@@ -146,7 +146,7 @@ def test_free_memory_is_that_of_the_limit_or_of_the_node(tmp_path: Path, files, 
 
 
 def test_only_telling_variables_are_told() -> None:
-    """Conventions and fabric settings are evidence; everything else in the environment stays in the pod."""
+    """Conventions and fabric settings are evidence; other variables stay in the pod."""
     env = {
         "WORLD_SIZE": "2",
         "NCCL_IB_PKEY": "1",
@@ -179,7 +179,7 @@ def test_only_telling_variables_are_told() -> None:
     ],
 )
 def test_credentials_in_output_are_hidden(secret: str) -> None:
-    """Whatever looks like a credential does not leave the pod, wherever it stands in a line."""
+    """Text that looks like a credential does not leave the pod, at any position of a line."""
     hidden = redact.redact(f"before {secret} after")
     assert re.split(r"[= ]", secret)[-1] not in hidden
     assert hidden.startswith("before ")
@@ -187,20 +187,20 @@ def test_credentials_in_output_are_hidden(secret: str) -> None:
 
 
 def test_ordinary_lines_are_not_touched() -> None:
-    """NCCL's own lines stay as they are."""
+    """NCCL's own lines are unchanged."""
     line = "node0:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0> NCCL_IB_PKEY set to 1"
     assert redact.redact(line) == line
 
 
 def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:
-    """NVIDIA's device files; on another kind of machine also AMD's."""
+    """NVIDIA's device files; with the kind amd also AMD's."""
     put(tmp_path, {"nvidia10": "", "nvidia2": "", "nvidiactl": "", "kfd": "", "dri/renderD128": "", "null": ""})
     assert gpus.devices(str(tmp_path), "nvidia") == ["nvidia2", "nvidia10", "nvidiactl"]
     assert gpus.devices(str(tmp_path), "amd") == ["dri/renderD128", "kfd", "nvidia2", "nvidia10", "nvidiactl"]
 
 
 def test_a_machine_without_nvidia_smi_is_an_answer(tmp_path: Path, monkeypatch) -> None:
-    """An AMD or CPU machine: not found is said, and nothing is wrong with the probe."""
+    """An AMD or CPU machine: the tool is reported as not found, without an error of the probe."""
     monkeypatch.setattr(gpus, "PLACES", {"rocm-smi": ()})
     data = gpus.blank()
     gpus.read(data, requested=8, kind="amd", env={"PATH": str(tmp_path)}, watch=Watch(10, 1), root=str(tmp_path))
@@ -232,7 +232,7 @@ FAILS = "echo 'Unknown option' >&2; exit 2"
 def test_where_the_whole_picture_fails_the_bare_list_is_asked_for(
     tmp_path: Path, whole: str, table: str, listing: str, driver: str | None, count: int
 ) -> None:
-    """How many GPUs there are, and which, is known then; why the rest is not stands beside it."""
+    """The number and identity of GPUs are then known, together with the error of the full query."""
     tool = tmp_path / "nvidia-smi"
     tool.write_text(SMI.format(whole=whole, table=table, listing=listing))
     tool.chmod(0o755)

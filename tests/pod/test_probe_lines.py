@@ -1,4 +1,4 @@
-"""The form of the evidence: numbered lines, short enough for every log, cut without loss."""
+"""The form of the evidence: numbered lines, short enough for every log, split without loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def written(tmp_path: Path):
-    """A writer and what it has written."""
+    """Return a writer and its output."""
     path = tmp_path / "out"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
     message = tmp_path / "message"
@@ -45,7 +45,7 @@ def reassemble(path: Path) -> dict[str, dict]:
 
 
 def test_a_small_stage_is_one_line(written) -> None:
-    """The line is exactly the seam's."""
+    """The line has exactly the specified form."""
     writer, path, _ = written
     writer.stage("dns", 0.2112, {"peers": []}, "ok")
     assert json.loads(path.read_text()) == {
@@ -64,7 +64,7 @@ def test_a_small_stage_is_one_line(written) -> None:
     "letters", ['"\\', "a", "\u00e9\U0001f4a9\n", 'x\\"\u2028'], ids=["escapes", "plain", "wide", "mixed"]
 )
 def test_large_data_survives_being_cut(written, size: int, letters: str) -> None:
-    """Any text, cut anywhere: no line is too long, and the parts give the data back."""
+    """Text split anywhere: no line is too long, and the parts restore the data."""
     writer, path, _ = written
     chosen = random.Random(size)
     data = {"text": "".join(chosen.choices(letters, k=size)), "more": [None, 1.5, {"\u00fc": "\\"}]}
@@ -74,7 +74,7 @@ def test_large_data_survives_being_cut(written, size: int, letters: str) -> None
 
 
 def test_progress_is_never_mistaken_for_evidence(written) -> None:
-    """Progress lines are plain text, whatever is in them."""
+    """Progress lines are plain text, whatever their content."""
     writer, path, _ = written
     writer.say('{"seatrial":1}\n{"seatrial"' + "\u00e9" * 1000)
     (line,) = path.read_bytes().splitlines()
@@ -83,7 +83,7 @@ def test_progress_is_never_mistaken_for_evidence(written) -> None:
 
 
 def test_the_termination_message_fits(written) -> None:
-    """4,096 bytes at most, and still JSON, however many stages there are."""
+    """4,096 bytes at most, and still JSON, for any number of stages."""
     writer, _, message = written
     for number in range(300):
         writer.stage(f"collective.number-{number}", 0, {}, "timeout")

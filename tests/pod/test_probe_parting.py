@@ -1,4 +1,4 @@
-"""What ranks share while one of them leaves early: no rank removes or closes what another may still use."""
+"""Shared resources of ranks when one leaves early: no rank removes or closes a resource that another may still use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_probe_storage import section, wants
 
 
 class Order:
-    """Holds one rank at a point of its work until another has ended its own, or waits for the one that is held."""
+    """Holds one rank at a point of its work until another has completed its own, or waits for the held one."""
 
     def __init__(self, monkeypatch) -> None:
         self._leaves, self._held = threading.Event(), threading.local()
@@ -34,7 +34,7 @@ class Order:
         monkeypatch.setattr(Barrier, "through", through)
 
     def early(self, job):
-        """Make the rank that may leave of a job."""
+        """Create a job's rank that may leave."""
 
         def run():
             try:
@@ -45,7 +45,7 @@ class Order:
         return run
 
     def late(self, job):
-        """Make the rank that is held of a job."""
+        """Create a job's rank that is held."""
 
         def run():
             self._held.here = True
@@ -55,11 +55,11 @@ class Order:
 
     @property
     def here(self) -> bool:
-        """Whether this is the late rank."""
+        """Say whether this is the late rank."""
         return getattr(self._held, "here", False)
 
     def hold(self) -> None:
-        """Keep the late rank here."""
+        """Hold the late rank at this point."""
         if self.here:
             assert self._leaves.wait(HANG_S)
 
@@ -70,7 +70,7 @@ def order(monkeypatch) -> Order:
 
 
 def patched(path: Path, *changes: tuple[str, str]) -> None:
-    """Change the text of a shipped file, each place once."""
+    """Replace texts of a shipped file, each exactly once."""
     text = path.read_text()
     for old, new in changes:
         assert text.count(old) == 1, old
@@ -83,7 +83,7 @@ def patched(path: Path, *changes: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_rank_without_room_ends_while_another_still_looks(pods, tmp_path: Path, late: int) -> None:
-    """Its reason is everybody's; who comes later finds the path as it is, and nothing was written to it."""
+    """Its reason is reported by all; a later rank finds the path unchanged, without any file."""
     place, gate = tmp_path / "shared", tmp_path / "gate"
     place.mkdir()
     pods.tool("torchrun", STANDIN)
@@ -136,7 +136,8 @@ def test_a_rank_that_cannot_write_leaves_the_folder_to_one_that_still_prepares(
 
 
 def test_a_pod_that_is_drained_leaves_the_folder_to_the_others(pods, tmp_path: Path) -> None:
-    """It alone is asked to stop, while another flushes: that one reports who was stopped, and removes the folder."""
+    """Only that pod is asked to stop, while another flushes: the other one reports the stopped pod, and removes the
+    folder."""
     place, gate = tmp_path / "shared", tmp_path / "gate"
     place.mkdir()
     pods.tool("torchrun", STANDIN)
@@ -160,14 +161,14 @@ def test_a_pod_that_is_drained_leaves_the_folder_to_the_others(pods, tmp_path: P
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_files_stay_while_a_slower_peer_reads_them(sides, order: Order, monkeypatch, tmp_path: Path, late: int) -> None:
-    """A rank that waits no longer goes on, and keeps its files for the probe's end."""
+    """A rank that stops waiting continues, and keeps its files until the probe's end."""
     made = connected(sides(2, storage=section(wants(tmp_path))))
     stages = [storage.Storage(s.trial, s.barrier.rendezvous.me, s.watch, s.barrier, set()) for s in made]
     awaited = storage.awaited
 
     def held(*asked):
         order.hold()
-        if late == 0 and order.here:  # rank 1 took its yes back, and that has arrived
+        if late == 0 and order.here:  # rank 1 withdrew its yes, and the message has arrived
             heard = stages[0].barrier._messages
             until(lambda: any(word["objection"] for word in [*heard.values()]), "rank 1's last word")
         return awaited(*asked)
@@ -194,7 +195,7 @@ def test_files_stay_while_a_slower_peer_reads_them(sides, order: Order, monkeypa
 
 
 def test_a_rank_answers_a_slower_peer_though_a_third_is_gone(sides, order: Order, monkeypatch) -> None:
-    """A pod that is lost says nothing of the network between the two others: packets of full size pass."""
+    """A lost pod says nothing about the network between the two others: full-size packets pass."""
     made = connected(sides(3))
     attempt = network._try
 
@@ -222,7 +223,7 @@ def test_a_rank_answers_a_slower_peer_though_a_third_is_gone(sides, order: Order
 
 
 def test_a_yes_that_waited_too_long_is_taken_back(sides) -> None:
-    """Else the others would go on, and look for what a rank that went away has removed."""
+    """Otherwise the others would continue and look for files that the departed rank has removed."""
     one, other = connected(sides(2))
     assert other.barrier.agree("ring", "", 0) == (False, "rank 0 did not decide in time")
     until(lambda: one.barrier.decided("ring"), "the no of rank 1")
@@ -249,7 +250,7 @@ def test_all_are_through_when_each_has_said_so_or_is_gone(sides, monkeypatch) ->
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_of_more_than_two_ranks_nobody_is_through_without_rank_0(sides, ranks: int) -> None:
-    """The one that is left of two knows that it is alone; of three none does."""
+    """The remaining one of two knows its own state; of three none does."""
     made = connected(sides(ranks))
     made[0].rendezvous.leave()
     assert made[1].barrier.through("end", HANG_S) is (ranks == 2)
@@ -264,7 +265,7 @@ def test_a_rank_that_is_to_stop_does_not_wait_for_the_others(sides, monkeypatch)
 
 
 def test_a_last_word_is_heard_before_the_end_of_who_said_it(sides, monkeypatch) -> None:
-    """An objection that comes in while a rank looks at who is there is the reason, and not that its pod is gone."""
+    """An objection that arrives while a rank checks for peers is the reason, instead of the missing pod."""
     one, other = connected(sides(2))
     channels = one.rendezvous.channels
 

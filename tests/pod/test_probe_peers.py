@@ -1,4 +1,4 @@
-"""The probe among its peers: late, missing, wrong and strange ones; two pods on two loopback addresses."""
+"""The probe with its peers: late, missing, wrong and unknown ones; two pods on two loopback addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.waiting import HANG_S, LOOK_S
 
 
 def test_a_missing_peer_means_no_collective(pods) -> None:
-    """A rank whose peer never comes says so and leaves; it does not hang in torchrun."""
+    """A rank whose peer never arrives says so and ends; it does not hang in torchrun."""
     pods.trial.update(peer_wait_s=2)
     pods.start(0)
     stages = pods.stages(0)
@@ -22,7 +22,7 @@ def test_a_missing_peer_means_no_collective(pods) -> None:
 
 
 def test_a_name_that_does_not_resolve_stops_all_ranks(pods) -> None:
-    """If one rank cannot resolve a peer, every rank skips the collective and says whose fault it is."""
+    """If one rank cannot resolve a peer, every rank skips the collective and names that rank."""
     pods.trial.update(dns_timeout_s=1, port_timeout_s=3, peers=["127.0.0.1", "no-such-host.invalid"])
     stages_of = pods.run()
     record = stages_of[0]["dns"]["peers"][1]
@@ -34,7 +34,7 @@ def test_a_name_that_does_not_resolve_stops_all_ranks(pods) -> None:
 
 
 def test_a_wrong_address_is_recognised(pods) -> None:
-    """A peer's name that leads to another rank is found out in the handshake."""
+    """A peer's name that leads to another rank is detected in the handshake."""
     pods.trial.update(peers=["127.0.0.1", "127.0.0.1"], port_timeout_s=3)
     pods.start(0)
     stages = pods.stages(0)
@@ -42,7 +42,7 @@ def test_a_wrong_address_is_recognised(pods) -> None:
 
 
 def test_strangers_on_the_port_change_nothing(pods) -> None:
-    """Scanners, other runs and garbage on MASTER_PORT are ignored while the ranks meet."""
+    """Port scanners, other runs and garbage on MASTER_PORT are ignored during the rendezvous."""
     pods.trial.update(collectives=[])
     stop = threading.Event()
     other = {"seatrial": 1, "kind": "hello", "run": "another", "rank": 1, "to": 0, "pod_ip": "127.0.0.9", "clock": 0}
@@ -85,7 +85,7 @@ def test_strangers_on_the_port_change_nothing(pods) -> None:
 
 
 def test_a_port_that_is_taken_is_told(pods) -> None:
-    """MASTER_PORT held by something else in the pod: not listening, and no collective."""
+    """MASTER_PORT in use by another program in the pod: not listening, and no collective."""
     pods.trial.update(port_timeout_s=1, peer_wait_s=1)
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", pods.trial["master_port"]))
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_told(pods) -> None:
 
 
 def test_three_ranks_agree(pods) -> None:
-    """The full mesh and the agreement around rank 0 hold for more than two pods."""
+    """The full mesh and the agreement around rank 0 work with more than two pods."""
     pods.trial.update(nodes=3, peers=["127.0.0.1", "127.0.0.2", "127.0.0.3"])
     stages_of = pods.run()
     for rank in range(3):
@@ -106,7 +106,7 @@ def test_three_ranks_agree(pods) -> None:
 
 
 def test_a_single_pod_needs_no_port(pods) -> None:
-    """One node: no peers to meet, and the collective runs inside the node."""
+    """One node: no rendezvous, and the collective runs inside the node."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[{"name": "default", "env": {}}])
     stages_of = pods.run()
     assert "port" not in stages_of[0]

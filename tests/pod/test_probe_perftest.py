@@ -1,4 +1,4 @@
-"""RDMA writes between neighbours as the ranks run and read them."""
+"""RDMA writes between neighbouring ranks: run and parse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import until
 
 ASKED = {"seconds": 1, "layer": "InfiniBand", "gpu": True, "limit_s": 120.0}
 GUID = "a088:c203:0000:1b40"
-# ib_write_bw of perftest 6.06 where no NIC is, and its queue pair's failure (linux-rdma/perftest#132).
+# ib_write_bw of perftest 6.06 without a NIC, and its queue pair's failure (linux-rdma/perftest#132).
 NO_DEVICE = (
     b" Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device\n"
 )
@@ -55,7 +55,7 @@ PINGED = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   
 
 
 class Posts:
-    """What the ranks of a test tell each other, and how often one has waited for it."""
+    """Messages between a test's ranks, and the number of waits for each."""
 
     def __init__(self) -> None:
         self.posts: dict[tuple[int, int, str], dict[str, Any]] = {}
@@ -63,7 +63,7 @@ class Posts:
         self.changed = threading.Condition()
 
     def of(self, rank: int) -> Any:
-        """The barrier of one rank."""
+        """Return the barrier of one rank."""
 
         def post(to: int, topic: str, body: dict[str, Any]) -> bool:
             with self.changed:
@@ -76,14 +76,14 @@ class Posts:
             with self.changed:
                 self.waits += 1
                 self.changed.wait_for(lambda: key in self.posts, limit_s)
-                return self.posts.get(key) or None  # as of a rank that has gone
+                return self.posts.get(key) or None  # as if the rank had left
 
         return SimpleNamespace(post=post, posted=posted, through=lambda topic, limit_s: True)
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Any:
-    """Run ranks at once, each with its NICs; returns what each of them has printed."""
+    """Run ranks concurrently, each with its NICs; return the output of each."""
 
     def run(
         *nodes: dict[str, dict[str, Any]],
@@ -129,7 +129,7 @@ def rank(
     release: str,
     has: bool,
 ) -> perftest.Perftest:
-    """One rank, whose NICs are files and whose programs are the lab's."""
+    """Run one rank, whose NICs are files and whose programs are the lab's."""
     place = folder / str(number)
     known = [
         {
@@ -175,7 +175,7 @@ def test_each_nic_is_written_from_both_ways(play: Any) -> None:
 
 
 def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic(play: Any) -> None:
-    """A GPU behind the CPU is no measure of the link."""
+    """A GPU behind the CPU does not measure the link."""
     paths = ({"gpu": 1, "nic": "mlx5_0", "path": "PXB"}, {"gpu": 0, "nic": "mlx5_1", "path": "PHB"})
     nics = {"mlx5_0": {"writes": {"gpu_gbit_s": 90}}, "mlx5_1": {}}
     low, _ = play(nics, nics, release="25.04 cuda", paths=paths)
@@ -184,7 +184,7 @@ def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic
 
 
 def test_gpu_memory_that_the_program_cannot_register_here_is_left_out(tmp_path: Path) -> None:
-    """Without nvidia_peermem only a dma-buf is registered, as NCCL does it: an older program proves nothing."""
+    """Without nvidia_peermem only a dma-buf is registered, as in NCCL: an older program proves nothing."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "ib_write_bw"
     asked, own = {**ASKED, "layer": "InfiniBand"}, {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
@@ -199,7 +199,7 @@ def test_gpu_memory_that_the_program_cannot_register_here_is_left_out(tmp_path: 
 
 
 def test_four_ranks_write_along_a_chain(play: Any) -> None:
-    """So that inner ranks have two partners, which tells whose NIC it is."""
+    """Inner ranks have two partners, which locates the faulty NIC."""
     nics = {"mlx5_0": {}}
     every = play(nics, nics, nics, nics)
     assert [sorted(peer for peer, _, _ in written(data)) for data in every] == [[1], [0, 2], [1, 3], [2]]
@@ -207,7 +207,8 @@ def test_four_ranks_write_along_a_chain(play: Any) -> None:
 
 
 def test_a_rank_does_not_begin_while_its_neighbour_is_busy_with_another(tmp_path: Path) -> None:
-    """Of three ranks the last has one neighbour, whose first takes a minute: its program would have ended by then."""
+    """Of three ranks the last has one neighbour, whose first write takes a minute: its program would have timed out by
+    then."""
     nics: dict[str, dict[str, Any]] = {"mlx5_0": {}}
     posts, data = Posts(), perftest.blank()
     last = rank(tmp_path, 2, 3, posts, nics, ASKED, {}, "25.04", True)
@@ -223,7 +224,7 @@ def test_a_rank_does_not_begin_while_its_neighbour_is_busy_with_another(tmp_path
 
 
 def said_by(posts: Posts, number: int) -> list[str]:
-    """What a rank has told, in its order."""
+    """Return the messages of a rank in order."""
     with posts.changed:
         return [topic for sender, _, topic in posts.posts if sender == number]
 
@@ -276,7 +277,7 @@ def test_what_fails_is_told_by_its_words_and_the_next_nic_is_tried(play: Any, sa
 
 
 def test_a_side_that_is_stopped_since_the_other_has_failed_is_not_called_late(play: Any) -> None:
-    """Over EFA a program that does not end is messages that do not arrive."""
+    """Over EFA a program that does not complete means lost messages."""
     serves = "import socket, time\ns = socket.create_server(('', int(a[a.index('-p') + 1])))\ntime.sleep(6000)\n"
     fails = f"#!{sys.executable} -IS\nimport sys\na = sys.argv\nif '--help' in a or a[-1][:4] == '127.':\n    sys.exit('no provider')\n"
     low, _ = play(
@@ -291,14 +292,14 @@ def test_a_side_that_is_stopped_since_the_other_has_failed_is_not_called_late(pl
 def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
     play: Any, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
-    """NICs whose peer is killed say what they say over a bad cable."""
+    """NICs whose peer is killed report the same errors as with a bad cable."""
     send, receive = perftest.Perftest._send, perftest.Perftest._receive
 
     def sends(self: perftest.Perftest, *rest: Any) -> None:
         send(self, *rest)
         if gone == "sender":
             self.watch.stop("SIGTERM")
-            monkeypatch.setattr(perftest, "READY_S", 0.1)  # for which the other waits for it
+            monkeypatch.setattr(perftest, "READY_S", 0.1)  # the time that the other waits for it
 
     def receives(self: perftest.Perftest, *rest: Any) -> None:
         if gone == "receiver":
@@ -314,7 +315,7 @@ def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
 
 
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:
-    """Nothing of it runs on beside the collectives."""
+    """No part of it continues during the collectives."""
     hangs = f"#!{sys.executable} -IS\nimport sys, time\n'--help' in sys.argv or time.sleep(600)\n"
     low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, programs=hangs, asked={**ASKED, "limit_s": 3.0})
     assert not any(each["gbit_s"] for each in [*low["writes"], *high["writes"]])
@@ -357,7 +358,7 @@ def test_only_the_fabrics_ports_that_nccl_may_use_are_tested(tmp_path: Path) -> 
 
 
 def test_on_roce_the_gid_is_the_one_that_nccl_takes(tmp_path: Path) -> None:
-    """RoCE v2 of an IPv4 address; any other has other routes, or none."""
+    """RoCE v2 with an IPv4 address; other entries have different routes, or none."""
     port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     table = [("fe80::1", "IB/RoCE v1"), ("fe80::1", "RoCE v2"), ("::ffff:0a00:0005", "IB/RoCE v1")]
     table.append(("0000:0000:0000:0000:0000:ffff:0a00:0005", "RoCE v2"))
@@ -405,7 +406,7 @@ def test_a_failure_is_told_without_the_frame_of_the_test() -> None:
 
 
 def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
-    """No bandwidth is read of it, whatever its table shows."""
+    """No bandwidth is read from its table."""
     assert len([line for line in PINGED.splitlines() if rdmaprogram.PINGED.search(line)]) == 2
     nics: dict[str, dict[str, Any]] = {"rdmap16s27": {"link_layer": "Unknown"}, "rdmap32s27": {"link_layer": "Unknown"}}
     broken = {**nics, "rdmap32s27": {"link_layer": "Unknown", "writes": {"says": "fi_av_insert: 0 of 1"}}}
@@ -416,7 +417,7 @@ def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
 
 
 def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
-    """Where its buffer lies decides how fast it is; a pod without such a CPU says so."""
+    """The location of its buffer determines the rate; a pod without a CPU near the NIC says so."""
     device = tmp_path / "sys/class/infiniband/mlx5_0/device"
     device.mkdir(parents=True)
     (device / "local_cpulist").write_text("0-1,4\n")
@@ -425,13 +426,13 @@ def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
 
 
 def by_rail(folder: Path, number: int, devices: dict[str, dict[str, Any]], port: int) -> railwrites.ByRail:
-    """One side of a sweep's pair."""
+    """Return one side of a sweep's pair."""
     program = rank(folder, number, 2, Posts(), devices, ASKED, {}, "25.04", True).program
     return railwrites.ByRail(program, list(devices), port, lambda: False)
 
 
 def test_two_nodes_of_a_sweep_write_rail_by_rail_both_ways(tmp_path: Path) -> None:
-    """Whoever measures waits until the other side listens, for nothing else connects the two."""
+    """The measuring side waits until the other side listens, since no other connection exists."""
     slow, port = {"mlx5_0": {}, "mlx5_1": {"writes": {"gbit_s": 180}}}, free_port()
     server, client = by_rail(tmp_path, 0, slow, port), by_rail(tmp_path, 1, {"mlx5_0": {}, "mlx5_1": {}}, port)
     thread = threading.Thread(target=server.serve)
@@ -441,7 +442,7 @@ def test_two_nodes_of_a_sweep_write_rail_by_rail_both_ways(tmp_path: Path) -> No
 
 
 def test_a_rail_that_fails_ends_the_writes_of_a_pair(tmp_path: Path) -> None:
-    """Else one side would measure another NIC than the other serves."""
+    """Otherwise one side would measure a different NIC than the other serves."""
     broken, port = {"mlx5_0": {}, "mlx5_1": {"writes": {"says": "Failed to modify QP"}}, "mlx5_2": {}}, free_port()
     server, client = by_rail(tmp_path, 0, broken, port), by_rail(tmp_path, 1, {name: {} for name in broken}, port)
     thread = threading.Thread(target=server.serve)

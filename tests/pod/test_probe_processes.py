@@ -1,4 +1,4 @@
-"""Commands and their descendants: bounded in time, output and life."""
+"""Commands and their descendants: bounded time, output and lifetime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_a_command_answers() -> None:
-    """Exit code and both streams."""
+    """The result has the exit code and both streams."""
     answer = command.run(
         [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"], 10, 1000
     )
@@ -24,14 +24,14 @@ def test_a_command_answers() -> None:
 
 
 def test_a_missing_command_is_an_answer() -> None:
-    """What cannot be started is an error text."""
+    """A command that cannot start yields an error text."""
     answer = command.run(["/no/such/tool"], 10, 1000)
     assert answer.exit is None
     assert "cannot start /no/such/tool" in answer.error
 
 
 def test_a_command_that_does_not_end_is_killed() -> None:
-    """The deadline holds for a command that ignores SIGTERM, and its output so far is kept."""
+    """The deadline applies to a command that ignores SIGTERM, and its output so far is kept."""
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('begun', flush=True); time.sleep(6000)"
     answer = command.run([sys.executable, "-c", code], 1, 1000)
     assert (answer.exit, answer.out) == (None, b"begun\n")
@@ -39,7 +39,7 @@ def test_a_command_that_does_not_end_is_killed() -> None:
 
 
 def test_a_command_that_nobody_needs_any_more_is_stopped_and_not_called_late() -> None:
-    """That it did not end in time is a finding of some programs."""
+    """For some programs a timeout is a finding, which this is not."""
     answer = command.run([sys.executable, "-c", "import time; time.sleep(6000)"], HANG_S, 1000, over=lambda: True)
     assert (answer.exit, answer.error) == (None, f"{sys.executable} was stopped")
 
@@ -53,7 +53,7 @@ def test_a_command_that_prints_without_end_is_bounded() -> None:
 
 @pytest.mark.parametrize("size", [10, 1000, 1500, 5000, 200_000])
 def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: int) -> None:
-    """A small output is kept whole; of a large one the middle is missing and the file says how much."""
+    """A small output is kept completely; of a large one the middle is missing and the file gives the missing size."""
     code = f"import sys; sys.stdout.write(''.join(chr(97 + i % 26) for i in range({size})))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     captured = capture.Capture(process.stdout, str(tmp_path / "out"), head=1000, tail=500)
@@ -72,7 +72,7 @@ def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: i
 
 
 def test_descendants_are_found_across_sessions() -> None:
-    """A grandchild in a session of its own is still below its grandparent."""
+    """A grandchild in a separate session is still below its grandparent."""
     code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '6000'], start_new_session=True); print(p.pid, flush=True); time.sleep(6000)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:

@@ -1,4 +1,4 @@
-"""Which program runs a collective: torch where there is one, nccl-tests where it can run, and why not else."""
+"""The program of a collective: torch if available, nccl-tests if they can run, else the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = spec.Identity(0, "10.0.0.1", "gpu-node-0", "pod-0")
 
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch):
-    """An image that contains the named programs and nothing else."""
+    """Create an image with only the named programs."""
     monkeypatch.setattr(programs, "FOLDERS", (str(tmp_path / "build"),))
     torchrun = tmp_path / "torchrun"
     monkeypatch.setattr(programs, "torch_launcher", lambda _: [str(torchrun)] if torchrun.exists() else None)
@@ -44,7 +44,7 @@ def plan(given: spec.Trial, env: dict[str, str], me: spec.Identity = FIRST):
 
 
 def test_torch_is_taken_where_there_is_one(image, trial) -> None:
-    """auto: the bundled bench, with the operation and the cycles that were asked for."""
+    """auto: the bundled bench, with the requested operation and cycles."""
     command, problem = plan(asked(trial, op="sendrecv"), image("torchrun", "sendrecv_perf"))
     assert (command.program, problem) == ("torch", "")
     assert command.argv[-2:] == ["--op=sendrecv", "--cycles=2"]
@@ -58,7 +58,7 @@ def test_a_node_alone_meets_at_its_own_address(image, trial) -> None:
 
 
 def test_nccl_tests_run_alone_without_anything(image, trial) -> None:
-    """On one node the real program needs neither mpirun nor torch."""
+    """On one node the program needs neither mpirun nor torch."""
     command, _ = plan(asked(trial, scope="node", op="all_to_all"), image("alltoall_perf"), ME)
     assert command.program == "nccl-tests"
     assert command.argv[0].endswith("build/alltoall_perf")
@@ -66,7 +66,7 @@ def test_nccl_tests_run_alone_without_anything(image, trial) -> None:
 
 
 def test_the_first_rank_starts_nccl_tests_for_all(image, trial) -> None:
-    """In an MPIJob rank 0 runs mpirun over all peers and forwards what NCCL reads; the others wait for its end."""
+    """In an MPIJob rank 0 runs mpirun over all peers and forwards NCCL's variables; the others wait for its end."""
     env = image("all_reduce_perf", "mpirun")
     command, _ = plan(asked(trial, launcher="mpijob"), env)
     command_line = " ".join(command.argv)
@@ -89,7 +89,7 @@ def test_the_first_rank_starts_nccl_tests_for_all(image, trial) -> None:
     ],
 )
 def test_why_nothing_can_run_is_said(image, trial, names, changes, why) -> None:
-    """Each reason in words that say what to do about it."""
+    """Each reason includes advice."""
     command, problem = plan(asked(trial, **changes), image(*names))
     assert command is None
     assert why in problem

@@ -1,4 +1,4 @@
-"""Rendezvous and agreement where only part of it works: one-way blocks, ranks that leave, ports given back."""
+"""Rendezvous and agreement with partial failures: one-way blocks, ranks that leave, released ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import together
 
 
 def test_ranks_that_met_agree_and_give_the_port_back(sides) -> None:
-    """After a yes MASTER_PORT can be bound at once on every rank, without SO_REUSEADDR on rank 0, as any program would."""
+    """After a yes MASTER_PORT can be bound at once on every rank, without SO_REUSEADDR on rank 0, as by any program."""
     a, b = sides(2)
     a.meet(None, "127.0.0.2")
     b.meet("127.0.0.1", None)
@@ -30,7 +30,7 @@ def test_ranks_that_met_agree_and_give_the_port_back(sides) -> None:
 
 
 def test_an_objection_is_everybodys_no(sides) -> None:
-    """One rank that cannot go on stops all, with its reason."""
+    """One rank that cannot continue stops all, with its reason."""
     a, b = sides(2)
     a.meet(None, "127.0.0.2")
     b.meet("127.0.0.1", None)
@@ -65,7 +65,7 @@ def test_a_late_peer_is_waited_for(sides, monkeypatch) -> None:
 
 @pytest.mark.parametrize("blocked", [0, 1])
 def test_a_one_way_block_is_a_no_on_both_ranks(sides, blocked: int) -> None:
-    """If only one direction works, both ranks know it when the port's time-out is over, and neither goes on."""
+    """If only one direction works, both ranks know it after the port's time-out, and neither continues."""
     a, b = sides(2, port_timeout_s=0.6, dns_timeout_s=1)
     a.meet(None, "127.0.0.77" if blocked == 0 else "127.0.0.2")
     b.meet("127.0.0.77" if blocked == 1 else "127.0.0.1", None)
@@ -81,7 +81,7 @@ def test_a_one_way_block_is_a_no_on_both_ranks(sides, blocked: int) -> None:
 
 
 def test_a_rank_that_leaves_is_noticed(sides) -> None:
-    """A rank whose pod is gone makes the next topic a no, and is trouble in a running collective."""
+    """A rank whose pod is gone makes the next topic a no, and is a failure in a running collective."""
     a, b = sides(2)
     a.meet(None, "127.0.0.2")
     b.meet("127.0.0.1", None)
@@ -94,7 +94,7 @@ def test_a_rank_that_leaves_is_noticed(sides) -> None:
 
 
 def test_a_failure_is_relayed_to_every_rank(sides) -> None:
-    """Rank 2 hears from rank 0 that rank 1 failed; a rank that ended well is no trouble, even after it left."""
+    """Rank 0 informs rank 2 that rank 1 failed; a rank that completed is no failure, even after it left."""
     all_sides = sides(3)
     for rank, side in enumerate(all_sides):
         side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(3)])
@@ -111,7 +111,7 @@ def test_a_failure_is_relayed_to_every_rank(sides) -> None:
 
 
 def test_a_message_that_never_ends_is_refused(sides) -> None:
-    """An endless line from a stranger is cut off, and the peer is still welcome."""
+    """An endless line from an unknown sender is cut off, and the peer is still accepted."""
     a, b = sides(2)
     with socket.create_connection(("127.0.0.1", a.trial.master_port)) as line:
         try:
@@ -125,7 +125,7 @@ def test_a_message_that_never_ends_is_refused(sides) -> None:
 
 
 def test_the_handshake_tells_identity_and_clock(sides) -> None:
-    """A peer of the run is answered with this rank's run, rank, address and clock."""
+    """A peer of the run receives this rank's run, rank, address and clock."""
     a, _ = sides(2)
     before = time.time()
     with socket.create_connection(("127.0.0.1", a.trial.master_port)) as line:

@@ -1,4 +1,4 @@
-"""AMD's tools in the shape of NVIDIA's, and what a pod can know of its GPUs besides."""
+"""AMD's tools in the format of NVIDIA's, and other GPU facts of a pod."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def answer(**changes) -> bytes:
 
 
 def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
-    """Cards in the order of their numbers, the same keys as an NVIDIA GPU, the driver from the system's entry."""
+    """Cards in numerical order, the same keys as an NVIDIA GPU, the driver from the system's entry."""
     smi_facts, error = rocm.read(answer())
     assert error == ""
     assert smi_facts["driver"] == "6.12.12"
@@ -41,7 +41,7 @@ def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
 
 
 def test_older_names_and_pending_pages_are_read() -> None:
-    """Field names of older releases; a page that waits for retirement is seen, an empty list is not one."""
+    """Field names of older releases; a page that waits for retirement is counted, an empty list is not."""
     smi_facts, _ = rocm.read(answer(**{"Card Series": "N/A", "Card series": "MI300X", "Pending page": "0x1f3a"}))
     assert (smi_facts["gpus"][1]["name"], smi_facts["gpus"][1]["retired_pending"]) == ("MI300X", True)
     smi_facts, _ = rocm.read(answer(**{"Pending page": "None"}))
@@ -49,7 +49,7 @@ def test_older_names_and_pending_pages_are_read() -> None:
 
 
 def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Path) -> None:
-    """Of all blocks together, by PCI address; corrected ones are none, and a GPU without counters tells nothing."""
+    """The sum over all blocks, by PCI address; corrected errors do not count, and a GPU without counters has null."""
     ras = tmp_path / "sys/bus/pci/devices/0000:05:00.0/ras"
     ras.mkdir(parents=True)
     (ras / "umc_err_count").write_text("ue: 2\nce: 14\n")
@@ -67,7 +67,7 @@ def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Pa
 
 @pytest.mark.parametrize("text", [b"", b"ERROR: no driver", b"{broken", b"[1]", b'{"card0": 3}', b"\xff{}"])
 def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
-    """Never a traceback, never a GPU that was not there."""
+    """Never a traceback, never a non-existent GPU."""
     smi_facts, error = rocm.read(text)
     assert smi_facts["gpus"] == []
     assert error or text in (b'{"card0": 3}', b"\xff{}")
@@ -87,12 +87,12 @@ def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
     ],
 )
 def test_the_assigned_gpus_are_those_the_plugin_names(value: str, known: list[str] | None) -> None:
-    """Only a list of ids is what a device plugin gives: anything else says nothing about what was assigned."""
+    """A device plugin sets a list of ids; any other value does not give the assignment."""
     assert gpus.assigned({"NVIDIA_VISIBLE_DEVICES": value}) == known
 
 
 def test_an_amd_pod_asks_rocm_smi(tmp_path: Path) -> None:
-    """kind amd: rocm-smi is asked, its cards are counted, and more than were asked for are extra."""
+    """kind amd: rocm-smi is run, its cards are counted, and more than requested are extra."""
     tool = tmp_path / "rocm-smi"
     tool.write_text("#!/bin/sh\ncat <<'E'\n" + answer().decode() + "E\n")
     tool.chmod(0o755)
@@ -105,7 +105,7 @@ def test_an_amd_pod_asks_rocm_smi(tmp_path: Path) -> None:
 
 
 def test_xids_are_counted_where_the_kernel_log_can_be_read(tmp_path: Path) -> None:
-    """A pod that may read /dev/kmsg tells the driver's error reports; one that may not says null, not none."""
+    """A pod with access to /dev/kmsg reports the driver's errors; one without it reports null, not zero."""
     assert gpus.xids(str(tmp_path / "kmsg")) is None
     log = tmp_path / "kmsg"
     log.write_text(

@@ -1,4 +1,4 @@
-"""What two ranks find out about a shared path: locks, renames, attributes and small files, and what is left of it."""
+"""Two ranks test a shared path: locks, renames, attributes and small files, and the leftovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECOND = 'os.environ["JOB_COMPLETION_INDEX"] == "1"'
 
 
 def patched(pods, *changes: tuple[str, str], file: str = "semantics") -> None:
-    """Change the text of a shipped stage, each place once."""
+    """Replace texts of a shipped stage, each exactly once."""
     path = pods.here / "stages" / f"{file}.py"
     text = path.read_text()
     for old, new in changes:
@@ -44,24 +44,24 @@ def patched(pods, *changes: tuple[str, str], file: str = "semantics") -> None:
 
 
 def locking(pods, limit_s: float = 10.0, **acts: str) -> None:
-    """Let the ranks' file system lock as said, by statements."""
+    """Make the ranks' file system lock as given by statements."""
     patched(pods, ("import fcntl\n", STANDIN.format(**(TRUE | acts))), ("LOCK_S = 10.0", f"LOCK_S = {limit_s}"))
 
 
 def found(pods, place: Path, **changes) -> dict[int, dict]:
-    """Run two ranks on one folder; returns what each found of it."""
+    """Run two ranks on one folder; return the result of each."""
     place.mkdir(exist_ok=True)
     pods.trial.update(storage=section(wants(place, **changes)), collectives=[])
     return {rank: stages["storage"]["paths"][0] for rank, stages in pods.run().items()}
 
 
 def locks(path: dict) -> dict:
-    """Return what was found of the locks, without the seconds."""
+    """Return the lock results without the seconds."""
     return {kind: {key: value for key, value in path[kind].items() if key != "freed_s"} for kind in LOCK}
 
 
 def test_a_real_file_system_has_all_that_training_relies_on(pods, tmp_path: Path) -> None:
-    """Two processes, nothing played: locks exclude, changes are seen, small files are counted, nothing is left."""
+    """Two processes without simulation: locks exclude, changes are visible, small files are counted, no file is left."""
     for path in found(pods, tmp_path / "shared").values():
         assert locks(path) == LOCK
         assert path["attributes_ok"] is True
@@ -74,7 +74,7 @@ def test_a_real_file_system_has_all_that_training_relies_on(pods, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["flock", "lockf"])
 def test_locks_that_only_the_own_node_knows_are_seen(pods, tmp_path: Path, kind: str) -> None:
-    """One kind succeeds on both nodes at once; the other excludes, and that is told, too."""
+    """One kind succeeds on both nodes at once; the other excludes, and both results are reported."""
     locking(pods, **{kind: "pass"})
     for path in found(pods, tmp_path / "shared").values():
         bad, good = ("flock", "posix") if kind == "flock" else ("posix", "flock")
@@ -93,7 +93,7 @@ def test_an_error_of_a_lock_is_told_and_the_rest_goes_on(pods, tmp_path: Path, c
 
 
 def test_a_node_without_locks_is_told_from_its_neighbour(pods, tmp_path: Path) -> None:
-    """Its own lock fails; what the neighbour gets of it proves nothing, and is judged by both."""
+    """Its own lock fails; its neighbour's result proves nothing, and both nodes see that."""
     locking(pods, flock=f"if {SECOND}: raise OSError(errno.ENOLCK, 'no')\n        {TRUE['flock']}")
     paths = found(pods, tmp_path / "shared")
     assert (paths[1]["flock"]["held"], paths[1]["flock"]["error"]) == (None, "ENOLCK")
@@ -102,7 +102,7 @@ def test_a_node_without_locks_is_told_from_its_neighbour(pods, tmp_path: Path) -
 
 
 def test_a_lock_that_never_answers_is_left_behind(pods, tmp_path: Path) -> None:
-    """The stage goes on after the bound, and its folder is removed nevertheless."""
+    """The stage continues after the limit, and its folder is still removed."""
     locking(pods, limit_s=1.0, flock="time.sleep(6000)")
     for path in found(pods, tmp_path / "shared").values():
         assert path["flock"]["error"] == "no answer in 1 s"
@@ -128,7 +128,7 @@ def test_a_lock_that_stays_after_its_release_is_seen(pods, tmp_path: Path) -> No
     ],
 )
 def test_a_rename_in_two_steps_is_seen(pods, tmp_path: Path, replacing: str, odd: str) -> None:
-    """Removed and copied, or copied over the old one: the reader meets the moment between."""
+    """Removed and copied, or copied over the old one: the reader sees the intermediate state."""
     patched(
         pods,
         (
@@ -142,7 +142,7 @@ def test_a_rename_in_two_steps_is_seen(pods, tmp_path: Path, replacing: str, odd
 
 
 def test_attributes_of_a_cache_are_seen(pods, tmp_path: Path) -> None:
-    """The size that a node has seen first stays for longer than the bound."""
+    """The size that a node saw first remains beyond the limit."""
     patched(pods, ("found = os.fstat(stream.fileno())", "found = CACHE.setdefault(path, os.fstat(stream.fileno()))"))
     patched(pods, ("LINES = 64", "CACHE = {}  # type: ignore\nLINES = 64"))
     patched(pods, ("VISIBLE_S = 10.0", "VISIBLE_S = 0.5"), file="storage")
@@ -158,13 +158,13 @@ def test_a_list_that_lacks_files_is_seen(pods, tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_keeps_no_times_and_appends_nothing_is_not_at_fault(pods, tmp_path: Path) -> None:
-    """An object store takes whole files only: what cannot be tried is not told."""
+    """An object store accepts whole files only: what cannot be tested is not reported."""
     patched(pods, ("os.utime(path, (wanted[1], wanted[1]))", "raise OSError(errno.EPERM, 'no times')"))
     assert {path["attributes_ok"] for path in found(pods, tmp_path / "shared").values()} == {True}
 
 
 def test_a_partner_that_dies_with_its_locks_is_no_fault_of_them(pods, tmp_path: Path) -> None:
-    """Its kernel gives its locks away: that they are then granted is not measured, and never a pass."""
+    """Its kernel releases its locks: a lock granted after that is not measured, and never a pass."""
     ready = tmp_path / "dead"
     patched(
         pods,
@@ -188,7 +188,7 @@ def test_a_partner_that_dies_with_its_locks_is_no_fault_of_them(pods, tmp_path: 
 
 
 def test_pods_that_are_stopped_while_they_replace_files_leave_nothing(pods, tmp_path: Path) -> None:
-    """SIGTERM on both nodes: locks, small files and the file that is replaced are gone, and no rename is called torn."""
+    """SIGTERM on both nodes: locks, small files and the replaced file are removed, and no rename is reported as torn."""
     place = tmp_path / "shared"
     place.mkdir()
     patched(pods, ("VERSIONS, PACE_S = 20, 0.01", "VERSIONS, PACE_S = 10**9, 0.01"))
@@ -207,7 +207,7 @@ def test_pods_that_are_stopped_while_they_replace_files_leave_nothing(pods, tmp_
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
-    """Nor is a file opened that was there before."""
+    """A file that already existed is not opened, either."""
     target = tmp_path / "passwd"
     target.write_text("root")
     (tmp_path / "flock").symlink_to(target)

@@ -1,4 +1,4 @@
-"""What is sent into a pod: complete, small, old-Python-proof and free of anything but the standard library."""
+"""The archive for a pod: complete, small, compatible with old Pythons, and limited to the standard library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TORCH_ONLY_IN = ("bench/program.py", "bench/training.py")
 
 
 def pythons() -> list[Path]:
-    """Other Pythons on this machine that the probe must run on, the oldest first."""
+    """Yield other Pythons on this machine that the probe must run on, the oldest first."""
     interpreters = sorted(
         (Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"),
         key=lambda path: [int(x) for x in path.parts[-3].split(".")],
@@ -43,7 +43,7 @@ def archive(shipped, tmp_path: Path) -> Path:
 
 
 def test_what_is_shipped_is_the_source(shipped) -> None:
-    """Every file of jobs/pod but those of the host, and of the reader, as it is but for the reader's name."""
+    """Every file of jobs/pod except those of the host, and of the reader, unchanged except for the reader's name."""
     texts = {}
     for here, below in (Path(jobs.pod.__file__).parent, ""), (Path(reader.__file__).parent, "reader/"):
         for path in (*here.rglob("*.py"), *here.rglob("*.json")):
@@ -59,12 +59,12 @@ def test_what_is_shipped_is_the_source(shipped) -> None:
 
 
 def test_it_fits_into_a_config_map(shipped) -> None:
-    """1 MiB is a ConfigMap's limit; trial.json and what a run leaves need some of it, and what is to come a third."""
+    """1 MiB is a ConfigMap's limit; trial.json and a run's state need a part of it, and a third is reserved for growth."""
     assert len(payload.archive(shipped)) < 400_000
 
 
 def test_the_same_source_makes_the_same_archive(shipped, archive: Path, monkeypatch) -> None:
-    """Whatever the order of the files, the clock, its zone and the umask."""
+    """The order of files, the clock, its zone and the umask have no effect."""
     monkeypatch.setattr("time.time", lambda: 2e9)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     before = os.umask(0o077)
@@ -80,7 +80,8 @@ def test_the_same_source_makes_the_same_archive(shipped, archive: Path, monkeypa
 
 
 def test_the_digest_is_that_of_the_source_however_it_is_packed(shipped, archive: Path, tmp_path: Path) -> None:
-    """Compressors differ between machines. Any change of a name or a text changes it; anybody can work it out."""
+    """Compressors differ between machines. Any change of a name or a text changes the digest; every user can compute
+    it."""
     digest = payload.digest(shipped)
     assert of_archive(str(archive)) == digest
     with zipfile.ZipFile(tmp_path / "stored", "w") as packed:
@@ -99,7 +100,7 @@ def test_the_digest_is_that_of_the_source_however_it_is_packed(shipped, archive:
 
 
 def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None:
-    """The entry is read all the same; a line of evidence for the trial, one sentence for the programs of torchrun."""
+    """The entry is read without it; the trial gets a line of evidence, torchrun's programs one sentence."""
     hides = "import sys; sys.modules['zlib'] = None"
     (tmp_path / "sitecustomize.py").write_text(hides)
     message = tmp_path / "message"
@@ -119,7 +120,7 @@ def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("python", [sys.executable, *map(str, pythons())])
 def test_a_traceback_shows_file_line_and_source(shipped, python: str, tmp_path: Path) -> None:
-    """Of a broken stage a reader sees what a file would show, on every Python."""
+    """A traceback from the archive looks like one from a file on every Python."""
     path = f"{payload.PACKAGE}/stages/run.py"
     head, begins, rest = shipped[path].partition("def main(archive: str) -> int:\n")
     broken = f"{head}{begins}    raise ValueError('broken')  # here\n{rest}"
@@ -132,7 +133,7 @@ def test_a_traceback_shows_file_line_and_source(shipped, python: str, tmp_path: 
 
 
 def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
-    """Return the shipped files that one of them imports when it runs, those of the packages on the way included."""
+    """Return the shipped files that one of them imports when it runs, including the packages on the path."""
     tree = ast.parse(shipped[path])
     only_types = {
         id(inner)
@@ -157,7 +158,7 @@ def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
 
 
 def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
-    """Diagnosis, documents and all else of the host stay at home: what no import reaches from the entries goes nowhere."""
+    """Files that no entry point imports are not shipped: diagnosis, documents and other files of the host."""
     reached, todo = set(), [payload.ENTRY]
     while todo:
         path = todo.pop()
@@ -175,7 +176,7 @@ def test_python_3_8_can_read_it(shipped) -> None:
 
 
 def test_only_the_standard_library_is_imported(shipped) -> None:
-    """No import reaches outside the standard library and the shipped packages; torch is the bench's alone."""
+    """Only the bench imports torch."""
     for path, text in shipped.items():
         for node in ast.walk(ast.parse(text)):
             names = []
@@ -195,7 +196,7 @@ def test_only_the_standard_library_is_imported(shipped) -> None:
 
 
 def test_the_oldest_python_runs_a_trial(pods) -> None:
-    """A whole trial on the oldest Python at hand (3.8 where there is one)."""
+    """A whole trial runs on the oldest available Python (3.8 if present)."""
     interpreters = pythons()
     if not interpreters:
         pytest.skip("no other Python below ~/.pyenv/versions")
@@ -209,7 +210,7 @@ def test_the_oldest_python_runs_a_trial(pods) -> None:
 
 
 def test_nothing_is_written_beside_the_probe(pods) -> None:
-    """The folder is a read-only mount in a pod: no byte code, no log, nothing."""
+    """The folder is a read-only mount in a pod: no byte code, no log."""
     pods.seal()
     before = {path: path.read_bytes() for path in pods.mount.rglob("*")}
     pods.run()
@@ -218,7 +219,7 @@ def test_nothing_is_written_beside_the_probe(pods) -> None:
 
 
 def test_what_ran_is_in_the_evidence(pods) -> None:
-    """The digest that --print-manifests shows of the same source."""
+    """The evidence has the digest that --print-manifests shows for the same source."""
     pods.trial["collectives"] = []
     pods.seal()
     digest = of_archive(str(pods.archive))
@@ -226,13 +227,13 @@ def test_what_ran_is_in_the_evidence(pods) -> None:
 
 
 def test_safe_path_mode_is_no_obstacle(pods) -> None:
-    """PYTHONSAFEPATH keeps a script's folder out of sys.path: the probe finds its stages all the same."""
+    """PYTHONSAFEPATH removes a script's folder from sys.path, but the probe still finds its stages."""
     pods.trial["collectives"] = []
     assert pods.run(PYTHONSAFEPATH="1")[0]["end"]["stopped"] is None
 
 
 def test_a_missing_stage_is_a_broken_probe(pods) -> None:
-    """If the archive is incomplete the probe ends non-zero: that is its own fault, not the cluster's."""
+    """With an incomplete archive the probe ends non-zero: that is its own fault, not the cluster's."""
     (pods.here / "stages" / "run.py").unlink()
     pods.seal()
     done = subprocess.run([sys.executable, pods.archive], capture_output=True, timeout=HANG_S, env={}, check=False)

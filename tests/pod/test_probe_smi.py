@@ -1,4 +1,4 @@
-"""What nvidia-smi's XML becomes: recordings of several drivers, and everything that can be wrong with the text."""
+"""Parsing nvidia-smi's XML: recordings of several drivers, and damaged texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ H200 = (Path(__file__).parent / "data" / "h200-q-x.xml").read_bytes()
 
 
 def test_a_recorded_h200_is_read() -> None:
-    """Every key of the seam has the recording's value; what this GPU has not is null, not zero."""
+    """Every specified key has the recording's value; a missing value is null, not zero."""
     smi_facts, error = smi.read(H200)
     assert error == ""
     assert (smi_facts["driver"], smi_facts["cuda"], smi_facts["attached"]) == ("580.159.04", "13.0", 1)
@@ -40,7 +40,7 @@ def test_a_recorded_h200_is_read() -> None:
     ids=["a100", "h100", "gb200", "gb200-healthy"],
 )
 def test_recordings_of_other_machines_are_healthy(shared: Path, name: str, driver: str, count: int, model: str) -> None:
-    """Recorded machines of two DTD versions: all GPUs, no error, nothing wrong."""
+    """Recorded machines of two DTD versions: all GPUs, no error, no fault."""
     smi_facts, error = smi.read((shared / "nvidia-smi" / name).read_bytes())
     assert (error, smi_facts["driver"], len(smi_facts["gpus"])) == ("", driver, count)
     for gpu in smi_facts["gpus"]:
@@ -62,7 +62,7 @@ def test_injected_memory_errors_are_seen(shared: Path) -> None:
 
 
 def test_a_degraded_fabric_is_seen(shared: Path) -> None:
-    """The fabric can be complete and successful and yet unhealthy: its health says so."""
+    """The fabric can be complete and successful but unhealthy, as its health field shows."""
     smi_facts, _ = smi.read((shared / "nvidia-smi" / "qx-gb200-fabric-degraded.xml").read_bytes())
     first, second = smi_facts["gpus"]
     assert first["fabric_health"]["summary"] == "Healthy"
@@ -102,7 +102,7 @@ def test_names_of_an_older_driver_are_understood() -> None:
 
 
 def test_nothing_but_a_gpu_element_is_still_a_gpu() -> None:
-    """Missing fields are null, never a crash."""
+    """Missing fields are null, never an exception."""
     smi_facts, error = smi.read(b"<nvidia_smi_log><gpu/></nvidia_smi_log>")
     assert error == ""
     (gpu,) = smi_facts["gpus"]
@@ -119,7 +119,7 @@ def test_nothing_but_a_gpu_element_is_still_a_gpu() -> None:
     ids=["no-driver", "no-devices", "gpu-lost"],
 )
 def test_a_sentence_instead_of_xml_is_the_error(text: bytes) -> None:
-    """What nvidia-smi says instead of XML is kept as the error."""
+    """nvidia-smi's text in place of XML is kept as the error."""
     smi_facts, error = smi.read(text)
     assert smi_facts["gpus"] == []
     assert text.decode() in error
@@ -134,7 +134,7 @@ def test_warnings_around_the_document_do_not_spoil_it() -> None:
 
 
 def test_a_cut_document_keeps_its_whole_gpus() -> None:
-    """When nvidia-smi dies in the middle, the GPUs that were complete are told, and the error too."""
+    """If nvidia-smi crashes during its output, the complete GPUs are reported, with the error."""
     second = H200[H200.index(b"<gpu ") : H200.rindex(b"</nvidia_smi_log>")]
     both = H200.replace(b"</nvidia_smi_log>", second)
     smi_facts, error = smi.read(both[: len(both) - 400])
@@ -144,7 +144,7 @@ def test_a_cut_document_keeps_its_whole_gpus() -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(H200), 487))
 def test_no_cut_is_a_crash(cut: int) -> None:
-    """A document cut anywhere gives an answer."""
+    """A document truncated anywhere yields an answer."""
     smi_facts, _ = smi.read(H200[:cut])
     assert len(smi_facts["gpus"]) in (0, 1)
 
@@ -158,7 +158,7 @@ def test_entities_are_refused() -> None:
 
 
 def test_nvlinks_are_counted_per_gpu() -> None:
-    """`nvlink -s` counts links with a rate; inactive ones are none; a GPU without links is not listed."""
+    """`nvlink -s` counts links with a rate; inactive ones do not count; a GPU without links is not listed."""
     text = (
         "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aa)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
         "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-bb)\n\t Link 0: <inactive>\n\t Link 1: 26.562 GB/s\n"

@@ -1,4 +1,4 @@
-"""The storage stage: what is written, read, seen by the other node, measured, and removed again."""
+"""The storage stage: written, read, seen by the other node, measured, and removed again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def section(*paths: dict, burst: int = 0, s3: tuple = ()) -> dict:
 
 
 def test_files_and_credentials_are_looked_for_and_not_read(pods, tmp_path: Path) -> None:
-    """A file that is there, one that is not, a folder; a token that is set: its value is in no line of the evidence."""
+    """An existing file, a missing one, a folder; a token that is set: its value is in no line of the evidence."""
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "shard-0.tar").write_bytes(b"x")
     (tmp_path / "train" / "shard-2.tar").touch()
@@ -51,7 +51,7 @@ def left(path: Path) -> list[str]:
 
 
 def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
-    """One shared folder: every step succeeds on both ranks, a burst of all ranks is measured, nothing is left behind."""
+    """One shared folder: every step succeeds on both ranks, a burst of all ranks is measured, no file is left."""
     place = tmp_path / "shared"
     place.mkdir()
     pods.trial.update(storage=section(wants(place), burst=1 << 20), collectives=[])
@@ -67,7 +67,7 @@ def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
 
 
 def test_a_folder_of_each_node_is_not_shared(pods, tmp_path: Path) -> None:
-    """Each node sees its own folder under the same path: the peer's file never comes, and that is said."""
+    """Each node sees its own folder under the same path: the peer's file never appears, which is reported."""
     places = [tmp_path / f"node{rank}" for rank in (0, 1)]
     for place in places:
         place.mkdir()
@@ -89,7 +89,7 @@ def test_a_folder_of_each_node_is_not_shared(pods, tmp_path: Path) -> None:
 
 
 def test_a_file_that_the_other_node_sees_cut_is_not_shared(pods, tmp_path: Path) -> None:
-    """A name that is seen before its content is what a lying cache shows: less than was written is not the file."""
+    """A caching file system shows a name before its content: a partial file does not count."""
     stage = pods.here / "stages" / "storage.py"
     stage.write_text(
         stage.read_text().replace(
@@ -105,7 +105,7 @@ def test_a_file_that_the_other_node_sees_cut_is_not_shared(pods, tmp_path: Path)
 
 
 def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path: Path) -> None:
-    """A path that is not there and a data set that may only be read: errors in words, and the collectives still run."""
+    """A missing path and a read-only data set: errors with a text, and the collectives still run."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "part-0").write_bytes(b"x" * 100_000)
@@ -123,7 +123,7 @@ def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path:
 
 
 def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
-    """SIGTERM while a rank writes: the evidence so far is printed, and its folder is gone."""
+    """SIGTERM while a rank writes: the evidence so far is printed, and its folder is removed."""
     place = tmp_path / "shared"
     place.mkdir()
     stage = pods.here / "stages" / "storage.py"
@@ -137,7 +137,7 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None
 
 
 def test_never_more_than_a_twentieth_of_the_free_space() -> None:
-    """All writers together stay below 5 % of what is free, whatever the profile asks for."""
+    """All writers together stay below 5 % of the free space, whatever the profile requests."""
     stage = storage.Storage.__new__(storage.Storage)
     assert stage.bounded(1 << 40, 1000 << 20, 2) == (25 << 20)
     assert stage.bounded(1 << 20, 1 << 40, 2) == 1 << 20
@@ -145,7 +145,7 @@ def test_never_more_than_a_twentieth_of_the_free_space() -> None:
 
 
 def test_the_mount_that_holds_a_path_is_found(tmp_path: Path) -> None:
-    """The longest mount point wins; blanks are escaped; ro is an option of its own."""
+    """The longest mount point wins; spaces are escaped; ro is a separate option."""
     table = tmp_path / "mounts"
     table.write_text(f"/dev/sda / ext4 rw,errors=remount-ro 0 0\nnas:/x {tmp_path} nfs4 ro,vers=4.2 0 0\n")
     assert storage.mounted(str(tmp_path / "a"), str(table))[1:4] == ["nfs4", "nas:/x", True]
@@ -153,7 +153,7 @@ def test_the_mount_that_holds_a_path_is_found(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_is_seen(tmp_path: Path) -> None:
-    """Reading back compares every byte, across the chunks."""
+    """Reading back compares every byte, across chunks."""
     watch = Watch(60, 1)
     path = tmp_path / "f"
     storage.written(str(path), storage.CHUNK + 12345, "run/0", watch)
@@ -189,7 +189,7 @@ def endpoint():
 
 @pytest.mark.parametrize(("bucket", "status"), [("mine", 200), ("theirs", 403), ("none", 404)])
 def test_a_bucket_is_reached_without_credentials(endpoint: str, bucket: str, status: int, monkeypatch) -> None:
-    """Any answer below 500 means reached; which one is told; credentials are judged by presence only."""
+    """Any response below 500 means reached, and is reported; credentials are judged by presence only."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     bucket_asked = {"uri": f"s3://{bucket}/prefix", "endpoint": endpoint, "env": ["A", "B"]}
     bucket_facts = objects.reach(bucket_asked, {"A": "very-secret"}, Watch(60, 1))
@@ -204,7 +204,7 @@ def test_a_bucket_is_reached_without_credentials(endpoint: str, bucket: str, sta
 
 
 def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
-    """Refused or not resolved: the reason, and no credentials in it."""
+    """Refused or not resolved: the reason, without credentials in it."""
     monkeypatch.setattr(objects, "PATIENCE_S", 0.0)
     bucket_facts = objects.reach({"uri": "s3://b", "endpoint": "http://127.0.0.1:9", "env": []}, {}, Watch(60, 1))
     assert (bucket_facts["reachable"], bucket_facts["status"]) == (False, None)
@@ -212,7 +212,7 @@ def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
 
 
 def test_what_stands_for_keys_counts(tmp_path: Path) -> None:
-    """A web identity or an agent of the platform is as good as keys; a token file that is not there is not."""
+    """A web identity or an agent of the platform is equivalent to keys; a missing token file is not."""
     token = tmp_path / "token"
     key = ["AWS_ACCESS_KEY_ID"]
     assert not objects.can_sign(key, {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
@@ -225,7 +225,7 @@ def test_what_stands_for_keys_counts(tmp_path: Path) -> None:
 
 
 def test_variables_that_name_the_bucket_are_looked_for_and_not_read() -> None:
-    """Without a uri nothing is reached: whatever S3_BUCKET_NAME says stays in the pod."""
+    """Without a uri nothing is requested: the value of S3_BUCKET_NAME stays in the pod."""
     asked = {"uri": "", "endpoint": "", "env": list(PRESETS["tao"])}
     env = dict.fromkeys(PRESETS["tao"], "never-shown")
     found = objects.reach(asked, env, Watch(60, 1))

@@ -1,4 +1,4 @@
-"""The whole probe as a process: two pods on two loopback addresses, with the tools of a GPU image played by scripts."""
+"""The whole probe as a process: two pods on two loopback addresses, with the tools of a GPU image simulated by scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDED = Path(__file__).parents[1] / "logs" / "data" / "torchrun"
 
 
 def test_a_healthy_trial_tells_every_stage(pods) -> None:
-    """All stages of the seam arrive in order on both ranks, and the termination message sums them up."""
+    """All specified stages arrive in order on both ranks, and the termination message summarises them."""
     stages_of = pods.run()
     for rank in (0, 1):
         stages = stages_of[rank]
@@ -62,7 +62,7 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
 
 
 def test_the_analyzer_travels_with_the_probe(pods) -> None:
-    """Each collective carries the shipped analyzer's partial verdict, from which the suite can conclude."""
+    """Each collective has the shipped analyzer's partial verdict, from which the suite can conclude."""
     pods.trial.update(gpus_per_node=1)
     stages_of = pods.run(FAKE_LOGS=str(DATA), FAKE_TABLE=str(DATA / "bench-table.txt"))
     assert [stages_of[rank]["collective.ring"]["error"] for rank in (0, 1)] == [None, None]
@@ -78,7 +78,7 @@ def test_the_analyzer_travels_with_the_probe(pods) -> None:
 
 
 def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
-    """A hang costs the collective's time-out once: the next collective is skipped, and nothing keeps running."""
+    """A hang costs the collective's time-out once: the next collective is skipped, and no process remains."""
     late = pods.clock("collective")
     pods.hang()
     late.touch()
@@ -94,7 +94,8 @@ def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
 
 
 def test_a_failed_rank_ends_the_collective_of_all(pods) -> None:
-    """When one rank's command fails the others are stopped soon, not at their deadline; secrets in its output are hidden."""
+    """When one rank's command fails the others are stopped soon, before their deadline; secrets in its output are
+    redacted."""
     run = pods.here / "stages" / "collective.py"
     run.write_text(run.read_text().replace("PEER_GRACE_S = 15.0", "PEER_GRACE_S = 0.5"))
     stages_of = pods.run(FAKE_MODE="crash")
@@ -106,7 +107,8 @@ def test_a_failed_rank_ends_the_collective_of_all(pods) -> None:
 
 
 def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
-    """Its table of exit codes is longer than what is kept of the end; what follows must fail alike and is not run."""
+    """Its table of exit codes is longer than the kept end; the next collective would fail in the same way and is not
+    run."""
     stages_of = pods.run(FAKE_MODE="recorded", FAKE_SAYS=str(RECORDED / "no-gpu.log"))
     for rank in (0, 1):
         ring, default = stages_of[rank]["collective.ring"], stages_of[rank]["collective.default"]
@@ -118,7 +120,7 @@ def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
 
 
 def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
-    """Within NCCL the first failure may be the algorithm's; two of them with the same words are not."""
+    """Within NCCL the first failure may concern the algorithm; two failures with the same text do not."""
     pods.trial["collectives"] = [dict(pods.trial["collectives"][0], name=name) for name in ("ring", "default", "third")]
     stages_of = pods.run(FAKE_MODE="late")
     assert stages_of[0]["collective.default"]["exit"] == 1
@@ -133,7 +135,7 @@ def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
     [("no-gpu", "# seatrial bench: rank 1 failed: "), ("exception", "[rank2]: ValueError: "), ("signal", "")],
 )
 def test_the_lines_that_say_why_are_found(name: str, first: str) -> None:
-    """In what a real torchrun printed: the program's words, each kind once, and not what torchrun makes of them."""
+    """In the output of a real torchrun: the program's messages, each kind once, without torchrun's summary."""
     said = causes((RECORDED / f"{name}.log").read_text())
     assert len(said) == {"no-gpu": 1, "exception": 2, "signal": 0}[name]
     assert not said or said[0].startswith(first)
@@ -141,7 +143,7 @@ def test_the_lines_that_say_why_are_found(name: str, first: str) -> None:
 
 
 def test_workers_in_sessions_of_their_own_do_not_survive(pods) -> None:
-    """torchrun's workers have their own sessions and may ignore SIGTERM: they are ended all the same."""
+    """torchrun's workers have their own sessions and may ignore SIGTERM: they are still ended."""
     pids = pods.scratch / "pids"
     stages_of = pods.run(FAKE_MODE="orphans", FAKE_PIDS=str(pids))
     assert stages_of[0]["collective.ring"]["exit"] == 0
@@ -151,7 +153,7 @@ def test_workers_in_sessions_of_their_own_do_not_survive(pods) -> None:
 
 
 def test_endless_output_fills_nothing(pods) -> None:
-    """Output is drained and bounded; its size is told and its end is shown."""
+    """Output is drained and bounded; its size is reported and its end is shown."""
     stages_of = pods.run(FAKE_MODE="spam")
     ring = stages_of[0]["collective.ring"]
     assert ring["exit"] == 0
@@ -161,7 +163,7 @@ def test_endless_output_fills_nothing(pods) -> None:
 
 
 def test_a_torchrun_before_2_1_gets_underscores(pods) -> None:
-    """Old torch knows --nproc_per_node only: the probe notices the usage error and asks again."""
+    """Old torch knows --nproc_per_node only: the probe detects the usage error and retries."""
     stages_of = pods.run(FAKE_MODE="old")
     ring = stages_of[1]["collective.ring"]
     assert ring["exit"] == 0
@@ -169,7 +171,7 @@ def test_a_torchrun_before_2_1_gets_underscores(pods) -> None:
 
 
 def test_without_torchrun_the_collective_is_skipped_on_all_ranks(pods) -> None:
-    """An image without torch is told as such, by every rank."""
+    """Every rank reports an image without torch as such."""
     (pods.bin / "torchrun").unlink()
     for name in ("python3", "python"):
         pods.tool(name, "import sys; sys.exit(1)")
@@ -181,7 +183,7 @@ def test_without_torchrun_the_collective_is_skipped_on_all_ranks(pods) -> None:
 
 
 def test_sigterm_prints_what_there_is(pods) -> None:
-    """Told to stop, the probe ends its children, prints the stage it is in and its end, and fails: 128 + SIGTERM."""
+    """On SIGTERM the probe ends its children, prints the current stage and its end, and fails: 128 + SIGTERM."""
     processes = [pods.start(rank, FAKE_MODE="hang") for rank in (0, 1)]
     lines = []
     for line in processes[0].stdout:
@@ -204,7 +206,7 @@ def test_sigterm_prints_what_there_is(pods) -> None:
 
 
 def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
-    """Also when nothing below it obeys: the evidence is out, and the exit code its own, before SIGKILL would come."""
+    """Also if no child process obeys: the evidence is printed, with the probe's own exit code, before SIGKILL."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"])
     pods.tool("nvidia-smi", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     process = pods.start(0)
@@ -219,7 +221,7 @@ def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) ->
 
 
 def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
-    """A pod that is deleted while the probe tidies up has done its work: 0."""
+    """A pod that is deleted during the probe's clean-up has completed its work: 0."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[])
     run = pods.here / "stages" / "run.py"
     run.write_text(
@@ -235,7 +237,7 @@ def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
 
 @pytest.mark.parametrize("first", ["own", "namespace"])
 def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None:
-    """Python needs a moment to read the probe; a container's first process would not notice SIGTERM without a handler."""
+    """Python needs a moment to load the probe; a container's first process would ignore SIGTERM without a handler."""
     (pods.here / "stages" / "run.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(6000)\n")
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"] if first == "namespace" else []
     if alone and subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
@@ -252,7 +254,7 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
 
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
-    """Before its deadline the probe has printed everything and left, even if a collective would take longer."""
+    """Before its deadline the probe has printed everything and ended, even if a collective would take longer."""
     late = pods.clock("deadline")
     pods.hang()
     late.touch()
@@ -263,7 +265,7 @@ def test_the_probe_keeps_its_own_deadline(pods) -> None:
 
 
 def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:
-    """A driver that hangs costs the query's time limit, and the later stages still run."""
+    """A hanging driver costs the query's time limit, and the later stages still run."""
     pods.tool("nvidia-smi", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     gpus = pods.here / "stages" / "gpus.py"
     gpus.write_text(gpus.read_text().replace("QUERY_TIMEOUT_S = 60", "QUERY_TIMEOUT_S = 1"))
@@ -288,7 +290,7 @@ def test_a_hung_nvidia_smi_is_left_behind(pods) -> None:
     ids=["schema", "peers", "nodes", "port", "collective"],
 )
 def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
-    """An unusable trial.json ends the probe with one line that says why, and no traceback."""
+    """An unusable trial.json ends the probe with one line that gives the reason, and no traceback."""
     pods.trial.update(change)
     process = pods.start(0)
     out, _ = process.communicate(timeout=HANG_S)
@@ -298,7 +300,7 @@ def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
 
 
 def test_a_pod_without_an_index_says_so(pods) -> None:
-    """Without a completion index no rank is guessed."""
+    """Without a completion index no rank is assumed."""
     process = pods.start(0, JOB_COMPLETION_INDEX="", NODE_RANK="")
     out, _ = process.communicate(timeout=HANG_S)
     assert process.returncode == 66
@@ -306,7 +308,7 @@ def test_a_pod_without_an_index_says_so(pods) -> None:
 
 
 def test_an_old_python_is_named(pods) -> None:
-    """A Python before 3.8 gets a start stage that says what is needed, not a syntax error."""
+    """A Python before 3.8 gets a start stage with the requirement, not a syntax error."""
     pods.seal()
     old = next((Path.home() / ".pyenv" / "versions").glob("3.[67].*/bin/python"), None)
     if old is None:
@@ -319,7 +321,7 @@ def test_an_old_python_is_named(pods) -> None:
 
 
 def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
-    """A launcher of another architecture, or one that this user may not run: its own reason, not a missing file."""
+    """A launcher for another architecture, or one without execute permission: its own reason, not a missing file."""
     pods.tool("torchrun", "").write_bytes(b"\x7fELF no program")
     stages_of = pods.run()
     for rank in (0, 1):
@@ -340,7 +342,7 @@ def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
     ],
 )
 def test_a_quiet_log_is_raised_for_the_collectives(env: dict, level: str, subsystems: set) -> None:
-    """Whatever profile, image or webhook say, NCCL says what it uses; more than that is kept."""
+    """Whatever profile, image or webhook set, NCCL logs its transports; a higher level is kept."""
     settings = _log_settings(env)
     assert settings["NCCL_DEBUG"] == level
     assert subsystems <= set(settings["NCCL_DEBUG_SUBSYS"].split(","))

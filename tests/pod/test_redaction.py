@@ -1,4 +1,4 @@
-"""The one redactor: what it takes away however it is written, and what it must leave for the rules that read on."""
+"""The only redactor: it removes secrets in any notation, and keeps the text that later rules need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WITH_SECRETS = {"test_nccl_secrets.py", "test_nccl_robust.py", "test_redact.py",
 
 @cache
 def lines_of(*folders: str) -> tuple[str, ...]:
-    """Every line of every text in the tests of some folders, but for those that are about secrets."""
+    """Yield every line of every text in the tests of some folders, except those about secrets."""
     files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     nodes = [
         node for path in files if path.name not in WITH_SECRETS for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -38,7 +38,7 @@ def lines_of(*folders: str) -> tuple[str, ...]:
 
 
 def logged() -> dict[str, None]:
-    """Lines of logs: the examples of the catalogue, and what the tests of the log's reader have."""
+    """Return log lines: the examples of the catalogue, and those of the log reader's tests."""
     variants = [each for fault in fault_catalogue().values() for each in fault.variants]
     examples = [each.example for each in variants]
     missed = [each.near_miss for each in variants if each.near_miss]
@@ -47,7 +47,7 @@ def logged() -> dict[str, None]:
 
 
 def fault_of(line: str) -> tuple[object, ...]:
-    """What a line of a log is taken for, to the variant."""
+    """Return the fault of a log line, with the variant."""
     symptom = classify(line.encode())
     if symptom is None:
         return ()
@@ -56,7 +56,8 @@ def fault_of(line: str) -> tuple[object, ...]:
 
 
 def test_no_line_that_a_rule_knows_is_known_as_another_or_none_afterwards() -> None:
-    """A redactor that eats the deciding word makes a fault unknown: each line is the same fault, and variant, masked."""
+    """A redactor that removes the deciding word makes a fault unknown: each line is the same fault, and variant, when
+    redacted."""
     found = {line: fault_of(line) for line in logged()}
     assert [line for line, fault in found.items() if fault_of(redact(line)) != fault] == []
     assert len({fault[0] for fault in found.values() if fault}) > 150
@@ -72,7 +73,7 @@ def test_no_line_that_a_rule_knows_is_known_as_another_or_none_afterwards() -> N
     ids=["refusals", "pulls", "starts"],
 )
 def test_no_word_of_the_cluster_is_judged_otherwise_afterwards(judged) -> None:
-    """Refusals, pulls and starts, as the tests have them: what they are taken for, but for the text that is quoted."""
+    """Refusals, pulls and starts of the tests have the same result, except for the quoted text."""
     texts = [text for text in lines_of("tests/jobs", "tests/checks", "tests/e2e") if " " in text]
     found = {text: repr(judged(text)) for text in texts}
     assert [text for text in texts if redact(text) == text and repr(judged(safe(text))) != found[text]] == []
@@ -117,7 +118,7 @@ def test_no_word_of_the_cluster_is_judged_otherwise_afterwards(judged) -> None:
     ],
 )
 def test_the_words_of_a_refusal_stay(text: str) -> None:
-    """What a registry, an API server, munge or sshd refuses by; and what only looks like a secret's name."""
+    """A registry's, an API server's, munge's or sshd's refusal; and text that only resembles a secret's name."""
     assert redact(text) == text
     assert printable(text) == text
     assert safe(text) == text
@@ -125,7 +126,7 @@ def test_the_words_of_a_refusal_stay(text: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_every_way_to_write_a_secret_is_masked_by_all(value: str) -> None:
-    """Whoever redacts: the pods, the reader of logs, the host."""
+    """It holds for the pods, the log reader and the host."""
     secret = VALUES[value]
     for written in WRITTEN:
         for line in LINES:
@@ -169,14 +170,14 @@ def test_every_way_to_write_a_secret_is_masked_by_all(value: str) -> None:
     "form", ["{n}={v}", "{n}: {v}", '"{n}": "{v}"', "('{n}', '{v}')", "<{n}>{v}</{n}>", "{n}%3D{v}", "x{n}={v}"]
 )
 def test_names_of_secrets_are_known_in_every_form(name: str, form: str) -> None:
-    """A value that has no shape of its own goes by its name, the text before it whatever."""
+    """A value without a typical form is recognised by its name, whatever text precedes it."""
     for value in ("swordfish", "hunter2", "0123456789abcdef", "a-b_c.d/e+f=="):
         masked = redact(f"before {form.format(n=name, v=value)} after")
         assert value not in masked and masked.startswith("before ") and masked.endswith(" after")
 
 
 def test_no_key_of_the_evidence_is_a_secrets_name() -> None:
-    """Values under such keys are masked when evidence is read: unlike nodes would look alike."""
+    """Values under such keys are masked when evidence is read, and different nodes would look equal."""
     folder = ROOT / "jobs" / "run" / "stages"
     nodes = [node for path in folder.glob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))]
     keys = {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
@@ -185,7 +186,7 @@ def test_no_key_of_the_evidence_is_a_secrets_name() -> None:
 
 
 def test_variables_are_hidden_by_their_names() -> None:
-    """Sorted, bounded, each value looked at, too."""
+    """Sorted and bounded; each value is checked, too."""
     told = environment({"NCCL_DEBUG": "INFO", "FI_AUTH": "abc", "A": "token=abcdef " + "x" * 2000})
     assert list(told) == ["A", "FI_AUTH", "NCCL_DEBUG"]
     assert (told["FI_AUTH"], told["NCCL_DEBUG"]) == (MASK, "INFO")
@@ -193,7 +194,7 @@ def test_variables_are_hidden_by_their_names() -> None:
 
 
 def test_there_is_one_mask_and_one_place_that_knows_secrets() -> None:
-    """Whoever masks in another way has another idea of what a secret is."""
+    """A second implementation would recognise different secrets."""
     for folder in ("checks", "cli", "jobs", "reports", "seatrial"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

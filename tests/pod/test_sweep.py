@@ -1,4 +1,4 @@
-"""The decoding of a sweep: what is bad is named, who only met it is not, and nothing untested is go."""
+"""Decoding of a sweep: bad nodes are named, their partners are not, and an untested node is never go."""
 
 import random
 from dataclasses import replace
@@ -49,7 +49,7 @@ def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind, ev
 
 
 def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
-    """Also of the group itself, and nobody else is."""
+    """The same holds for nodes of the group itself; no other node is named."""
     names = fleet_of(64).nodes
     group, bad = set(names[5:21]), {names[0], names[7]}
 
@@ -63,7 +63,8 @@ def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
 
 
 def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
-    """All nodes of a leaf are bad, and one of them so little that it passes once: its pairs alone are no uplink's."""
+    """All nodes of a leaf are bad, one of them only slightly, so it passes once: that node's pairs do not make an
+    uplink fault."""
     made, truth = model.broken("leaf-of-nodes", 64, random.Random("leaf-of-nodes 64 16"))
     blame = model.sweep(made)
     assert not [f for f in blame.findings if f.kind == "uplink"], blame.reasons
@@ -73,7 +74,7 @@ def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
 @pytest.mark.parametrize("leaf", [1, 2])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent):
-    """The pair inside its leaf was never measured, or there is none: its failures are as well those of the uplink."""
+    """The pair inside its leaf was never measured, or does not exist: its failures also fit the uplink."""
     fleet = fleet_of(8, leaf)
     lost = {"n000", "n001"} if silent else set()
 
@@ -88,7 +89,7 @@ def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent
 
 
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
-    """Not a group of two behind a link: that they pass with each other is no surprise where each passes with a fourth."""
+    """Not a group of two behind a link: they pass with each other, but each also passes with a fourth node."""
     named = 0
     for seed in range(20):
         rng = random.Random(seed)
@@ -105,7 +106,7 @@ def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named()
 
 @rest_is_slow(every=3)
 def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node(every):
-    """Between a leaf without a label and the rest of 64 nodes: a node with four such paths of four is no bad node."""
+    """Between a leaf without a label and the rest of 64 nodes: a node with four bad paths of four is not a bad node."""
     for seed in range(0, 6, every):
         made, _ = model.broken("hidden-hashed", 64, random.Random(f"hidden-hashed64{seed}"))
         blame = model.sweep(made)
@@ -116,9 +117,9 @@ def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node(every):
 
 @rest_is_slow(every=2)
 def test_of_a_small_fleet_whose_link_has_bad_paths_hardly_a_node_is_blamed(every):
-    """Four of 16 nodes, half of whose paths to the others are bad: some fail with six of eight partners.
+    """Four of 16 nodes with half of their paths to the others bad: some fail with six of eight partners.
 
-    At most in one sweep of 25; without a comparison with such a path it is one of five.
+    At most one sweep in 25 names a node; without a comparison with such a path it would be one in five.
     """
     blamed = []
     seeds = range(0, 50, every)
@@ -133,7 +134,7 @@ def test_of_a_small_fleet_whose_link_has_bad_paths_hardly_a_node_is_blamed(every
 
 
 def test_a_group_that_is_slower_than_healthy_groups_are_is_no_go():
-    """A quarter of 16 nodes reaches 0.87 of what the others do with them: real healthy groups are 7 to 11 % apart."""
+    """A quarter of 16 nodes reaches 0.87 of the others' rate with them: real healthy groups differ by 7 to 11 %."""
     group = set(fleet_of(16).nodes[:4])
     blame, _ = play(fleet_of(16), RULES, lambda t, _: 87.0 if len(t) > 1 and len(group & {*t}) == 1 else 100.0)
     assert (blame.verdict, blame.findings) == ("inconclusive", ())
@@ -224,7 +225,7 @@ def test_what_was_not_seen_is_never_go_and_says_why(case):
 @rest_is_slow(every=3)
 @pytest.mark.parametrize("size", [2, 5, 17, 64])
 def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size, every):
-    """Of any part of the tests: no result, half of one, no number, a negative one, one of a clock that jumped."""
+    """Any part of a test: no result, half of one, no number, a negative one, one with a clock jump."""
     odd = [
         None,
         Result("measured", None, (), ("n000",)),
@@ -247,12 +248,12 @@ def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size, ev
         blame, _ = play(fleet, replace(RULES, seed=seed), answer)
         assert bool(hit) == (blame.verdict != "go"), (seed, share, what, hit[:3], blame.reasons)
         assert bool(hit) == bool(blame.reasons)
-        if what != 900.0:  # where most clocks jump, the others look slow
+        if what != 900.0:  # if most clocks jump, the others look slow
             assert not blame.findings, "what was not measured accuses nobody"
 
 
 def test_nodes_below_their_floor_are_told_their_speed():
-    """All are slow alike: a share of their own median would explain nothing."""
+    """All are equally slow: a fraction of their own median would explain nothing."""
     blame, _ = play(fleet_of(4), RULES, lambda test, _: 10.0 if len(test) == 1 else 100.0)
     assert blame.verdict == "no-go"
     assert {each.why for each in blame.findings} == {"alone: 1.00 of the median, 10 GB/s below the floor of 20"}
@@ -260,7 +261,8 @@ def test_nodes_below_their_floor_are_told_their_speed():
 
 @pytest.mark.parametrize(("bus", "verdict"), [(False, "go"), (True, "inconclusive")])
 def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
-    """With one GPU a node there is none, nor a floor for it; with several, a test without a speed has measured nothing."""
+    """With one GPU per node there is no bus, and no floor for it; with several, a test without a rate has measured
+    nothing."""
 
     def answer(test, _):
         return Result("measured", None, (), test) if len(test) == 1 else 100.0
@@ -278,7 +280,7 @@ def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
     ],
 )
 def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
-    """It reported nothing, did not end, or half of its answer is missing."""
+    """It reported nothing, did not complete, or half of its answer is missing."""
 
     def answer(test, _):
         if len(test) > 1:
@@ -292,7 +294,7 @@ def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
 
 
 def test_a_fabric_of_rails_of_which_no_pair_tells_is_no_go():
-    """All rails together may hide one that is dead; a node alone has none to tell of."""
+    """The sum of all rails may hide a dead one; a single node has no rails to report."""
     rules, fleet = replace(RULES, rails=True), fleet_of(16)
     blame, _ = play(fleet, rules, lambda *_: 100.0)
     assert (blame.verdict, blame.findings) == ("inconclusive", ())
@@ -311,7 +313,7 @@ def test_a_missing_round_and_a_missing_floor_are_no_go():
 
 
 def test_a_round_of_any_number_is_read_in_no_time():
-    """What is missing is said as ranges: a number that nobody counts to may stand in a log."""
+    """Missing lines are reported as ranges, since a log may contain any number."""
     fleet = fleet_of(4)
     _, history = play(fleet, RULES, lambda *_: 100.0)
     far = replace(history[-1], round=replace(history[-1].round, number=10**12))
@@ -320,7 +322,7 @@ def test_a_round_of_any_number_is_read_in_no_time():
 
 
 def test_a_rail_that_is_slower_in_a_group_is_told():
-    """All rails together do not show it."""
+    """The sum of all rails does not show it."""
     group = set(fleet_of(16).nodes[:5])
 
     def answer(test, _):
@@ -338,9 +340,9 @@ def without_rails(blame):
 
 @pytest.mark.parametrize(("size", "leaf"), [(16, 4), (64, 16)])
 def test_two_halves_that_are_slower_with_each_other_are_told(size, leaf):
-    """All pairs across leaves are of both halves: none of them is slow among its kind, and all are above the floor.
+    """All pairs across leaves connect both halves: none is slow among its kind, and all are above the floor.
 
-    Slower than healthy groups are, most uplinks may be why: it is no go.
+    If slower than healthy groups, most uplinks may be the cause: it is not go.
     """
     fleet = fleet_of(size, leaf)
     first = set(fleet.nodes[: size // 2])
@@ -376,7 +378,8 @@ def test_a_rail_that_is_slower_across_leaves_is_told():
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.84])
 @pytest.mark.parametrize(("size", "leaf"), [(8, 4), (16, 4), (24, 8), (64, 16), (232, 29)])
 def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_is_blamed(size, leaf, share):
-    """Half of the fleet, or one leaf: slower cards pass with the others where paths across are no faster than they."""
+    """Half of the cluster, or one leaf: slower NICs pass with the others if paths across leaves are no faster than they
+    are."""
     fleet, rng = fleet_of(size, leaf), random.Random(size)
     for slow in ({"l1"}, {fleet.leaf(node) for node in fleet.nodes[size // 2 :]}):
 
@@ -399,7 +402,7 @@ def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_
     ],
 )
 def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
-    """Also where no node is named, and no path one by one."""
+    """This holds without a named node, too, and without a named path."""
     fleet = fleet_of(16, 4)
 
     def answer(test, _):
@@ -412,7 +415,7 @@ def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
 
 
 def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
-    """It is in half of the leaf's pairs: not the leaf as a whole."""
+    """It is in half of the leaf's pairs, so the leaf as a whole is not at fault."""
     fleet = fleet_of(16, 4)
     blame, _ = play(fleet, RULES, lambda t, _: 60.0 if "n005" in t and len(t) > 1 and not fleet.crosses(t) else 100.0)
     assert not blame.apart
@@ -421,7 +424,7 @@ def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
 
 
 def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
-    """A profile that names none does not ask for them: go, and nothing reads as if they had been tested."""
+    """A profile without rails does not require them: go, and no text suggests that they were tested."""
     fleet = fleet_of(16)
     blame, _ = play(fleet, RULES, lambda *_: 100.0)
     assert blame.verdict == "go"
@@ -439,7 +442,8 @@ def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested()
 
 
 def test_a_few_slow_nodes_are_no_healthy_group():
-    """Three of 16 nodes at 0.87 are in 38 % of the pairs: as many as a healthy group of leaves, and they are blamed."""
+    """Three of 16 nodes at 0.87 are in 38 % of the pairs, as many as in a healthy group of leaves, and they are
+    reported."""
     slow = ("n002", "n007", "n011")
     blame, _ = play(fleet_of(16), RULES, lambda t, _: 87.0 if len(t) > 1 and set(slow).intersection(t) else 100.0)
     assert tuple(f.names[0] for f in blame.findings) == slow
@@ -451,7 +455,7 @@ def test_a_few_slow_nodes_are_no_healthy_group():
 @pytest.mark.parametrize("size", [4, 6, 8])
 @pytest.mark.parametrize("times", [1.3, 1.9, 2.5])
 def test_a_node_whose_clock_is_slow_accuses_nobody(size, times):
-    """All pairs that it times are too fast; the others are as fast as they are, and nobody is below what they reach."""
+    """All pairs that it times are too fast; the others pass at their real rate, and no node is below its level."""
     nodes = tuple(f"n{n}" for n in range(size))
     fleet, rules, history = Fleet(nodes), Rules(pair_floor=325.0, node_floor=400.0), []
     while (each := next_round(fleet, rules, history)) is not None:

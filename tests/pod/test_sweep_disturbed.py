@@ -1,4 +1,4 @@
-"""Rounds that something slows as a whole: what failed in them finds no fault, and hides nobody who is bad."""
+"""Rounds slowed as a whole: their failures are not findings, and bad nodes are still found."""
 
 import random
 from dataclasses import replace
@@ -13,7 +13,7 @@ PAIR = ("n087", "n088")
 
 
 def test_a_first_round_that_is_slowed_does_not_clear_a_bad_pair():
-    """Repeated among few, it is 1.25 of the level of its first round: that round was slowed, and is run again."""
+    """The repetition among few nodes is 1.25 of its first round's level: that round was slowed, and is run again."""
 
     def answer(test, each):
         return (0.6 if each.number == 1 else 1.0) * (75.0 if test == bad else 100.0)
@@ -30,7 +30,7 @@ def test_a_first_round_that_is_slowed_does_not_clear_a_bad_pair():
 @pytest.mark.parametrize("kind", ["none", "uplink", "pair", "node+uplink"])
 @pytest.mark.parametrize("size", [16, 64])
 def test_rounds_that_are_slowed_by_chance_accuse_nobody_and_hide_nothing(size, kind):
-    """Three of ten rounds, where more than a quarter of the fleet's pairs run at once."""
+    """Three of ten rounds, in which more than a quarter of the cluster's pairs run at once."""
     for seed in range(4):
         made, truth = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"), congestion=0.3)
         blame = model.sweep(made)

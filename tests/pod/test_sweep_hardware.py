@@ -1,4 +1,4 @@
-"""Who a node's cards and GPUs are, and what its GPUs' clocks did: read by the pod of a sweep."""
+"""A node's NICs and GPUs, and its GPU clocks: read by the pod of a sweep."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ XML = """<?xml version="1.0" ?>
 
 
 def vpd(*fields, tag=0x90):
-    """Vital product data as a card has it: a name, then fields such as its serial number."""
+    """Return a card's vital product data: a name, then fields such as its serial number."""
     body = b"".join(name + bytes([len(value)]) + value for name, value in fields)
     name = b"ConnectX-7"
     return b"\x82%c\x00%s" % (len(name), name) + bytes([tag, len(body), 0]) + body + b"\x78"
@@ -45,7 +45,7 @@ def vpd(*fields, tag=0x90):
     ],
 )
 def test_a_cards_serial_number_is_read_from_its_own_data(tmp_path, data, serial):
-    """And nothing that is none, from whatever bytes."""
+    """An invalid one is not read from any bytes."""
     pci = tmp_path / "sys/devices/pci0000:9a/0000:9a:00.0"
     device = tmp_path / "sys/class/infiniband/mlx5_3"
     pci.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_a_machine_without_cards_has_none(tmp_path):
 
 @pytest.fixture
 def clocks(tmp_path, monkeypatch):
-    """Clocks of an nvidia-smi that this script plays; it can read how often it was asked from `asked`."""
+    """Return clocks of a simulated nvidia-smi; its script reads the number of calls from `asked`."""
     monkeypatch.setattr(hardware, "PERIOD_S", 0.05)
     monkeypatch.setattr(hardware, "QUERY_S", HANG_S)
     monkeypatch.setattr(hardware, "LAST_S", HANG_S)
@@ -79,7 +79,7 @@ def clocks(tmp_path, monkeypatch):
 
 
 def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
-    """What slowed a GPU for a moment is told though it is over at the end."""
+    """A short throttling is reported even if it is over at the end."""
     for name, mhz, slow in (("1", 345, "Not Active"), ("2", 1185, "Active"), ("3", 1980, "Not Active")):
         (tmp_path / name).write_text(XML.format(mhz=mhz, slow=slow))
     watch = clocks("n=$(wc -l < asked); [ $n -gt 3 ] && n=3; cat $n\n")
@@ -98,7 +98,7 @@ def test_the_clocks_are_those_before_during_and_after(clocks, tmp_path):
 
 @pytest.mark.parametrize("script", ["sleep 6000\n", "exit 9\n", "echo garbage\n"])
 def test_a_tool_that_hangs_or_says_nothing_costs_a_moment(clocks, script, monkeypatch):
-    """Less is known, and the test goes on."""
+    """The clocks are then unknown, and the test continues."""
     monkeypatch.setattr(hardware, "QUERY_S", 1.0)
     monkeypatch.setattr(hardware, "LAST_S", 1.0)
     watch = clocks(script)
@@ -114,7 +114,7 @@ def test_without_the_tool_nothing_is_asked(tmp_path):
 
 
 def test_all_that_can_be_said_of_a_nodes_hardware_fits_into_a_message():
-    """Sixteen GPUs that slowed themselves down for every reason, and as many cards; a stranger may not say as much."""
+    """Sixteen GPUs throttled for every reason, and as many NICs; an unknown sender is limited."""
     reasons = [f"a_reason_that_is_quite_long_{n}" for n in range(10)]
     gpu = {"index": 15, "uuid": "GPU-" + "a" * 36, "serial": "1" * 20, "throttle": reasons, "mhz": [1980.5] * 3}
     card = {"pci": "00000000:ff:00.0", "serial": "M" * 40}

@@ -1,4 +1,4 @@
-"""What most of a fleet has: slow majorities, rails and uplinks are reported, no node is named, and it is never go."""
+"""Faults of the majority: slow nodes, rails and uplinks are reported, no node is named, and it is never go."""
 
 import random
 from dataclasses import replace
@@ -15,7 +15,8 @@ from tests.pod.planned import RULES, fleet_of, play
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.85])
 @pytest.mark.parametrize(("size", "slow"), [(4, 2), (4, 3), (6, 3), (16, 8), (16, 15), (64, 40)])
 def test_slow_nodes_that_are_the_majority_are_told_and_none_is_named(size, slow, share):
-    """Both heaps with their nodes; where as many are fast, those who are slow alone are named, and no other."""
+    """Both groups are listed with their nodes; if as many are fast, only nodes that are slow in single-node tests are
+    named."""
     fleet = fleet_of(size)
     bad = set(fleet.nodes[:slow])
     blame, _ = play(fleet, RULES, lambda test, _: 100.0 * (share if bad.intersection(test) else 1.0))
@@ -46,7 +47,7 @@ def test_slow_uplinks_that_are_the_majority_are_told_and_no_node_is_named(size, 
 
 
 def of_rails(shares, size=16, slow=99):
-    """Play a fleet of so many nodes whose first `slow` have rails of these shares of 12.5 GB/s."""
+    """Simulate a cluster of this many nodes whose first `slow` have rails with these fractions of 12.5 GB/s."""
 
     def answer(test, _):
         mine = [12.5 * (share if any(int(node[1:]) < slow for node in test) else 1.0) for share in shares]

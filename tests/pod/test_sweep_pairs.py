@@ -1,6 +1,6 @@
-"""Every pair of real clusters, replayed through the plan: as they were, in parts, under other names, with faults put in.
+"""Every pair of real clusters, replayed through the plan: unchanged, in parts, renamed, with injected faults.
 
-Of a fault that is put in, the nodes are named or under suspicion; who only met them is neither.
+Nodes of an injected fault are named or suspected; their partners are neither.
 """
 
 import csv
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("shared")
 
 
 def nodes_of(text):
-    """cnode2-[001,004] or cnode2-[001-002] or cnode3-002,cnode3-003."""
+    """Expand cnode2-[001,004] or cnode2-[001-002] or cnode3-002,cnode3-003."""
     prefix, digits = re.match(r"(\w+-)", text)[1], re.findall(r"\d{3}", text)
     return tuple(sorted(prefix + each for each in digits))
 
@@ -73,7 +73,7 @@ def test_a_real_cluster_with_bad_paths_has_pairs_named_and_no_node(every):
 
 
 def some_of(values, rng):
-    """Eight nodes or more of a cluster, under other names: the order of names is that of the plan."""
+    """Draw eight nodes or more of a cluster and rename them, since the order of names determines the plan."""
     names = sorted({node for pair in values for node in pair})
     names = rng.sample(names, rng.randint(8, len(names)))
     new = dict(zip(names, rng.sample([f"x{n:02}" for n in range(99)], len(names)), strict=True))
@@ -81,7 +81,7 @@ def some_of(values, rng):
 
 
 def draws(files, every=1):
-    """Four parts to draw of each layout, or so many fewer; by what a part's random numbers begin with."""
+    """Return four parts to draw of each layout, or this many fewer, with the seeds of their random numbers."""
     named = [(f"{name} {key}", values) for name in files for key, values in layouts(name).items()]
     return [(f"{key} {seed}", values) for key, values in named for seed in range(0, 4, every)]
 
@@ -99,7 +99,7 @@ def test_parts_of_the_healthy_cluster_are_go_and_of_the_other_no_node_is_named()
 @pytest.mark.parametrize("share", [0.6, 0.8, 1.0], ids=["half", "most", "all"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_fault_that_is_put_in_is_found_and_who_only_met_it_is_not_named(share, count, every):
-    """A node that is slow or dead with all partners is named; with most of them it is, or is told of in doubt."""
+    """A node that is slow or dead with all partners is named; with most of them it is named, or listed as doubtful."""
     named_of, expected = 0, 0
     for seed, values in draws(["cluster01.csv", "cluster00-one-gpu.csv"], every):
         rng = random.Random(f"{seed} {share} {count}")
@@ -130,7 +130,7 @@ def fails_with_most(values, node, middle):
 @rest_is_slow(every=4)
 @pytest.mark.parametrize("count", [1, 2])
 def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count, every):
-    """Bad pairs of others make no group of them and of the node, whose failures are of one speed and theirs are not."""
+    """Other nodes' bad pairs do not form a group with the node, whose failures have one speed and theirs do not."""
     named_of, expected = 0, 0
     for key, values in layouts("cluster00-one-gpu.csv").items():
         for seed in range(0, 8, every):
@@ -148,7 +148,7 @@ def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count, ev
 
 
 def test_every_pair_of_a_small_fleet_is_tested():
-    """A node that fails with one or two of its nine partners is not missed."""
+    """A node that fails with one or two of its nine partners is detected."""
     for key, values in layouts("cluster01.csv").items():
         rates, middle = dict(values), statistics.median(values.values())
         bad = random.Random(str(key)).choice(sorted(rates))

@@ -1,4 +1,4 @@
-"""The plan of a sweep: rounds, budgets, nodes that come and go, and what the command says of it."""
+"""The plan of a sweep: rounds, budgets, joining and leaving nodes, and the command's output about it."""
 
 import os
 import random
@@ -53,7 +53,8 @@ def test_nodes_that_are_busy_or_die_are_listed_and_the_others_are_proven():
 
 
 def test_nodes_join_and_go_while_a_sweep_runs():
-    """All that stay to the end are proven, none meets a partner twice but as a control, who left half-tested is told."""
+    """All that stay are proven, none meets a partner twice except as a control, and a node that left half-tested is
+    reported."""
     rng = random.Random(3)
     names = fleet_of(40, 8).nodes
     leaves = fleet_of(40, 8).leaves
@@ -129,7 +130,7 @@ def test_the_command_plans_without_a_cluster():
 
 
 def test_the_plan_prices_nodes_that_are_released_as_they_are_proven():
-    """Without a job over all at the end a sweep of a fleet with a bad node holds few nodes to its end."""
+    """Without a final job over all nodes, a sweep of a cluster with a bad node keeps few nodes to its end."""
     held, released = (sweep("--plan", "--nodes", "232", *more).stdout.splitlines() for more in ([], ["--no-scale"]))
     assert any(line.endswith("one job over all nodes that passed") for line in held)
     assert not any("one job over all" in line for line in released)
@@ -148,7 +149,7 @@ def test_the_plan_prices_diagnostics():
 
 
 def test_the_plan_prices_training():
-    """A minute more of every node, in hours and against the budget: five rounds fit into 6m40s, four with training."""
+    """One more minute for every node, in hours and against the budget: five rounds fit into 6m40s, four with training."""
     options = ("--plan", "--nodes", "64", "--budget", "400s")
     without, trained = (sweep(*options, *more).stdout for more in ([], ["--training"]))
     hours = [float(re.search(r"([\d.]+) GPU-hours", said)[1]) for said in (without, trained)]

@@ -1,4 +1,5 @@
-"""The pods of a sweep: agents and coordinator as real processes, each on its loopback address, with a played torchrun."""
+"""The pods of a sweep: agents and coordinator as real processes, each on its loopback address, with a simulated
+torchrun."""
 
 import contextlib
 import json
@@ -74,7 +75,7 @@ if rank == 0:
 
 @pytest.fixture
 def fleet(pods, trial):
-    """A sweep over four nodes of one GPU."""
+    """Return a sweep over four nodes of one GPU."""
     nodes = [f"gpu-node-{n}" for n in range(4)]
     bench = {"min_bytes": 1048576, "max_bytes": 1048576, "factor": 2, "iters": 1, "warmup": 1}
     trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[])
@@ -95,13 +96,13 @@ def fleet(pods, trial):
 
 
 def rounds(stages):
-    """All tests of all rounds, in order."""
+    """Return all tests of all rounds, in order."""
     numbered = sorted((int(name.rpartition(".")[2]), data) for name, data in stages.items() if "sweep.round." in name)
     return [test for _, data in numbered for test in data["tests"]]
 
 
 def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
-    """Every pair of the plan is measured, one job over all follows, and all pods end with 0 by themselves."""
+    """Every pair of the plan is measured, one job over all follows, and all pods end with 0 without a signal."""
     of_ranks = fleet.run()
     leader = of_ranks[0]
     assert [test["outcome"] for test in rounds(leader)] == ["measured"] * 4
@@ -112,7 +113,7 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
     assert len(leader["sweep.job"]["nodes"]) == 4
     assert leader["sweep.end"] == {"why": ""}
     assert all(of_ranks[rank]["end"]["stopped"] is None for rank in range(4))
-    assert set(of_ranks[1]) == {"start", "end"}  # whoever only runs tests has nothing to say
+    assert set(of_ranks[1]) == {"start", "end"}  # an agent that only runs tests has no other output
 
 
 @pytest.mark.slow
@@ -126,7 +127,7 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
     ],
 )
 def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
-    """With the words of its own log; and who cannot be judged is no failure of a partner."""
+    """Its own log is quoted; an undetermined node is not a failure of its partner."""
     stages = fleet.run(FAKE_MODE=mode)[0]
     tests = rounds(stages)
     hit = [test for test in tests if "gpu-node-2" in test["nodes"]] if "gpu" in mode else tests
@@ -151,7 +152,7 @@ def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
     ],
 )
 def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, outcome, why):
-    """There is no bus whose speed could be judged; a product that differs, or that nobody made, is no pass."""
+    """There is no bus to judge; a product that differs, or is missing, is not a pass."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     stages = fleet.run(FAKE_MODE=f"{mode} gpu-node-2")[0]
     alone = {test["nodes"][0]: test for test in stages["sweep.round.1"]["tests"]}
@@ -167,7 +168,7 @@ def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, o
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["", "crash-training gpu-node-2", "differs gpu-node-2"])
 def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
-    """On a line of its own for each node; a node that failed before does not, and one whose steps fail is told."""
+    """Each node has a separate line; a node that failed before does not train, and one whose steps fail is reported."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=mode)[0]
@@ -188,7 +189,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
 
 
 def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
-    """It is tested alone once more, and its steps with it: what it is told of last counts."""
+    """Its single-node test is repeated with its steps, and the last result counts."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
@@ -202,7 +203,7 @@ def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet,
 
 @pytest.mark.parametrize(("stopped", "state"), [(None, "measured"), ("SIGTERM", "stopped")])
 def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypatch, stopped, state):
-    """It is tested alone again when it comes back, and trains then; what it measured before is not all that was asked."""
+    """It is tested again when it returns, and trains then; the earlier measurement was incomplete."""
     clocks = SimpleNamespace(start=lambda: None, end=list)
     monkeypatch.setattr(fleettest.hardware, "Clocks", lambda *_: clocks)
     monkeypatch.setattr(fleettest.hardware, "nics", dict)
@@ -242,7 +243,7 @@ print(json.dumps({"DCGM Diagnostic": {"test_categories": [{"category": "Deployme
 
 @pytest.mark.parametrize("mode", ["no programs", "bad gpu-node-2", "no engine gpu-node-2"])
 def test_nodes_are_diagnosed_alone_where_their_image_has_dcgm(fleet, trial, mode):
-    """On a line of its own for each node; what DCGM says, or why it does not run, costs no other test."""
+    """Each node has a separate line; DCGM's result, or the reason that it does not run, affects no other test."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["dcgm"] = {"level": 1, "limit_s": HANG_S}
     if mode != "no programs":
@@ -263,7 +264,7 @@ def test_nodes_are_diagnosed_alone_where_their_image_has_dcgm(fleet, trial, mode
 
 
 def test_a_node_that_is_drained_while_it_is_diagnosed_has_measured_nothing(monkeypatch):
-    """Half of the diagnostics is no result: they and its tests alone run when its pod is back."""
+    """An incomplete diagnosis is no result: it and its single-node tests run when its pod returns."""
     watch = Watch(HANG_S, 0)
     monkeypatch.setattr(dcgm, "run", lambda *_: watch.stop("SIGTERM"))
     monkeypatch.setattr(fleettest, "_alone", pytest.fail)
@@ -277,7 +278,7 @@ def test_a_node_that_is_drained_while_it_is_diagnosed_has_measured_nothing(monke
 
 
 def test_a_node_is_diagnosed_once_and_its_time_is_waited_for():
-    """Only where its image has the programs; a sweep without them waits for none."""
+    """Only if its image has the programs; a sweep without them does not wait."""
     lead = object.__new__(Coordinator)
     lead.trial = SimpleNamespace(perftest=None, training=None, dcgm={"limit_s": 600.0}, master_port=1, sweep=None)
     lead.planner, lead.changed, lead.results, lead._number = Planner(), threading.Condition(), {}, 0
@@ -295,7 +296,7 @@ def test_a_node_is_diagnosed_once_and_its_time_is_waited_for():
 
 @pytest.mark.slow
 def test_sums_that_nobody_counted_are_no_measurement(fleet):
-    """A table whose column of wrong values says N/A shows a bandwidth, and not that the data arrived whole."""
+    """A table with N/A in its wrong column shows a bandwidth, but not that the data is correct."""
     tests = rounds(fleet.run(FAKE_MODE="unchecked")[0])
     assert {test["outcome"] for test in tests} == {"nothing"}
     assert all("whether the sums were right" in " ".join(test["why"].values()) for test in tests)
@@ -303,7 +304,7 @@ def test_sums_that_nobody_counted_are_no_measurement(fleet):
 
 @pytest.mark.slow
 def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
-    """Within its time limit; its processes are gone, and the sweep goes on."""
+    """It ends within its time limit, without leftover processes, and the sweep continues."""
     trial["sweep"]["test_s"] = 2
     stages = fleet.run(FAKE_MODE="hang gpu-node-1")[0]
     tests = rounds(stages)
@@ -314,7 +315,7 @@ def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
 
 @pytest.mark.slow
 def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
-    """Whoever has come begins after a moment; the other is gone, and why is told."""
+    """The others begin after a short time; the missing pod is reported with the reason."""
     trial["sweep"]["settle_s"] = 5
     for rank in (1, 2):
         fleet.start(rank)
@@ -328,7 +329,7 @@ def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet, trial):
 
 @pytest.mark.slow
 def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial):
-    """The sweep begins when all are there whose nodes were free; a fourth agent comes in the middle."""
+    """The sweep begins when all idle nodes are present; a fourth agent joins later."""
     trial["sweep"].update(nodes=trial["sweep"]["nodes"][:3], settle_s=HANG_S)
     for rank in range(3):
         fleet.start(rank)
@@ -342,7 +343,7 @@ def test_who_was_busy_is_not_waited_for_and_taken_in_when_it_comes(fleet, trial)
 
 
 def heard(fleet, rank, phrase):
-    """Read a pod's output until a line holds these words."""
+    """Read a pod's output until a line contains these words."""
     lines = []
     for line in fleet.processes[rank].stdout:
         lines.append(line)
@@ -352,7 +353,7 @@ def heard(fleet, rank, phrase):
 
 
 def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
-    """kill -9 of one agent in the middle: its partner is not blamed."""
+    """kill -9 of one agent during a test: its partner is not at fault."""
     for rank in range(4):
         fleet.start(rank)
     lines = heard(fleet, 0, "nodes are here")
@@ -367,20 +368,21 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
 
 
 def test_a_pod_that_is_told_to_end_takes_its_test_with_it(fleet, tmp_path):
-    """SIGTERM in the middle of a test, as a drain sends it: its partner's program fails, and neither node has failed."""
+    """SIGTERM during a test, as in a drain: its partner's program fails, and neither node has failed."""
     for rank in range(4):
         fleet.start(rank, FAKE_MODE=f"drain gpu-node-3 {tmp_path}")
     tests = rounds(fleet.stages(0))
     cut = [test for test in tests if "gpu-node-3" in test["nodes"]]
     assert cut and {test["outcome"] for test in cut} <= {"nothing", "failed"}, cut
-    for test in cut:  # another one may follow before its connection is closed; half of a result is none (judgement.py)
+    for test in cut:  # another may follow before the connection closes; half a result does not count (judgement.py)
         assert "gpu-node-3" not in test.get("reported", ["gpu-node-3"])
     assert {test["outcome"] for test in tests if test not in cut} == {"measured"}
 
 
 @pytest.mark.slow
 def test_agents_end_when_the_coordinator_is_killed(fleet):
-    """kill -9 of rank 0: nobody says good-bye, and no pod holds its GPUs for longer than a minute; here a quarter of that."""
+    """kill -9 of rank 0: no pod receives a release, and none holds its GPUs for longer than a minute; here a quarter of
+    that."""
     assert agent.LOST_S <= 60
     file = fleet.here / "stages" / "agent.py"
     file.write_text(file.read_text().replace(f"LOST_S = {agent.LOST_S}", "LOST_S = 15.0"))
@@ -394,7 +396,7 @@ def test_agents_end_when_the_coordinator_is_killed(fleet):
 
 
 def test_agents_end_when_the_coordinator_is_told_to(fleet):
-    """SIGTERM to rank 0: it says what it has, ends with 143, and the others end by themselves."""
+    """SIGTERM to rank 0: it prints its results, ends with 143, and the others end without a signal."""
     for rank in range(4):
         fleet.start(rank)
     lines = heard(fleet, 0, "nodes are here")
@@ -411,7 +413,7 @@ def test_agents_end_when_the_coordinator_is_told_to(fleet):
 
 @pytest.mark.slow
 def test_a_stranger_is_not_let_in(fleet, trial):
-    """Who does not know the token gets no order, and disturbs nobody; nor does one who says nothing, or too much."""
+    """A client without the token gets no task and disturbs no agent; neither does one that sends nothing, or too much."""
     fleet.start(0)
 
     def connected():
@@ -440,7 +442,7 @@ def test_a_stranger_is_not_let_in(fleet, trial):
 
 
 def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
-    """What was not run is not told as run, and the reason is given."""
+    """Tests that did not run are not reported as run, and the reason is given."""
     trial["sweep"]["budget_s"] = 0.01
     stages = fleet.run()[0]
     assert rounds(stages) == []
@@ -461,7 +463,7 @@ def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
     ],
 )
 def test_own_nics_are_left_out_only_where_most_nodes_cannot_reach_them(reached, left_out):
-    """Most of at least three of the nodes tested alone so far, or both of two; not most of a round, which may be one."""
+    """Most of at least three nodes tested so far, or both of two; not most of a round, which may be one."""
     lead = object.__new__(Coordinator)
     lead._reached_nics, lead.members = {}, {f"n{n}": None for n in range(sum(map(len, reached)))}
     names, answers = iter(lead.members), []
@@ -477,7 +479,7 @@ def _alone(good):
 
 
 class Heard:
-    """A connection that remembers what was said on it."""
+    """A connection that records its messages."""
 
     def __init__(self):
         self.open, self.said = True, []
@@ -487,7 +489,7 @@ class Heard:
 
 
 def played(nodes, leaves, *, end):
-    """Lead a sweep in which the first pair of gpu-node-5 is slow; returns the coordinator and the blame at the end."""
+    """Lead a sweep in which the first pair of gpu-node-5 is slow; return the coordinator and the final attribution."""
     lead = object.__new__(Coordinator)
     lead.planner, lead.sweep, lead._released = Planner(), {"end": end, "nodes": nodes, "leaves": leaves}, set()
     lead.members = {name: Member(Heard(), rank, name, "", []) for rank, name in enumerate(nodes)}
@@ -507,7 +509,7 @@ def played(nodes, leaves, *, end):
 
 
 def test_only_pairs_in_doubt_whose_images_both_have_the_program_write_over_rdma():
-    """What has passed is not held up: its nodes write nothing."""
+    """Passed nodes write nothing and are not delayed."""
     lead = object.__new__(Coordinator)
     lead.trial = SimpleNamespace(perftest={"limit_s": 188.0}, training=None, master_port=1, sweep=None)
     lead.planner, lead.changed, lead.results, lead._number = Planner(), threading.Condition(), {}, 0
@@ -527,7 +529,7 @@ def test_only_pairs_in_doubt_whose_images_both_have_the_program_write_over_rdma(
 
 
 def test_what_a_pair_wrote_is_printed_and_bounded():
-    """Numbers by NIC, whatever an agent says."""
+    """Numbers by NIC, whatever an agent sends."""
     answers = {"a": {"writes": {}}, "b": {"writes": {"mlx5_0": [392.0, "x", 7], "\x1b" * 90: [None]}}}
     row = printed(("a", "b"), Result("measured", 300.0, (), ("a", "b")), answers)
     assert row["writes"] == {"mlx5_0": [392.0, None], " " * 40: [None]}
@@ -537,7 +539,7 @@ def test_what_a_pair_wrote_is_printed_and_bounded():
 
 @pytest.mark.parametrize("leaves", [0, 8], ids=["no leaves", "leaves"])
 def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(leaves):
-    """All that nobody needs as a partner; the verdict is that of a sweep that holds all to its end."""
+    """All nodes that are not needed as partners; the verdict equals that of a sweep that keeps all nodes to its end."""
     nodes = [f"gpu-node-{n}" for n in range(72)]
     known = {name: f"leaf-{n // leaves}" for n, name in enumerate(nodes)} if leaves else {}
     lead, blame = played(nodes, known, end=False)
@@ -558,7 +560,7 @@ def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(le
     + [("busbw", value) for value in (None, "380", float("nan"), -1.0, True)],
 )
 def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
-    """An answer that lacks a part, or has none that can be read, is no pass, and no report of that node."""
+    """A missing or unreadable part of an answer is neither a pass nor a report about that node."""
     planner, whole = Planner(), {"state": "measured", "busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     assert planner.result(("a", "b"), {"a": whole, "b": whole}).outcome == "measured"
     result = planner.result(("a", "b"), {"a": {**whole, key: value}, "b": whole})
@@ -578,7 +580,7 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
     ],
 )
 def test_a_test_of_a_pod_that_is_to_end_accuses_nobody(own, partner, outcome):
-    """Whatever its partner's program says of it; a result that is whole counts, and wrong sums, too."""
+    """Its partner's program may report anything; a complete result counts, and so do wrong sums."""
     whole = {"busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     answers = {
         "a": {**whole, "state": own, "interrupted": True},
@@ -594,7 +596,7 @@ def test_a_test_of_a_pod_that_is_to_end_accuses_nobody(own, partner, outcome):
 
 @contextlib.contextmanager
 def answering(port, line):
-    """Something on a port that sends one line to who connects."""
+    """Open a port that sends one line to each client."""
     with socket.create_server(("127.0.0.1", port)) as listener:
 
         def serve():
@@ -623,7 +625,7 @@ def answering(port, line):
     ],
 )
 def test_an_agent_says_why_it_does_not_reach_the_coordinator(monkeypatch, found, answer, where, error):
-    """Whoever follows the coordinator's log hears nothing of it: each reason is told once, and where it was tried."""
+    """The coordinator's log does not show it: each reason is printed once, with the address tried."""
     told = []
 
     def addresses(_):
@@ -647,7 +649,7 @@ def test_an_agent_says_why_it_does_not_reach_the_coordinator(monkeypatch, found,
 
 
 def test_an_agent_that_waits_for_a_moment_says_nothing(monkeypatch):
-    """The coordinator's pod may have begun later."""
+    """The coordinator's pod may have started later."""
     monkeypatch.setattr(agent, "TELL_S", HANG_S)
     trial = SimpleNamespace(
         sweep={"token": "x"}, peers=["127.0.0.1"], master_port=free_port(), run="r1", peer_wait_s=HANG_S

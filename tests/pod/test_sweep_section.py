@@ -1,4 +1,4 @@
-"""The sweep's section of a record: it is what the schema says, bounded, and a sweep goes on from it."""
+"""The sweep's section of a record: it follows the schema, is bounded, and allows a sweep to resume."""
 
 import json
 import random
@@ -21,7 +21,7 @@ SCHEMA = {"$ref": "#/$defs/sweep", "$defs": RECORD["$defs"]}
 
 
 def swept(kind, size, seed=1):
-    """A sweep of a model fleet: fleet, rules, history."""
+    """Return a sweep of a model cluster: fleet, rules, history."""
     rng = random.Random(f"{size}{kind}{seed}")
     made = model.Model(size, rng) if size < 16 else model.broken(kind, size, rng)[0]
     fleet, rules, history = made.fleet(), replace(model.RULES, alone=True, node_floor=10.0), []

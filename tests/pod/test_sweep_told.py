@@ -1,4 +1,4 @@
-"""What a sweep says of an element is what its tests showed: counts, shares, and whom it lets go on."""
+"""A sweep's statements about an element follow from its tests: counts, fractions, and released nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT = re.compile(r"(\d+) of (\d+) pairs")
 
 
 def pairs_of(history):
-    """Every pair that was measured, with its values."""
+    """Return every measured pair with its values."""
     values = {}
     for done in history:
         for test, result in done.results.items():
@@ -35,7 +35,7 @@ def pairs_of(history):
 @pytest.mark.parametrize("prior", [shared_path.ACCIDENT, shared_path.ANY, (2.0, 5.0)])
 @pytest.mark.parametrize("tests", [0, 1, 2, 7, 30])
 def test_how_likely_failures_are_adds_up_to_certainty(prior, tests):
-    """Over all ways in which so many tests can fail; fewer failures are likelier where few are expected."""
+    """The sum is over all numbers of failures for this many tests; fewer failures are likelier if few are expected."""
     likely = [exp(shared_path._beta((bad, tests), prior)) for bad in range(tests + 1)]
     assert isclose(sum(comb(tests, bad) * each for bad, each in enumerate(likely)), 1.0, rel_tol=1e-9)
     rate = prior[0] / sum(prior)
@@ -53,7 +53,7 @@ def test_a_group_is_one_of_as_many_as_there_are(count, size):
 @pytest.mark.parametrize("unclear", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided(seed, unclear):
-    """Some of its paths are whole; a pair between the thresholds is neither a failure nor a pass."""
+    """Some of its paths are good; a pair between the thresholds is neither a failure nor a pass."""
     fleet = fleet_of(16, 4)
     rng = random.Random(seed)
     crossing = [pair for pair in combinations(fleet.nodes, 2) if len({fleet.leaf(n) for n in pair} & {"l0"}) == 1]
@@ -81,7 +81,7 @@ def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided
     [*((each, alone) for each in AT_ONCE for alone in (True, False)), ("failed", True), ("no end", True)],
 )
 def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
-    """They pass inside their leaf and fail across it: what is wrong with them is known, and no uplink's."""
+    """They pass inside their leaf and fail across it: their fault is known, and the uplink is not at fault."""
     fleet = fleet_of(16, 4)
     bad = {"n000", "n001", "n002"}
 
@@ -96,7 +96,7 @@ def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
 
 @pytest.mark.parametrize("kind", ["node", "nodes3", "rail", "pair", "hidden-hashed", "most-partners", "slow-group"])
 def test_no_node_meets_one_that_has_gone(kind):
-    """Whatever is still in doubt: a preempted pod answers no peer."""
+    """A preempted pod does not respond, whatever is still in doubt."""
     for seed in range(2):
         made, _ = model.broken(kind, 16, random.Random(f"{kind}16{seed}"))
         fleet, rng = made.fleet(), random.Random(seed)
@@ -111,7 +111,7 @@ def test_no_node_meets_one_that_has_gone(kind):
 
 
 def test_a_node_meets_more_partners_while_it_has_met_few_and_others_are_left():
-    """What keeps it from that: that it has gone, that it has met enough, and that no peer is left."""
+    """Limits: it has left, it has met enough partners, or no peer remains."""
     fleet, rules = fleet_of(8), replace(RULES, alone=False)
     _, history = play(fleet, rules, lambda *_: 100.0, stop=2)
 
@@ -141,19 +141,20 @@ BOTH = ("n000", "n001")
         (90.0, (), "unclear"),
         (89.9, (), "fail"),
         (0.0, (), "fail"),
-        (200.0, (), "pass"),  # twice the level is odd and possible
+        (200.0, (), "pass"),  # twice the level is unusual but possible
         (200.1, (), "nothing"),
         (100.0, (50.0, 50.0), "pass"),
         (96.0, (50.0, 46.0), "unclear"),
         (94.0, (50.0, 44.0), "fail"),
         (100.0, (50.0, None), "nothing"),
-        (0.0, (None, None), "fail"),  # it did not end: no rail could tell
+        (0.0, (None, None), "fail"),  # it did not complete: no rail was measured
         (None, (), "nothing"),
         (float("nan"), (), "nothing"),
     ],
 )
 def test_a_pair_is_graded_by_its_slowest_rail_against_the_level(speed, rails, grade):
-    """From 0.93 on it is proven, below 0.90 it fails, between them it is neither; what no fault makes is nothing."""
+    """From 0.93 on it is proven, below 0.90 it fails, between them neither; a value that no fault explains does not
+    count."""
     result = Result("measured", speed, rails, BOTH)
     made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None), BOTH, result, LEVEL, {})
     assert made.grade == grade
@@ -163,7 +164,7 @@ def test_a_pair_is_graded_by_its_slowest_rail_against_the_level(speed, rails, gr
 @pytest.mark.parametrize(("floor", "grade"), [(None, "pass"), (99.9, "pass"), (100.0, "pass"), (100.1, "fail")])
 @pytest.mark.parametrize("nodes", [BOTH, BOTH[:1]])
 def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
-    """A pair has the floor of pairs, a node alone that of nodes."""
+    """A pair has the floor of pairs, a single node that of nodes."""
     own, other = ("pair_floor", "node_floor")[:: 1 if len(nodes) == 2 else -1]
     rules = replace(RULES, **{own: floor, other: 500.0})
     made = judgement._judge(fleet_of(2), rules, nodes, Result("measured", 100.0, (), nodes), LEVEL, {})
@@ -173,9 +174,9 @@ def test_what_is_below_its_floor_fails_at_any_level(floor, grade, nodes):
 @pytest.mark.parametrize(
     ("result", "rules", "grade"),
     [
-        (Result("measured", 100.0, (), BOTH), {"rails": True}, "nothing"),  # it was to report each rail
+        (Result("measured", 100.0, (), BOTH), {"rails": True}, "nothing"),  # each rail's report was required
         (Result("measured", 100.0, (50.0, 50.0), BOTH), {"rails": True}, "pass"),
-        (Result("measured", 100.0, (), BOTH[:1]), {}, "nothing"),  # one of them sent its half
+        (Result("measured", 100.0, (), BOTH[:1]), {}, "nothing"),  # only one of them sent its half
         (Result("measured", 100.0, (), ()), {}, "nothing"),
         (Result("wrong sums", 100.0, (), BOTH), {}, "hard"),
         (Result("wrong transport", None, (), ()), {}, "hard"),
@@ -195,7 +196,7 @@ def test_a_text_in_the_record_is_cut_at_its_longest_and_shows_it():
 
 
 def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
-    """What others fail at, and what a node of the group passed, is not its speed."""
+    """Other nodes' failures, and passes of a node of the group, are not its speed."""
     tests = {
         ("n000", "n001"): [(judgement.FAIL, 0.80), (judgement.FAIL, 0.82)],
         ("n000", "n005"): [(judgement.FAIL, 0.81), (judgement.UNCLEAR, 0.92)],
@@ -212,7 +213,7 @@ def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_rail_is_named_by_the_failures_that_tell_which(whole):
-    """A pair that is equally slow on all rails says nothing of a rail, and does not take back what the others say."""
+    """A pair that is equally slow on all rails identifies no rail, and does not cancel other evidence."""
     fleet = fleet_of(9)
 
     def answer(test, _):

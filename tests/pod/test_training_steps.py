@@ -1,4 +1,4 @@
-"""The training steps: their formula and memory, their command line, and the real thing on CPUs where torch is installed."""
+"""The training steps: their formula and memory, their command line, and a real run on CPUs if torch is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.run.evidence import misfit
 
 
 def test_operations_and_memory_of_a_step() -> None:
-    """Six for each parameter that multiplies and each token, attention besides; the default fits into 24 GiB."""
+    """Six for each multiplying parameter and each token, plus attention; the default fits into 24 GiB."""
     shape = model.Shape(layers=1, hidden=4, heads=1, sequence=8, batch=2, vocabulary=16)
     assert model.parameters(shape) == (12 * 16 + 16 * 4 + 8 * 4 + 16 * 4, 12 * 16 + 16 * 4)
     assert model.flops(shape) == 16 * (6 * (12 * 16 + 16 * 4) + 12 * 4 * 8)
@@ -33,14 +33,14 @@ def test_the_command_line_is_checked(capsys) -> None:
 
 
 def test_what_is_told_is_bounded() -> None:
-    """An hour of steps is thinned evenly; of losses the ends are kept."""
+    """An hour of steps is thinned evenly; of losses the first and last are kept."""
     assert len(training.thinned([float(i) for i in range(100_000)])) <= training.MOST_KEPT
     assert training.ends([float(i) for i in range(100)]) == [*map(float, range(10)), *map(float, range(90, 100))]
 
 
 @pytest.mark.parametrize(("slower", "noise", "steps"), [(1, 0.01, 40), (1.11, 0.01, 40), (1, 1, 240)])
 def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: float, steps: int) -> None:
-    """Where the first forty tell who is slow, or that nobody is, there are no more of them."""
+    """If the first forty show the slow rank, or that there is none, no steps are added."""
     drawn = random.Random(1)
     one = object.__new__(training.Training)
     one.facts = {"compute_ms": [], "window": [0.0, 0.0], "losses": [], "bad_step": None}
@@ -61,7 +61,7 @@ def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: flo
 
 
 def test_a_loss_alone_that_is_not_finite_is_kept_with_its_step() -> None:
-    """The first of them, counted over all steps that the rank made alone."""
+    """The first of them, counted over all steps of the rank's single-GPU part."""
     one = object.__new__(training.Training)
     one.facts = {"losses": [], "bad_step": None}
     for made, losses in ((0, [3.0] * 5), (5, [2.0, math.nan, 1.0]), (10, [math.inf])):
@@ -77,7 +77,7 @@ def test_reports_of_the_driver_that_were_there_before_are_not_the_steps() -> Non
 
 
 def test_gpus_are_watched_while_the_steps_run(tmp_path: Path) -> None:
-    """Medians of what was seen within the steps; what slows a GPU is kept though it has passed."""
+    """Medians of samples within the steps; a throttle reason is kept even if it is over."""
     tool = tmp_path / "nvidia-smi"
     xml = (
         "<nvidia_smi_log><gpu id='0'><uuid>GPU-a</uuid><clocks_event_reasons>"
@@ -108,7 +108,7 @@ case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 6
 
 
 def test_a_clock_that_is_set_back_changes_no_time_and_loses_no_sample(monkeypatch, tmp_path: Path) -> None:
-    """Steps are timed by a clock that nobody sets; the wall clock says only which samples fell within them."""
+    """A monotonic clock times the steps; the wall clock only assigns samples to them."""
     wall = iter([10_000.0, *(6_400.0 + each for each in range(20))])
     monkeypatch.setattr(training.time, "time", lambda: next(wall))
     one = object.__new__(training.Training)
@@ -136,7 +136,7 @@ def test_a_clock_that_is_set_back_changes_no_time_and_loses_no_sample(monkeypatc
 
 
 def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_path: Path) -> None:
-    """What an earlier look found wrong stands; what it found well says nothing of the end."""
+    """An earlier fault remains reported; an earlier healthy sample says nothing about the end."""
     watch = Meanwhile("nvidia", {"PATH": str(tmp_path)})
     watch.last = [
         {"index": 0, "throttle": [], "ecc_uncorrected_volatile": 0, "remap_failure": False, "recovery_action": "None"},
@@ -148,13 +148,13 @@ def test_a_gpu_that_no_longer_answers_at_the_end_is_not_known_to_be_well(tmp_pat
 
 
 def told(folder: Path, count: int = 2) -> list[dict]:
-    """What each rank has left."""
+    """Return the result of each rank."""
     return [json.loads((folder / f"facts.{local}").read_text()) for local in range(count)]
 
 
 @pytest.fixture
 def trained(ranks, tmp_path: Path):
-    """Runs the training steps, as short as they may be; returns the ends of the ranks."""
+    """Run the training steps with the shortest parameters; return the ranks' exits."""
 
     def run(*options: str, before: str = "", **env: str):
         facts = str(tmp_path / "facts")
@@ -165,7 +165,8 @@ def trained(ranks, tmp_path: Path):
 
 @pytest.mark.slow
 def test_real_ranks_train_on_cpus(trained, tmp_path: Path) -> None:
-    """Two ranks over gloo, DDP and FSDP2: the loss falls alike in both, products repeat, and the record takes it."""
+    """Two ranks over gloo, DDP and FSDP2: the loss falls identically in both, products repeat, and the record accepts
+    it."""
     ended = trained("--fsdp-on-cpu")
     assert [each.code for each in ended] == [0, 0], ended[0].err
     ranks = told(tmp_path)
@@ -200,7 +201,7 @@ def test_real_ranks_train_on_cpus(trained, tmp_path: Path) -> None:
 def test_only_a_torch_whose_fsdp2_is_another_one_goes_without(
     trained, tmp_path: Path, mode: str, error: str, code: int, why: str
 ) -> None:
-    """What CUDA and NCCL raise is a failure in every mode; what was measured before is kept."""
+    """Errors of CUDA and NCCL are a failure in every mode; earlier measurements are kept."""
     fails = (
         f"from seatrial_pod.bench import training\ndef fails(*_):\n    raise {error}\ntraining.Training.{mode} = fails"
     )
@@ -237,7 +238,7 @@ training.Steps.one = diverges
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_first_step_without_a_finite_loss_is_told_of_its_rank(trained, tmp_path: Path, shared: bool) -> None:
-    """Of the steps alone it accuses this GPU, of the shared ones it does not; the file stays JSON."""
+    """In single-GPU steps it is a fault of this GPU, in shared steps it is not; the file stays JSON."""
     ended = trained(before=DIVERGES.format(shared=shared, steps=12))
     assert [each.code for each in ended] == [0, 0], ended[0].err
     well, ill = told(tmp_path)
@@ -248,7 +249,7 @@ def test_the_first_step_without_a_finite_loss_is_told_of_its_rank(trained, tmp_p
 
 @pytest.mark.slow
 def test_a_wrong_product_is_counted_where_it_was_made(trained, tmp_path: Path) -> None:
-    """One bit of one product of rank 1 is another one; its digest is still that of all."""
+    """One bit of one product of rank 1 differs; its digest is still that of all."""
     before = """
 real, calls = torch.equal, []
 def equal(one, other):
@@ -271,7 +272,8 @@ torch.equal = equal
 def test_the_model_follows_the_memory_of_the_fullest_rank(
     trained, tmp_path, share: float, batch: int, layers: int
 ) -> None:
-    """The same on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no steps."""
+    """The same on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no
+    steps."""
     whole = int(share * model.memory_bytes(model.CPU, 4) / training.FREE_SHARE) * 2
     ended = trained(
         before=f"from seatrial_pod.bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40"
@@ -287,7 +289,7 @@ def test_the_model_follows_the_memory_of_the_fullest_rank(
 
 @pytest.mark.slow
 def test_a_soak_goes_on_until_its_time_is_over_and_ends_before_the_limit(trained, tmp_path: Path) -> None:
-    """Its steps are more than asked; the probe's limit comes first, on all ranks when it does on one."""
+    """Its steps exceed the requested number; the probe's limit takes precedence, on all ranks if it does on one."""
     before = "from seatrial_pod.bench import training; left = [1000.0] * (6 if rank else 60)\n"
     before += "training.time_left = lambda: left.pop() if left else 0.0"
     ended = trained("--soak=100000", before=before)
@@ -311,7 +313,7 @@ training.Steps.several = steady
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "more"), [(0.0, False), (2.0, True)])
 def test_all_ranks_add_steps_where_noise_hides_who_is_slow(trained, tmp_path: Path, noise: float, more: bool) -> None:
-    """As many on each; of steps that scatter not at all there are no more."""
+    """As many on each; steps without variation need no more."""
     ended = trained(before=NOISY.format(noise=noise))
     assert [each.code for each in ended] == [0, 0], ended[0].err
     counts = [len(rank["compute_ms"]) for rank in told(tmp_path)]
