@@ -1,6 +1,6 @@
-"""Synthetic records for `seatrial compare`: an accepted run with noise, and its comparison in a few words.
+"""Synthetic records for `seatrial compare`: an accepted run with noise, and a summary of its comparison.
 
-Rows of 1 to 8 GiB as the bench prints them, the noise of each sample drawn uniformly within 3 %, which is the spread
+Rows of 1 to 8 GiB as the bench prints them. The noise of each sample is drawn uniformly within 3 %, which is the spread
 that published repeats on one fabric show and twice that of the H200 recordings in tests/logs.
 """
 
@@ -35,7 +35,7 @@ def record(
     sides: tuple[str, ...] = ("out_of_place", "in_place"),
     **changes: Any,
 ) -> dict[str, Any]:
-    """A full run that was accepted, with noise on every sample."""
+    """Return a full accepted run with noise on every sample."""
     chance = random.Random(seed)
 
     def side(rate: float) -> dict[str, float]:
@@ -83,12 +83,12 @@ def record(
 
 
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Comparison:
-    """Compare records as they are once they were read."""
+    """Compare records as if they had been read from files."""
     return comparison.compare([completed(each) for each in before], [completed(each) for each in after])
 
 
 def changes(compared: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
-    """What changed, as (area, subject)."""
+    """Return the changes as (area, subject)."""
     return {(c.area, c.subject) for c in compared.changes if c.kind == kind}
 
 

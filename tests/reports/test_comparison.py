@@ -1,4 +1,4 @@
-"""`seatrial compare`: what an upgrade broke on its right subject, and what is proven no longer."""
+"""`seatrial compare`: regressions of an upgrade on the right subject, and lost proofs."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tests.reports.records import HEALTHY, NODES, PAIR, changes, compare, record
 
 
 def lose_a_rail(after: dict[str, Any]) -> None:
-    """One card of the second node no longer carries data."""
+    """Remove the traffic of one NIC of the second node."""
     for job in after["collectives"].values():
         del job["hosts"][1]["rails"]["11"]
 
 
 def lose_gpudirect(after: dict[str, Any]) -> None:
-    """The new driver has no GPUDirect on the first node."""
+    """Remove GPUDirect on the first node, as with a new driver."""
     for job in after["collectives"].values():
         job["hosts"][0]["gdr"] = False
     after["bom"]["nodes"]["driver"] = ["590.10"]
 
 
 def new_nccl(after: dict[str, Any]) -> None:
-    """The new NCCL is ten percent slower; record() already scaled the rates."""
+    """Set a new NCCL version; record() already scaled the rates by ten percent."""
     for job in after["collectives"].values():
         job["nccl_versions"] = ["2.29.1"]
 
 
 def test_rails_are_held_against_the_same_collective() -> None:
-    """A rail that only the ring lost is not made up for by the default algorithm, which still uses it."""
+    """A rail that only the ring lost is not compensated by the default algorithm, which still uses it."""
     after = record(2)
     del after["collectives"]["ring"]["hosts"][1]["rails"]["11"]
     comparison = compare([record(1)], [after])
@@ -42,7 +42,8 @@ def test_rails_are_held_against_the_same_collective() -> None:
 
 
 def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
-    """One of three runs before lacked a rail; after, all do: worse. The other way round, too, and the same is the same."""
+    """One of three runs before lacked a rail; after, all do: worse. The reverse is better, and equal sides are the
+    same."""
 
     def side(seed: int, *lacking: bool) -> list[dict[str, Any]]:
         made = [record(seed + n) for n in range(len(lacking))]
@@ -58,7 +59,7 @@ def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
 
 
 def test_what_is_shown_no_longer_is_unclear() -> None:
-    """A log that stopped showing GPUDirect, rails or transport is no proof that they are still there."""
+    """A log that stopped showing GPUDirect, rails or transport does not prove them."""
     after = record(2)
     for job in after["collectives"].values():
         job["pairs"] = []
@@ -70,7 +71,7 @@ def test_what_is_shown_no_longer_is_unclear() -> None:
 
 
 def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
-    """Pods and jobs carry the run's id: a fault that both runs show is neither new nor gone."""
+    """Pods and jobs contain the run's id: a fault in both runs is neither new nor gone."""
 
     def failed(seed: int) -> dict[str, Any]:
         made = record(seed, verdict="no-go")
@@ -84,7 +85,7 @@ def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
 
 
 def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
-    """The digest stands beside the name in the bill of materials."""
+    """The digest is next to the name in the bill of materials."""
     before, after = (record(n, bom={"images": {"r/pytorch:25.08": f"sha256:{n}{n}"}}) for n in (1, 2))
     versions = [(c.before, c.after) for c in compare([before], [after]).versions]
     assert versions == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
@@ -102,7 +103,7 @@ def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
 def test_what_an_upgrade_broke_is_called_on_the_right_subject(
     breaks: Callable[[dict[str, Any]], None], scale: float, subject: tuple[str, str], version: str | None
 ) -> None:
-    """Called in at least 99 of 100 trials, and the version that changed stands beside it."""
+    """It is reported in at least 99 of 100 trials, together with the changed version."""
     called = 0
     for seed in range(300):
         after = record(seed + 5000, scale=scale)
@@ -114,7 +115,7 @@ def test_what_an_upgrade_broke_is_called_on_the_right_subject(
 
 
 def outcome(name: str, to: str, **finding: Any) -> dict[str, Any]:
-    """A record in which one check ended otherwise."""
+    """Return a record in which one check has another outcome."""
     made = record(noise=0.0)
     check = next(c for c in made["checks"] if c["id"] == name)
     check["outcome"] = to
@@ -161,13 +162,13 @@ LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "n
     ],
 )
 def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, Any], verdict: str, code: int) -> None:
-    """Worse only where something that was seen well is seen broken; what nobody looked at is unclear, never fine."""
+    """Worse needs a good result before and a bad one after; a missing result is unclear, never fine."""
     comparison = compare([before], [after])
     assert (comparison.verdict, comparison.exit_code) == (verdict, code)
 
 
 def test_versions_that_are_counted_are_told_as_versions() -> None:
-    """A bill of materials counts nodes by version: the version is what changed, and not the count."""
+    """A bill of materials counts nodes by version: the reported change is the version, not the count."""
     before, after = record(noise=0.0), record(noise=0.0)
     before["bom"] = {"nodes": {"kernel": {"6.8.0-85": 2}}, "software": {"driver": {"nvcr.io/driver:580": "580"}}}
     after["bom"] = {
@@ -182,7 +183,7 @@ def test_versions_that_are_counted_are_told_as_versions() -> None:
 
 
 def test_a_transport_that_became_sockets_is_worse() -> None:
-    """Sockets between nodes are named on both nodes."""
+    """Sockets between nodes are reported on both nodes."""
     after = copy.deepcopy(record(noise=0.0))
     for job in after["collectives"].values():
         job["pairs"][0]["transports"] = {"socket": 16}
@@ -193,7 +194,7 @@ PROVEN = [*HEALTHY, "runtime.gpus", "nodes.gpu"]
 
 
 def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any) -> dict[str, Any]:
-    """A record with findings in each check; ``ends``: how some of them ended, '' for not at all."""
+    """Return a record with findings in each check; ``ends``: outcomes of some checks, '' for a missing one."""
     ends = ends or {}
     made = record(noise=0.0, **changes)
     made["checks"] = [
@@ -219,7 +220,7 @@ def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any
     ],
 )
 def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> None:
-    """Checks that passed and are skipped or gone are named, and nobody can tell; the other way round is fine."""
+    """Passed checks that are now skipped or missing are named and unclear; the reverse is fine."""
     before = proofs()
     comparison = compare([before], [proofs(ends)])
     assert comparison.exit_code == 10
@@ -231,13 +232,13 @@ def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("before", [["passed", "skipped"], ["passed", "failed"], ["passed", ""]])
 def test_a_run_that_skipped_before_hides_no_lost_proof(before: list[str]) -> None:
-    """One of several runs before proved it and none after does."""
+    """One of several runs before proved it, and none after does."""
     side = [proofs({"runtime.gpus": end}, run_id=f"b{n}") for n, end in enumerate(before)]
     assert "runtime.gpus" in compare(side, [proofs({"runtime.gpus": "skipped"})]).no_longer_proven
 
 
 def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
-    """Neither the check nor its fault: nobody looked."""
+    """Neither the check nor its fault counts as fixed, because it was not evaluated."""
     before = outcome("nccl.rails", "failed", **LOST)
     skipped = outcome("nccl.rails", "skipped")
     gone = record(noise=0.0, checks=[c for c in record()["checks"] if c["id"] != "nccl.rails"])
@@ -248,7 +249,7 @@ def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
 
 
 def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
-    """A version that calls it otherwise is told as that: one appeared, one is gone."""
+    """A new name is reported as such: one check appeared, one is gone."""
     after = proofs(seatrial="0.2.0")
     after["checks"][-1]["id"] = "nodes.gpus"
     comparison = compare([proofs(seatrial="0.1.0")], [after])
@@ -257,7 +258,7 @@ def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
 
 
 def test_fewer_subjects_of_a_check_are_unclear() -> None:
-    """It passed on 16 nodes and then on 15; names that change in every run (pods) are no loss."""
+    """It passed on 16 nodes and then on 15; names that change in every run (pods) are not a loss."""
     comparison = compare([proofs(subjects=16)], [proofs(subjects=15)])
     assert comparison.exit_code == 10
     assert {(c.subject, c.before, c.after) for c in comparison.changes} == {
@@ -284,7 +285,7 @@ def test_fewer_nodes_and_fewer_gpus_are_unclear() -> None:
 
 
 def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
-    """Where a record is of."""
+    """Return the cluster and the profile of a record."""
     return {"cluster": {"server": server, "ca": ca, "namespace": "default", **more}}
 
 
@@ -319,14 +320,14 @@ def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
 def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
     before: dict[str, Any], after: dict[str, Any], code: int
 ) -> None:
-    """The authority behind a server tells clusters apart; the digest tells profiles apart. Old records say neither."""
+    """The server's CA identifies the cluster and the digest the profile. Old records have neither."""
     comparison = compare([record(noise=0.0, **before)], [record(noise=0.0, **after)])
     assert comparison.exit_code == code
     assert bool(comparison.unclear) == bool(code)
 
 
 def test_several_clusters_on_one_side_are_told() -> None:
-    """A folder that holds runs of two clusters is no side."""
+    """A folder with runs of two clusters is not a valid side."""
     runs = [record(noise=0.0, run_id=n, **at("https://10.0.0.1", f"sha256:{n}")) for n in "ab"]
     assert "more than one cluster" in compare(runs, runs[:1]).unclear[0]
 
@@ -335,14 +336,14 @@ def test_several_clusters_on_one_side_are_told() -> None:
     "edit", [{"verdict": "go"}, {"verdict": "inconclusive"}, {"verdict": "go", "checks": [], "collectives": {}}]
 )
 def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
-    """A verdict that was edited, or checks that were taken away."""
+    """Cases: an edited verdict, removed checks."""
     comparison = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
     assert any("it was edited or damaged" in text for text in comparison.unclear)
     assert comparison.exit_code in (1, 10)
 
 
 def test_what_tells_two_clusters_or_profiles_apart_is_printed() -> None:
-    """Twelve digits of each digest, as far as a person compares them; where there is none, nothing is made up."""
+    """The first twelve digits of each digest are shown; a missing digest is not invented."""
     one, other = ("0123456789abcdef" * 4, "fedcba9876543210" * 4)
     clusters = compare(
         [record(noise=0.0, **at("https://10.96.0.1:443", f"sha256:{one}"))],
@@ -361,7 +362,7 @@ def test_what_tells_two_clusters_or_profiles_apart_is_printed() -> None:
 
 
 def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[str, Any]:
-    """A record of a run that found one thing wrong with a node."""
+    """Return the record of a run with one finding on a node."""
     finding = {"subject": "gpu-node-0", "ok": False, "fault": "gpu.missing"}
     finding |= {"observed": observed, "expected": expected, "unit": unit}
     check = {"id": "gpu.allocatable", "outcome": "failed", "findings": [finding]}
@@ -378,7 +379,7 @@ def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[
         (red("12 CRC errors", "at most 3"), red("500 CRC errors", "at most 3"), "worse"),
         (red("7 allocatable"), red("no nvidia.com/gpu at all"), "unclear"),
         (red("mlx5_1 is down"), red("mlx5_1 and mlx5_2 are down"), "unclear"),
-        (red("7 allocatable"), red("2 allocatable", "4 allocatable"), "unclear"),  # another profile asks for less
+        (red("7 allocatable"), red("2 allocatable", "4 allocatable"), "unclear"),  # another profile requires less
         (red("3.91 of it", "at least 8"), red("3.85 of it", "at least 8"), ""),  # noise
         (red("120.5", "at least 350", "GB/s"), red("100.2", "at least 350", "GB/s"), ""),  # judged as bandwidth
         (red("120.5", "at least 350", "GB/s"), red("34.7", "at least 350", "GB/s"), "worse"),
@@ -387,7 +388,7 @@ def red(observed: str, expected: str = "8 allocatable", unit: str = "") -> dict[
     ],
 )
 def test_what_is_red_on_both_sides_may_be_worse(before: dict[str, Any], after: dict[str, Any], kind: str) -> None:
-    """A no-go next to a no-go is not the same where one GPU was missing before and six are after."""
+    """Two no-go runs are not the same if one GPU was missing before and six are after."""
     compared = compare([before], [{**after, "run_id": "other"}])
     assert [(c.kind, c.subject) for c in compared.changes if c.area == "fault"] == (
         [(kind, "gpu-node-0")] if kind else []
@@ -395,7 +396,7 @@ def test_what_is_red_on_both_sides_may_be_worse(before: dict[str, Any], after: d
 
 
 def with_small_rows(scale: float, seed: int, rate: float = 20.0) -> dict[str, Any]:
-    """A record whose ring has rows of 1 to 16 MiB, too."""
+    """Return a record whose ring also has rows of 1 to 16 MiB."""
     made = record(seed)
     sides = [{"busbw_gbps": rate * scale * (1 + seed / 100)}, {"busbw_gbps": rate * scale * (1 - seed / 100)}]
     rows = [{"size_bytes": 2**power, "out_of_place": sides[0], "in_place": sides[1]} for power in range(20, 25)]
@@ -407,7 +408,8 @@ def with_small_rows(scale: float, seed: int, rate: float = 20.0) -> dict[str, An
     ("scale", "rate", "kind"), [(0.3, 20.0, "worse"), (0.7, 20.0, ""), (3.0, 20.0, "better"), (0.3, 0.03, "")]
 )
 def test_small_rows_that_collapsed_are_worse(scale: float, rate: float, kind: str) -> None:
-    """A third at 1 to 16 MiB; less than a halving is latency's noise, and 0.03 GB/s is rounded to a third of itself."""
+    """A third at 1 to 16 MiB is worse; less than a halving is noise of the latency, and 0.03 GB/s is rounded to a third
+    of itself."""
     compared = compare([with_small_rows(1, 1, rate)], [with_small_rows(scale, 2, rate)])
     told = [(c.kind, c.subject) for c in compared.changes]
     assert told == ([(kind, f"{PAIR}: all_reduce ring, 1M to 16M")] if kind else [])

@@ -1,4 +1,4 @@
-"""Checkpoints, before and after a change: storage that became slower is worse, and that wavers is not."""
+"""Checkpoints before and after a change: slower storage is worse, varying storage is not."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ def saved(seed: int, mb_s: float, nodes: tuple[str, ...] = NODES, size: int = 16
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        ([8000], [3900], "worse"),  # still above a floor that was set for a bad day
+        ([8000], [3900], "worse"),  # still above a floor set for a bad day
         ([8000], [5000], "unclear"),
         ([8000], [6500], "same"),
         ([8000, 7900, 8200], [6000, 6100, 5900], "worse"),
-        ([8000, 5900, 8200], [6000, 6100, 5900], "unclear"),  # one of the runs before was as slow
+        ([8000, 5900, 8200], [6000, 6100, 5900], "unclear"),  # one of the runs before was equally slow
         ([8000, 7900, 8200], [7000, 6900, 7100], "same"),
         ([3900], [8000], "better"),
     ],

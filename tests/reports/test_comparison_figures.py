@@ -1,4 +1,4 @@
-"""`seatrial compare`: a change is of the two numbers printed with it, in every form."""
+"""`seatrial compare`: a change refers to the two numbers printed with it, in every form."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_change_is_of_the_two_numbers_beside_it(after: dict[str, Any]) -> None
 
 
 def test_the_numbers_are_those_that_were_judged() -> None:
-    """Small rows fall and the largest one rises: the sign is the mean's, and the text says which rows it is over."""
+    """Small rows fall and the largest one rises: the sign is the mean's, and the text names its rows."""
     comparison = compare([record(1, noise=0.0)], [slower({1: 0.96, 2: 0.97, 8: 1.01}, scale=1.0)])
     row = next(row for row in comparison.rows if row.group.run == "ring")
     assert row.reported_before.endswith(" GB/s over 1G to 8G")
@@ -80,7 +80,7 @@ def test_a_row_that_is_judged_alone_shows_its_own_change() -> None:
 
 @pytest.mark.parametrize("style", ["text", "markdown", "html", "json"])
 def test_no_change_is_printed_of_what_was_not_compared(style: str) -> None:
-    """A collective that was not run again, and one that is new, have no change; the others keep theirs."""
+    """A collective that was not run again and a new one have no change; the others keep theirs."""
     before, after = record(1), record(2)
     del after["collectives"]["default"]
     del before["collectives"]["ring"]

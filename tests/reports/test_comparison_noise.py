@@ -1,4 +1,4 @@
-"""`seatrial compare` of bandwidths: no shape of noise is called, and ten percent less is."""
+"""`seatrial compare` of bandwidths: noise of any distribution is not reported, a loss of ten percent is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.reports.records import NODES, PAIR, RATES, changes, compare, record
 @rest_is_slow(every=5)
 @pytest.mark.parametrize("sides", [("out_of_place", "in_place"), ("in_place",)])
 def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str, ...], every: int) -> None:
-    """Only the noise differs: nothing is called, in 1,000 of 1,000."""
+    """Records that differ in noise only have no change in 1,000 of 1,000 trials."""
     called = [
         seed
         for seed in range(0, 1000, every)
@@ -28,7 +28,7 @@ def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str,
 
 
 def shaped(seed: int, draw: Callable[[random.Random], float], level: str, scale: float = 1.0) -> dict[str, Any]:
-    """A run with three samples a row, as the bench leaves them, whose noise is drawn for each sample, row or run."""
+    """Return a run with three samples per row, as from the bench, with noise drawn for each sample, row or run."""
     chance = random.Random(seed)
     made = record(0, noise=0.0, scale=scale, run_id=f"run{seed}")
     run = 1 + draw(chance) * (level == "run")
@@ -52,7 +52,7 @@ def shaped(seed: int, draw: Callable[[random.Random], float], level: str, scale:
 
 
 def within_three_percent(chance: random.Random) -> float:
-    """What published repeats show."""
+    """Return the noise that published repeats show."""
     return chance.uniform(-0.03, 0.03)
 
 
@@ -62,7 +62,7 @@ def bell(chance: random.Random) -> float:
 
 
 def heavy_tails(chance: random.Random) -> float:
-    """One percent, Student's t with three degrees of freedom: now and then a sample far off."""
+    """Return one percent, Student's t with three degrees of freedom: occasional outliers."""
     return max(-0.5, 0.01 * chance.gauss(0, 1) / (sum(chance.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5)
 
 
@@ -79,7 +79,7 @@ def heavy_tails(chance: random.Random) -> float:
     ],
 )
 def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str, every: int) -> None:
-    """Noise of each sample, of each row of a run, of whole runs; bell-shaped or with heavy tails: quiet in 300 of 300."""
+    """Noise of each sample, of each row of a run, of whole runs; normal or with heavy tails: quiet in 300 of 300."""
     seeds = range(0, 300, every)
     verdicts = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in seeds]
     assert set(verdicts) == {"same"}
@@ -90,7 +90,7 @@ def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], lev
 def test_ten_percent_is_called_under_each_shape_of_noise(
     draw: Callable[[random.Random], float], level: str, every: int
 ) -> None:
-    """Both collectives are named in at least 99 of 100 trials."""
+    """Both collectives are reported in at least 99 of 100 trials."""
     seeds = range(0, 300, every)
     expected = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
     called = [
@@ -101,7 +101,8 @@ def test_ten_percent_is_called_under_each_shape_of_noise(
 
 @rest_is_slow(every=5)
 def test_repeats_make_it_sharper(every: int) -> None:
-    """Whole runs that are 3 % off hide 10 % now and then; of three runs a side they do not, and nothing is called without."""
+    """Whole runs that are 3 % off sometimes hide 10 %; with three runs per side they do not, and without a loss there
+    is no change."""
 
     def side(first: int, scale: float = 1.0) -> list[dict[str, Any]]:
         return [shaped(first + n, within_three_percent, "run", scale) for n in range(3)]
@@ -112,7 +113,7 @@ def test_repeats_make_it_sharper(every: int) -> None:
 
 
 def test_every_pair_of_many_is_named() -> None:
-    """One run over 28 pairs with one sample a row: ten percent less on one of them names that pair alone."""
+    """One run over 28 pairs with one sample per row: ten percent less on one pair reports only that pair."""
 
     def sweep(seed: int, slow: str = "") -> dict[str, Any]:
         made = record(seed, sides=("in_place",))
@@ -139,7 +140,7 @@ def test_every_pair_of_many_is_named() -> None:
 
 
 def change_rows(made: dict[str, Any], factor: dict[int, float]) -> dict[str, Any]:
-    """The same record with rows of some sizes (GiB) faster or slower; 0 takes a row away."""
+    """Return the record with rows of some sizes (GiB) faster or slower; 0 removes a row."""
     for job in made["collectives"].values():
         rows = [row for row in job["tables"][0]["rows"] if factor.get(row["size_bytes"] >> 30, 1.0)]
         for row in rows:
@@ -160,14 +161,14 @@ def change_rows(made: dict[str, Any], factor: dict[int, float]) -> dict[str, Any
     ],
 )
 def test_one_slow_size_does_not_hide_in_the_mean(factor: dict[int, float], verdict: str, said: str) -> None:
-    """Each row is judged alone, too; one that is measured no longer is unclear."""
+    """Each row is also judged separately; one that is no longer measured is unclear."""
     comparison = compare([shaped(1, bell, "sample")], [change_rows(shaped(2, bell, "sample"), factor)])
     assert comparison.verdict == verdict
     assert all(said in c.note for c in comparison.changes)
 
 
 def test_medium_sizes_and_short_sweeps_are_judged() -> None:
-    """Half the bandwidth at 128 MiB is told as such; a sweep that ends at 512 MiB is judged by its largest rows."""
+    """Half the bandwidth at 128 MiB is reported; a sweep that ends at 512 MiB is judged by its largest rows."""
 
     def sweep(sizes: dict[int, float]) -> dict[str, Any]:
         made = record(noise=0.0)
@@ -187,7 +188,7 @@ def test_medium_sizes_and_short_sweeps_are_judged() -> None:
 
 
 def halve_in_nodes(after: dict[str, Any], node: str) -> None:
-    """An NVSwitch of this node has trained its links down: half the rate at every size, and nothing between the nodes."""
+    """Halve the rate of a node at every size, as with degraded NVSwitch links, but not between nodes."""
     for row in after["inside"][node]["tables"][0]["rows"]:
         for side in filter(None, (row["in_place"], row["out_of_place"])):
             side["busbw_gbps"] /= 2
@@ -197,7 +198,8 @@ def halve_in_nodes(after: dict[str, Any], node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int, every: int) -> None:
-    """In at least 99 of 100 trials, and nothing else is: with one sample of each buffer a row, and with three repeats."""
+    """It is the only change in at least 99 of 100 trials: with one sample of each buffer per row, and with three
+    repeats."""
 
     def run(seed: int) -> dict[str, Any]:
         return record(seed) if repeats == 1 else shaped(seed, within_three_percent, "sample")
@@ -211,7 +213,7 @@ def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats
 
 
 def test_records_of_before_know_nothing_inside_nodes() -> None:
-    """A record of an earlier version lacks the rows inside nodes: they appear; that they went away again is unclear."""
+    """An earlier version's record lacks the single-node rows: they appear; their disappearance is unclear."""
     old = record(1)
     del old["inside"]
     comparison = compare([old], [record(2)])
@@ -222,7 +224,7 @@ def test_records_of_before_know_nothing_inside_nodes() -> None:
 
 
 def test_nodes_alone_are_no_network() -> None:
-    """Two runs that never came to a collective over all nodes are not the same, though each node was measured."""
+    """Two runs without a collective over all nodes are not the same, though each node was measured."""
     runs = [record(n, collectives={}) for n in range(2)]
     comparison = compare(runs[:1], runs[1:])
     assert comparison.exit_code == 10
@@ -230,7 +232,7 @@ def test_nodes_alone_are_no_network() -> None:
 
 
 def test_a_single_noisy_sample_decides_nothing() -> None:
-    """One row, one side: a number that is 20 % lower is not enough; repeats are asked for."""
+    """One row, one side: a number that is 20 % lower is not enough; the text asks for repeats."""
 
     def one(rate: float) -> dict[str, Any]:
         made = record(noise=0.0, sides=("in_place",), scale=rate, inside={})
@@ -244,17 +246,17 @@ def test_a_single_noisy_sample_decides_nothing() -> None:
     before, after = ([one(rate) | {"run_id": str(n)} for n in range(3)] for rate in (1.0, 0.8))
     assert compare(before, after).verdict == "worse"
     copies = compare([one(1.0)] * 3, [one(0.8)] * 3)
-    assert copies.verdict == "unclear"  # a copy is no repeat
+    assert copies.verdict == "unclear"  # a copy is not a repeat
     assert "2 of 3 records are copies" in copies.notes[0]
 
 
 def test_samples_that_scatter_widely_decide_nothing() -> None:
-    """Ten percent less among samples that are thirty percent apart is no finding."""
+    """Ten percent less among samples with a spread of thirty percent is not a finding."""
     assert compare([record(1, noise=0.3)], [record(2, noise=0.3, scale=0.93)]).exit_code in (0, 10)
 
 
 def test_medium_sizes_that_are_measured_no_longer_are_unclear() -> None:
-    """A sweep that was shortened from below compares less."""
+    """A sweep without its smaller sizes compares less."""
 
     def sweep(*sizes: int) -> dict[str, Any]:
         made = record(noise=0.0)

@@ -1,4 +1,4 @@
-"""Training steps, before and after a change: what is slower is worse, and noise is not."""
+"""Training steps before and after a change: slower is worse, noise is not."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def trained(seed: int, tflops: float, nodes: tuple[str, ...] = tuple(NODES[:2]))
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        ([441], [300], "worse"),  # still above half of what is published, where the floor is
+        ([441], [300], "worse"),  # still above half of the published rate, which is the floor
         ([441], [396], "worse"),
         ([441], [405], "unclear"),
         ([441, 438, 444], [405, 409, 402], "worse"),
@@ -42,7 +42,7 @@ def test_other_nodes_and_runs_without_steps_are_not_compared() -> None:
 
 
 def test_what_each_side_was_compared_with_is_told():
-    """Of the last record of a side; records without it say nothing."""
+    """The basis is the last record of a side; records without it have none."""
     before, after = record(seed=1), record(seed=2)
     after["collectives"]["ring"]["tables"][0]["nearest"] = {
         "sentence": "386 GB/s is 83% of what is published",

@@ -1,4 +1,4 @@
-"""`seatrial compare` of two sweeps: which nodes became slow, which were mended, which were not tested again."""
+"""`seatrial compare` of two sweeps: slower nodes, repaired nodes, and nodes that were not tested again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.reports.records import compare, record
 
 
 def sweep_record(run_id: str, speed: Callable[[str, str], float], *, seed: int = 0, **states: str) -> dict[str, Any]:
-    """A sweep over six nodes, each in five pairs; `states` of the nodes that are not proven."""
+    """Return a sweep over six nodes, each in five pairs; `states`: nodes that are not proven."""
     chance = random.Random(seed)
     names = [f"n{number}" for number in range(6)]
     tests = [
@@ -52,7 +52,7 @@ def slow_of(*bad: str) -> Callable[[str, str], float]:
 
 
 def test_what_only_a_trial_or_a_sweep_has_is_one_line() -> None:
-    """Twenty rows of checks that the other never runs drown what changed; JSON has them all."""
+    """Twenty rows of checks that the other never runs would hide the changes; JSON has them all."""
     checks = [{"id": f"nccl.c{n}", "outcome": "passed", "findings": []} for n in range(20)]
     trial, swept = record(checks=checks), sweep_record("b", fast)
     for sides, lines in (
@@ -75,7 +75,7 @@ def test_what_only_a_trial_or_a_sweep_has_is_one_line() -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_tables_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No word is broken, every column has a head, and equal rows are one."""
+    """No word is split, every column has a header, and equal rows are merged."""
     monkeypatch.setenv("COLUMNS", str(columns))
     text = render(compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")]), "text")
     assert max(map(len, text.splitlines())) <= columns
@@ -88,7 +88,7 @@ def test_the_tables_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_two_healthy_sweeps_are_the_same() -> None:
-    """With noise of 2 % on every test, in a hundred draws."""
+    """A hundred draws have 2 % of noise on every test."""
     before = sweep_record("a", fast)
     for seed in range(1, 101):
         comparison = compare([before], [sweep_record("b", fast, seed=seed)])
@@ -96,7 +96,7 @@ def test_two_healthy_sweeps_are_the_same() -> None:
 
 
 def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
-    """By the sweep, and by its own bandwidth: its partners' pairs with it are its own."""
+    """The sweep reports it, and so does its own bandwidth; its slow pairs are not attributed to its partners."""
     comparison = compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")])
     assert comparison.verdict == "worse"
     worse = {(change.area, change.subject) for change in comparison.changes if change.kind == "worse"}
@@ -106,7 +106,7 @@ def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
 
 
 def test_a_node_that_was_mended_is_better() -> None:
-    """It was at fault, and is proven."""
+    """It was at fault and is now proven."""
     comparison = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
     assert ("better", "sweep", "n2", "at fault", "proven") in {
         (c.kind, c.area, c.subject, c.before, c.after) for c in comparison.changes
@@ -116,7 +116,7 @@ def test_a_node_that_was_mended_is_better() -> None:
 
 @pytest.mark.parametrize("state", ["not tested", "suspect"])
 def test_a_node_that_was_at_fault_and_is_not_proven_is_not_mended(state: str) -> None:
-    """Cordoned, or in doubt: the check of the others passes, and says nothing of it."""
+    """Cordoned or suspected: the check passes for the others, and does not cover it."""
     before = sweep_record("a", slow_of("n2"), n2="at fault")
     comparison = compare([before], [sweep_record("b", fast, seed=7, n2=state)])
     assert comparison.verdict == "unclear"

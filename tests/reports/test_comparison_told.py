@@ -1,4 +1,4 @@
-"""What a comparison shows with its verdict: the numbers, the shares and the elements that it rests on."""
+"""The basis of a comparison's verdict: numbers, fractions and elements."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.reports.test_comparison_sweep import fast, slow_of, sweep_record
 
 
 def told(before: dict[str, Any], after: dict[str, Any], area: str) -> dict[str, tuple[str, str, str, str]]:
-    """Return the changes of one area by their subject: kind, before, after, note."""
+    """Return the changes of one area by subject: kind, before, after, note."""
     return {
         c.subject: (c.kind, c.before, c.after, c.note) for c in compare([before], [after]).changes if c.area == area
     }
 
 
 def faulty(seed: int, **finding: Any) -> dict[str, Any]:
-    """A run with one finding."""
+    """Return a run with one finding."""
     made = record(seed, noise=0.0, verdict="no-go")
     given = {
         "subject": "gpu-node-1",
@@ -42,7 +42,7 @@ def faulty(seed: int, **finding: Any) -> dict[str, Any]:
 
 
 def test_a_fault_is_told_on_the_side_that_shows_it() -> None:
-    """What was seen stands before where it is gone, and after where it is new."""
+    """The observation is shown before if it is gone, and after if it is new."""
     clean = record(1, noise=0.0)
     assert told(clean, faulty(2), "fault")["gpu-node-1"] == ("worse", "not found", "24.6 GB/s", "network.slow")
     assert told(faulty(1), record(2, noise=0.0), "fault")["gpu-node-1"] == (
@@ -56,7 +56,7 @@ def test_a_fault_is_told_on_the_side_that_shows_it() -> None:
 
 
 def test_gpudirect_is_told_in_three_words() -> None:
-    """Seen, seen not to be there, and not shown: the last is no loss."""
+    """Seen, absent, and not shown: the last is not a loss."""
 
     def side(seed: int, gdr: bool | None) -> dict[str, Any]:
         made = record(seed, noise=0.0)
@@ -76,7 +76,7 @@ def test_gpudirect_is_told_in_three_words() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
 def test_a_changed_rate_is_told_with_both_numbers_and_their_quotient(factor: float) -> None:
-    """The share is that of the two numbers shown with it."""
+    """The percentage follows from the two numbers shown with it."""
 
     (change,) = compare([trained(1, 400)], [trained(2, 400 * factor)]).changes
     told = (
@@ -89,7 +89,7 @@ def test_a_changed_rate_is_told_with_both_numbers_and_their_quotient(factor: flo
 
 
 def test_a_group_that_is_new_has_changed_by_nothing() -> None:
-    """It is listed, with what it reaches, and counts neither for better nor for worse."""
+    """It is listed with its rate, and counts neither as better nor as worse."""
     before = record(1, noise=0.0)
     before["collectives"] = {"ring": before["collectives"]["ring"]}
     comparison = compare([before], [record(2, noise=0.0)])
@@ -101,7 +101,7 @@ def test_a_group_that_is_new_has_changed_by_nothing() -> None:
 
 
 def test_pairs_that_both_sweeps_measured_are_compared_and_no_others() -> None:
-    """A pair that one of them did not draw is no loss; those of a node at fault are slow, and that is the node's."""
+    """A pair that one of them did not draw is not a loss; slow pairs of a node at fault belong to the node."""
     before, after = sweep_record("a", fast), sweep_record("b", slow_of("n2"), seed=7, n2="at fault")
     after["sweep"]["tests"] = [test for test in after["sweep"]["tests"] if test["nodes"] != ["n0", "n1"]]
     compared = {str(row.group): row.kind for row in compare([before], [after]).rows}
@@ -115,7 +115,7 @@ def test_pairs_that_both_sweeps_measured_are_compared_and_no_others() -> None:
 
 @pytest.mark.parametrize("kind", ["pair", "uplink"])
 def test_a_pair_or_an_uplink_at_fault_leaves_the_nodes_own_numbers_out_of_it(kind: str) -> None:
-    """What runs over it says nothing of its nodes; their other pairs do."""
+    """Its traffic proves nothing about its nodes; their other pairs do."""
     before = sweep_record("a", fast)
     bad = {("n0", "n1")} if kind == "pair" else {(a, b) for a in ("n0", "n1", "n2") for b in ("n3", "n4", "n5")}
     after = sweep_record("b", lambda a, b: 150.0 if (a, b) in bad else 380.0, seed=7)
@@ -139,12 +139,12 @@ def test_the_curves_have_the_floors_of_the_last_record_that_has_any() -> None:
 
 
 def runs(*rows: float) -> dict[int, list[list[float]]]:
-    """Return one run whose rows have two samples each, both the same."""
+    """Return one run whose rows have two equal samples each."""
     return {size << 30: [[value, value]] for size, value in enumerate(rows, 1)}
 
 
 def test_the_error_of_a_change_is_the_largest_of_what_samples_rows_and_runs_say() -> None:
-    """Two rows that changed differently already say how sure their mean is; a single one says nothing of that."""
+    """Two rows that changed differently already give the error of their mean; a single one does not."""
     old, new = runs(100.0, 100.0), runs(100.0, 80.0)
     changes = [0.0, math.log(0.8)]
     of_rows = statistics.stdev(changes) / math.sqrt(2)

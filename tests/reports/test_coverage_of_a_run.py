@@ -1,4 +1,4 @@
-"""How much of the pool a verdict is about: in the record, and in everything that is drawn from it."""
+"""Coverage of the pool by a verdict: in the record, and in everything derived from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POOL = tuple(f"n{number}" for number in range(16))
 
 
 def run(pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome = Outcome.PASSED, **changes: Any) -> Run:
-    """A run whose only check ended so."""
+    """Return a run with this outcome of its only check."""
     return Run(
         results=[CheckResult(id="a.b", title="", outcome=outcome)],
         pool=pool,
@@ -47,7 +47,7 @@ def run(pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome =
 def test_coverage_is_said_in_words(
     pool: tuple[str, ...] | None, tried: tuple[str, ...], said: str, whole: bool, left: int
 ) -> None:
-    """A pool that is not seen, or is empty, is never whole."""
+    """A hidden or empty pool is never completely covered."""
     coverage = Coverage(tried=tried, pool=pool)
     assert (str(coverage), coverage.whole, len(coverage.untried)) == (said, whole, left)
     assert run(pool, tried).coverage == coverage_of(json.loads(json.dumps(run(pool, tried).to_dict())))
@@ -66,7 +66,7 @@ def test_coverage_is_said_in_words(
 def test_all_nodes_are_tried_where_all_are_asked_for(
     pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome, verdict: Verdict
 ) -> None:
-    """Fewer are no go; without the demand the verdict is about those that were tried. The record says the same."""
+    """Fewer are not go; without that requirement the verdict is about the tried nodes. The record says the same."""
     asked = run(pool, tried, outcome, asks_all=True)
     assert asked.verdict is verdict is verdict_of(asked.to_dict())
     assert run(pool, tried, outcome).verdict is (Verdict.NO_GO if outcome is Outcome.FAILED else Verdict.GO)
@@ -86,7 +86,7 @@ def test_all_nodes_are_tried_where_all_are_asked_for(
 def test_no_go_covers_fewer_nodes_than_the_trial_spans(
     pods: dict[str, str], hosts: dict[str, str], verdict: Verdict, said: str, scope: str
 ) -> None:
-    """Pods count, whatever their hosts are called; where fewer nodes than asked for gave evidence nothing is go."""
+    """Pods count, whatever their host names; with evidence from fewer nodes than requested nothing is go."""
     made = run(POOL, (), scope=scope)
     made.trial = {"nodes": 2, "pods": pods, "hosts": hosts}
     assert made.verdict is verdict is verdict_of(completed(json.loads(json.dumps(made.to_dict()))))
@@ -95,7 +95,7 @@ def test_no_go_covers_fewer_nodes_than_the_trial_spans(
 
 
 def test_a_preflight_says_that_no_pod_was_started(tmp_path: Path) -> None:
-    """Neither a share of nodes nor the names of those that were not tried: nothing was to be tried."""
+    """The text has neither a fraction of nodes nor names of untried nodes."""
     made = run(POOL, ())
     made.trial = {}
     record = made.to_dict()
@@ -113,7 +113,7 @@ def test_a_preflight_says_that_no_pod_was_started(tmp_path: Path) -> None:
 
 
 def test_what_is_drawn_from_the_record_says_it() -> None:
-    """Report and metrics name how many were tried, and which were not."""
+    """Report and metrics have the number of tried nodes and the names of the others."""
     made = run(POOL, POOL[:2])
     page = html.page(made)
     assert "go \u00b7 2 of 16 nodes tried" in page
@@ -129,7 +129,7 @@ def test_what_is_drawn_from_the_record_says_it() -> None:
 
 
 def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The records of runs on these nodes."""
+    """Return the records of runs on these nodes."""
     return [run(pool, nodes, run_id=f"r{number}").to_dict() for number, nodes in enumerate(tried)]
 
 
@@ -147,7 +147,7 @@ def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str
 def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
     before: list[dict[str, Any]], after: list[dict[str, Any]], fleet: bool, refusals: int
 ) -> None:
-    """The runs of a side count together; else it is a note. A side that tries fewer nodes than before is unclear."""
+    """The runs of a side are combined; otherwise it is a note. A side that tries fewer nodes than before is unclear."""
     comparison = compare(before, after, all_nodes=fleet)
     assert sum("the rest is not compared" in text for text in comparison.unclear) == refusals
     assert fleet or any("2 of 16 nodes tried (not n" in note for note in comparison.notes)
@@ -155,13 +155,13 @@ def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
 
 
 def test_a_smaller_pool_is_unclear() -> None:
-    """Nodes that left the pool, or a selector that leaves them out."""
+    """Cases: nodes that left the pool, and a selector that excludes them."""
     comparison = compare(side(POOL, POOL[:2]), side(POOL[:15], POOL[:2]))
     assert [(c.kind, c.subject) for c in comparison.changes if c.area == "nodes"] == [("unclear", "n15")]
 
 
 def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> None:
-    """`--on BEFORE` judges two of sixteen nodes: what the API said of the others before is no lost proof."""
+    """`--on BEFORE` judges two of sixteen nodes: earlier API results about the others are not a lost proof."""
 
     def judged(nodes: tuple[str, ...]) -> dict[str, Any]:
         made = run(POOL, POOL[:2])
@@ -178,7 +178,7 @@ def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> N
     "arguments", [["cron", "--profile", "h100-ib", "--nodes", "all"], ["accept", "--partner", "a=b", "--nodes", "all"]]
 )
 def test_what_cannot_try_all_refuses_to_be_asked(arguments: list[str], tmp_path: Path) -> None:
-    """A scheduled run tries a few at a time, a canary one: one line, exit code 4."""
+    """A scheduled run tries a few nodes at a time, a canary one: one line, exit code 4."""
     done = seatrial(*arguments, "--out", str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
     assert "--nodes all" in done.stderr
@@ -195,7 +195,7 @@ def test_what_cannot_try_all_refuses_to_be_asked(arguments: list[str], tmp_path:
     ],
 )
 def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: int, tmp_path: Path) -> None:
-    """On three simulated nodes; the record agrees with the schema."""
+    """The run has three simulated nodes; the record follows the schema."""
     scenario = tmp_path / "three.yaml"
     scenario.write_text("name: three\ntitle: Three\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 3}\n")
     done = seatrial("accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "o"), *more)
@@ -215,6 +215,6 @@ def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: in
     ],
 )
 def test_nodes_that_were_not_tried_are_named_up_to_a_number(untried: int, most: int, said: str) -> None:
-    """All of them are accounted for: those that are not named are counted, and no others."""
+    """Every node is counted: the unnamed ones by their number, and no others."""
     pool = tuple(f"n{number:02}" for number in range(untried))
     assert Coverage(tried=("tried",), pool=(*pool, "tried")).not_tried(most) == said

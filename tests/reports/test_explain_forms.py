@@ -67,7 +67,7 @@ def made():
 
 
 def test_the_published_schema_is_that_of_the_types():
-    """docs/explain.schema.json; on a change write json.dumps(made(), indent=1) there."""
+    """docs/explain.schema.json; after a change write json.dumps(made(), indent=1) to it."""
     assert json.loads(SCHEMA.read_text()) == made()
 
 
@@ -112,7 +112,7 @@ def test_the_page_of_a_hang_marks_the_late_rank_and_its_host(capsys):
     assert ("waiting", "0") in page.marked
     assert re.search(r'<th scope="row" class="late">vm \(gpu-node-2\)</th>', text)
     assert "socket x2" in text
-    assert page.tags.count("script") == 1  # that of every page, which the policy names by its digest
+    assert page.tags.count("script") == 1  # the script of every page, which the policy identifies by its digest
     assert "script-src 'sha256-" in text
 
 
@@ -138,7 +138,7 @@ def test_nothing_of_a_log_is_markup_and_a_large_job_is_bounded(capsys):
 
 
 def test_the_page_has_both_colour_schemes_and_says_what_to_switch_on(capsys):
-    """Colours stand in variables that the dark scheme sets again, all of them; evidence without a line has no number."""
+    """Colours are variables that the dark scheme redefines, all of them; evidence without a line has no number."""
     main([str(HANG / "nested"), "--format", "html"])
     text = capsys.readouterr().out
     light, dark = text.partition("prefers-color-scheme: dark")[::2]

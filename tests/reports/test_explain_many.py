@@ -1,4 +1,4 @@
-"""`explain` of many logs, for a workflow's step, and the causes that remain, in every form."""
+"""`explain` of many logs, for a workflow step, and the remaining causes, in every form."""
 
 import json
 
@@ -27,7 +27,7 @@ def failing(text, start=HEALTHY):
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "json"])
 def test_the_causes_that_remain_are_ranked_in_every_form(form):
-    """Each with the command that tells it from the next; the first one first."""
+    """Each has the command that distinguishes it from the next; the first is the likeliest."""
     (job,) = jobs_of(failing(RETRY))
     assert len(job["causes"]) > 2
     assert len({cause["confirm"] for cause in job["causes"]}) == len(job["causes"])
@@ -38,7 +38,7 @@ def test_the_causes_that_remain_are_ranked_in_every_form(form):
 
 
 def test_what_the_log_rules_out_is_no_cause_and_what_it_speaks_for_comes_first():
-    """On InfiniBand there is no GID index to be wrong; a job that had worked before lost a link or a peer."""
+    """InfiniBand has no GID index; in a job that had worked before, a lost link or peer comes first."""
     ib = [cause["cause"] for cause in jobs_of(failing(RETRY))[0]["causes"]]
     roce = [cause["cause"] for cause in jobs_of(failing(RETRY + GIDS, ROCE))[0]["causes"]]
     assert any("GID" in text for text in roce)
@@ -54,7 +54,7 @@ def test_a_healthy_job_has_no_causes_and_a_certain_one_is_not_numbered():
 
 @pytest.mark.parametrize("number", [FEW + 1, 200])
 def test_many_logs_take_a_screen(tmp_path, capsys, number):
-    """A folder of 200 logs: who is no go and why, at 80 columns; each in full on demand."""
+    """A folder of 200 logs: each no-go log with its reason, at 80 columns; each in full on demand."""
     for index in range(number):
         text = (HEALTHY, SOCKETS, failing(RETRY))[index % 3].replace("0xfc119181e70bb2ba", f"0x{index + 1:016x}")
         (tmp_path / f"job-{index:03d}.log").write_text(text.replace(":10", f":{index + 10}"))
@@ -79,7 +79,7 @@ def test_a_summary_is_bounded_whatever_the_names_are():
 
 
 def test_a_workflow_gets_annotations_and_a_step_summary(tmp_path, capsys, monkeypatch):
-    """One command for each job, and nothing of a log can make another."""
+    """One command for each job, and no text of a log can form another."""
     log, step = tmp_path / "a.log", tmp_path / "summary.md"
     log.write_text(failing("Duplicate GPU detected ::error::forged\r::warning::too"))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
@@ -95,7 +95,7 @@ def test_a_workflow_gets_annotations_and_a_step_summary(tmp_path, capsys, monkey
 @pytest.mark.parametrize("where", ["no-such-folder/summary.md", "a.log/summary.md", "."])
 @pytest.mark.parametrize(("text", "code"), [(failing(RETRY), 1), (HEALTHY, 0), ("epoch 1\n", 10)])
 def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(tmp_path, capsys, monkeypatch, where, text, code):
-    """One line on standard error; the annotations and the exit code are those of the logs."""
+    """One line on standard error; annotations and exit code are those of the logs."""
     log = tmp_path / "a.log"
     log.write_text(text)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / where))
@@ -107,7 +107,7 @@ def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(tmp_path, caps
 
 
 def test_causes_are_in_the_document_of_every_verdict_but_go():
-    """Nothing is only said in prose."""
+    """Every cause in the text is also in the document."""
     for text in (HEALTHY, SOCKETS, failing(RETRY), "epoch 1\n"):
         (job,) = jobs_of(text)
         json.dumps(job["causes"])

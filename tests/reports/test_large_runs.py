@@ -1,4 +1,4 @@
-"""The reports of a run over many nodes: their cost grows with the findings, and not with findings times nodes."""
+"""Reports of a run over many nodes: their cost grows with the findings, and not with findings times nodes."""
 
 import pytest
 
@@ -18,7 +18,7 @@ SUBJECTS = {
 
 
 def run(size, subject, tried):
-    """A run in which every finding is bad, each in words of its own."""
+    """Return a run in which every finding is bad, each with a unique text."""
     nodes = tuple(f"n-{i}" for i in range(size))
     findings = tuple(
         Finding(subject=subject.format(i), ok=False, observed=f"{i} of 8", fault="gpu.missing") for i in range(size)
@@ -36,7 +36,7 @@ def run(size, subject, tried):
     ids=["matrix", "page", "ticket", "metrics"],
 )
 def test_a_report_takes_twice_the_steps_for_twice_the_nodes(form, subject, tried):
-    """Findings that name no node are about all of them: they are kept once, not for each."""
+    """Findings without a node concern all: they are stored once, not for each node."""
 
     def make(size):
         made = run(size, SUBJECTS[subject], tried)

@@ -1,4 +1,4 @@
-"""metrics.prom: what monitoring keeps of a run."""
+"""metrics.prom: a run's results for monitoring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.schema import Record, completed
 
 
 def record(**changes: Any) -> Record:
-    """An accepted run with one collective."""
+    """Return an accepted run with one collective."""
     side = {"busbw_gbps": 380.0}
     job = {
         "hosts": [{"name": "h0", "rails": {"0": ["mlx5_0:1", "mlx5_1:1"]}}, {"name": "h1", "rails": {}}],
@@ -41,7 +41,7 @@ def record(**changes: Any) -> Record:
 
 
 def read(text: str) -> dict[tuple[str, ...], float]:
-    """Samples by name and sorted label values."""
+    """Return samples by name and sorted label values."""
     return {
         (s.name, *(s.labels[k] for k in sorted(s.labels))): s.value
         for family in text_string_to_metric_families(text)
@@ -50,7 +50,7 @@ def read(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_units_are_base_units_and_names_are_stable() -> None:
-    """Bytes, seconds, labels by node and row; alerts and dashboards are built on exactly these."""
+    """Bytes, seconds, labels by node and row; alerts and dashboards use exactly these."""
     samples = read(exposition(record()))
     assert samples["seatrial_run_verdict", "go"] == 1
     assert samples["seatrial_run_verdict", "no-go"] == 0
@@ -59,13 +59,13 @@ def test_units_are_base_units_and_names_are_stable() -> None:
     assert samples[row] == 380e9
     assert samples["seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-1", "node", str(8 << 30)] == 380e9
     assert samples["seatrial_rails_used", "node-0"] == 2
-    assert ("seatrial_rails_used", "node-1") not in samples  # nothing observed is not zero
+    assert ("seatrial_rails_used", "node-1") not in samples  # a missing observation is not zero
     assert samples["seatrial_dns_first_answer_seconds", "node-0"] == 0.2
     assert samples["seatrial_last_success_timestamp_seconds",] == 1767312010.0
 
 
 def test_only_a_full_accepted_run_is_a_success() -> None:
-    """A partial or failed run keeps the time of the last success, where one is known, and invents none."""
+    """A partial or failed run keeps the time of the last success, if known, and invents none."""
     for changes in ({"verdict": "no-go"}, {"scope": "partial"}):
         assert ("seatrial_last_success_timestamp_seconds",) not in read(exposition(record(**changes)))
         samples = read(exposition(record(**changes), last_success=5.0))
@@ -73,14 +73,14 @@ def test_only_a_full_accepted_run_is_a_success() -> None:
 
 
 def test_the_number_of_series_is_bounded() -> None:
-    """Thousands of nodes do not flood monitoring, and what is left out is counted."""
+    """Thousands of nodes do not flood monitoring, and omitted series are counted."""
     samples = read(exposition(record(trial={"dns_seconds": {f"n{i}": 1.0 for i in range(5 * MOST_SERIES)}})))
     assert sum(name == "seatrial_dns_first_answer_seconds" for name, *_ in samples) == MOST_SERIES
     assert samples["seatrial_series_left_out",] == 4 * MOST_SERIES
 
 
 def test_the_network_is_kept_before_what_is_inside_the_nodes() -> None:
-    """Of a run over thousands of nodes the bound leaves out rows inside nodes, and never those over the network."""
+    """In a run over thousands of nodes the limit drops single-node rows, and never those over the network."""
     job = record()["collectives"]["ring"]
     node_jobs = {f"n{i}": {**job, "hosts": [{"name": f"n{i}"}]} for i in range(2 * MOST_SERIES)}
     samples = read(exposition(record(inside=node_jobs)))
@@ -90,13 +90,13 @@ def test_the_network_is_kept_before_what_is_inside_the_nodes() -> None:
 
 
 def test_a_run_that_saw_nothing_still_reports_itself() -> None:
-    """A record without trial, checks or a start time is rendered, not refused; label values are escaped."""
+    """A record without trial, checks or start time is rendered; label values are escaped."""
     text = exposition(completed({"verdict": "inconclusive", "scope": "full", "profile": 'a"\n\\'}))
     assert read(text)["seatrial_run_verdict", "inconclusive"] == 1
 
 
 def test_training_steps_are_in_base_units_and_absent_elsewhere() -> None:
-    """FLOP/s, seconds and shares; a run without them has none of these series."""
+    """FLOP/s, seconds and fractions; a run without training has none of these series."""
     steps = {
         "tflops": 400.5,
         "step_ms": 52.0,

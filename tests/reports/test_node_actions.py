@@ -1,4 +1,4 @@
-"""What to do with each node: the record has it once, and every form of the report has the same."""
+"""Node actions: the record has each once, and every form of the report has the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def finding(subject: str, action: str = "", *, ok: bool | None = False) -> Finding:
-    """Return a finding of a fault that a check has."""
+    """Return a finding with a fault of a check."""
     return Finding(subject=subject, ok=ok, observed="seen", expected="not seen", fault="gpu.xid", action=action)
 
 
@@ -69,7 +69,7 @@ def test_the_heaviest_action_counts_for_a_node_and_each_gpu_has_its_own() -> Non
     ("action", "shown"), [("RESTART_APP", "UNKNOWN"), ("NONE", "UNKNOWN"), ("RESET_GPU", "RESET_GPU")]
 )
 def test_a_node_that_failed_for_more_is_not_said_to_need_nothing(action: str, shown: str) -> None:
-    """Its port is down, too, for which the catalogue has no action; a pair's fault and a pass change nothing."""
+    """Its port is also down, for which the catalogue has no action; a pair's fault and a pass change nothing."""
     xid = finding("gpu-1 GPU 1", action, ok=None)
     both = run_of(xid, finding("gpu-1 mlx5_3"), finding("gpu-2")).actions
     assert {node: each["action"] for node, each in both.items()} == {"gpu-1": shown}
@@ -86,11 +86,11 @@ def test_a_node_that_failed_for_more_is_not_said_to_need_nothing(action: str, sh
         finding("gpu-3 GPU 1", "RESET_GPU"),  # of no node of this run
         finding("rank 1 GPU 1", "RESET_GPU"),
         finding("cluster", "RESET_GPU"),
-        finding("gpu-1"),  # a setting, say
+        finding("gpu-1"),  # for example a setting
     ],
 )
 def test_a_finding_of_no_single_node_asks_nothing_of_any(innocent: Finding) -> None:
-    """A program's failure, a pair, and a pod whose node is not known: no partner is drained."""
+    """A program failure, a pair, and a pod on an unknown node: no partner is drained."""
     assert run_of(innocent).actions == {}
     assert list(run_of(innocent, finding("gpu-2", "NONE")).actions) == ["gpu-2"]
 
@@ -101,7 +101,7 @@ def test_a_node_of_the_pool_that_was_not_tried_has_its_action() -> None:
 
 
 def read(run: Run) -> Record:
-    """Return a run's record as a reader of its file has it."""
+    """Return a run's record as read from its file."""
     return completed(json.loads(json.dumps(run.to_dict())))
 
 
@@ -123,7 +123,7 @@ def forms(run: Run, folder: Path) -> dict[str, str]:
 
 
 class Screen:
-    """Keeps what pytest's terminal reporter would print."""
+    """Keeps the output of pytest's terminal reporter."""
 
     text = ""
 
@@ -151,7 +151,7 @@ def test_every_form_has_the_same(tmp_path: Path) -> None:
 
 
 def test_a_run_without_actions_says_nothing_of_them(tmp_path: Path) -> None:
-    """A gauge with a sample remains, so that a push replaces the last run's."""
+    """A gauge keeps one sample, so that a push replaces the last run's."""
     said = forms(run_of(finding("gpu-1")), tmp_path)
     for name in ("page", "ticket", "terminal"):
         assert TITLE not in said[name]
@@ -160,7 +160,7 @@ def test_a_run_without_actions_says_nothing_of_them(tmp_path: Path) -> None:
 
 
 def series(text: str) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield the labels and the value of each sample of the metric."""
+    """Yield the metric's labels and value for each sample."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == "seatrial_node_action":
@@ -168,7 +168,7 @@ def series(text: str) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def test_thousands_of_nodes_flood_no_form() -> None:
-    """The heaviest are kept; what is left out is counted."""
+    """The heaviest are kept, and omitted ones are counted."""
     nodes = tuple(f"n{number:04}" for number in range(MOST_SERIES + 200))
     gpus = [finding(f"n0000 GPU {number}", "RESET_GPU") for number in range(PARTS + 3)]
     run = run_of(
@@ -184,7 +184,7 @@ def test_thousands_of_nodes_flood_no_form() -> None:
 
 
 def test_scheduled_runs_add_what_to_do_with_the_nodes_that_they_call_bad() -> None:
-    """A node of an earlier run keeps its action; this run's own word counts for its nodes."""
+    """A node of an earlier run keeps its action; this run's result applies to its own nodes."""
     document = read(run_of(finding("gpu-1", "RESET_GPU")))
     earlier = {"gpu-1": "REBOOT_NODE", "gpu-7": "CONTACT_SUPPORT", "gpu-8": "green"}
     samples = dict(series(exposition(document, actions=earlier)))
@@ -209,7 +209,7 @@ HOSTILE = st.text(st.sampled_from("<>&\"'\\\n\r\t\x1b\x00|`*_[](){}@:/ab1 \u202e
 def test_a_record_with_foreign_texts_breaks_no_form(
     tmp_path: Path, node: str, subject: str, word: str, said: str
 ) -> None:
-    """A record is a file that anybody may have written: its words are text everywhere, and no label of a metric."""
+    """A record may come from any source: its strings are text in every form, and never a metric's label."""
     document = read(run_of(finding("gpu-1", "RESET_GPU")))
     document["actions"] = {
         node: {"node": node, "action": word, "said": said, "parts": {subject: word}},
@@ -228,7 +228,7 @@ def test_a_record_with_foreign_texts_breaks_no_form(
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=HOSTILE.map(str.split).map("".join).filter(str.isprintable).filter(bool))
 def test_a_foreign_subject_is_text_on_the_page_and_in_junit(tmp_path: Path, name: str) -> None:
-    """Whatever a node is called, the page has its tags and no others, and JUnit's file can be read."""
+    """A node's name adds no tag to the page, and JUnit's file remains readable."""
     run = run_of(finding(f"{name} GPU <script>x</script>", "RESET_GPU"), tried=(name,))
     page = html.page(run)
     tags = Tags()
@@ -244,7 +244,7 @@ def test_a_foreign_subject_is_text_on_the_page_and_in_junit(tmp_path: Path, name
 
 
 class Tags(HTMLParser):
-    """Keeps the text of a page."""
+    """Keeps the tags of a page."""
 
     text = ""
 
@@ -253,7 +253,7 @@ class Tags(HTMLParser):
 
 
 def test_a_finding_keeps_its_action_through_a_file(tmp_path: Path) -> None:
-    """A detached run is judged later from its record."""
+    """The record of a detached run is judged later."""
     write_json(TWO, tmp_path / "report.json")
     found = read_json(tmp_path / "report.json")["checks"][0]["findings"][1]
     assert (

@@ -1,4 +1,4 @@
-"""The page in a real browser: it fits, it is readable, it asks nobody for anything, and its buttons work."""
+"""The page in a real browser: it fits, is readable, makes no request, and its buttons work."""
 
 import functools
 import os
@@ -70,28 +70,28 @@ def test_rdma(evidence):
 
 
 def page_of_a_healthy_run(folder):
-    """As users get it."""
+    """Return the page as users get it."""
     done = seatrial("accept", "--cluster", "sim:healthy", "--out", "out", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return (folder / "out" / "report.html").read_text()
 
 
 def page_of_a_sweep(_):
-    """64 nodes, of which one has a slow rail."""
+    """Return the page of 64 nodes, of which one has a slow rail."""
     sweep = swept(64, 16, lambda nodes: {(nodes[7], 3): 0.6})
     nodes = tuple(each["name"] for each in sweep["elements"]["nodes"])
     return html.page(Run(sweep=sweep, pool=nodes, trial={"hosts": dict(enumerate(nodes))}))
 
 
 def page_of_a_hang(_):
-    """As `seatrial explain --format html` prints it."""
+    """Return the page as `seatrial explain --format html` prints it."""
     done = seatrial("explain", "--format", "html", str(HANG / "nccl-2.28.9" / "sleep"))
     assert done.returncode == 1, done.stderr
     return done.stdout
 
 
 def page_of_a_comparison(_):
-    """Of two runs with noise."""
+    """Return the page of two runs with noise."""
     before, after = record(1), record(2, scale=0.8)
     return compared(compare([before], [after]), [completed(before)], [completed(after)])
 
@@ -106,7 +106,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory):
-    """Return a function: a number of nodes to the page of a run over them, with one bad GPU on the second node."""
+    """Return a function: number of nodes to the page of a run over them, with one bad GPU on the second node."""
 
     @functools.cache
     def made(nodes):
@@ -128,7 +128,7 @@ def page_of(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """One headless Chromium for the module."""
+    """Start one headless Chromium for the module."""
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
@@ -142,7 +142,7 @@ def browser():
 
 @pytest.fixture
 def look(browser, page_of):
-    """Open the page of so many nodes; at the end nothing may have gone wrong in it, or been asked of the network."""
+    """Open the page of this many nodes; finally assert that it had no error and made no request."""
     trouble, contexts = [], []
 
     def opened(nodes, width=1280, scheme="light", anchor=""):
@@ -166,7 +166,7 @@ def look(browser, page_of):
 
 @pytest.mark.parametrize("nodes", [2, 64, 1000])
 def test_the_page_fits_every_screen(look, nodes):
-    """No page is wider than its window, on a telephone either; verdict and culprit are seen without scrolling."""
+    """No page is wider than its window, also on a phone; verdict and culprit are visible without scrolling."""
     for width in (390, 1280, 1920):
         page = look(nodes, width)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), width
@@ -178,7 +178,7 @@ def test_the_page_fits_every_screen(look, nodes):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("which", [2, 64, "sweep", "hang", "compare"])
 def test_everybody_can_read_it(look, which, scheme, width):
-    """axe-core finds nothing: contrast (WCAG AA), labels, landmarks, language, what the keyboard reaches."""
+    """axe-core finds nothing: contrast (WCAG AA), labels, landmarks, language, keyboard access."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = look(which, width, scheme)
     violations = axe.Axe().run(page).response["violations"]
@@ -187,7 +187,7 @@ def test_everybody_can_read_it(look, which, scheme, width):
 
 @pytest.mark.parametrize(("width", "most"), [(1280, 2500), (390, 6000)])
 def test_a_page_of_a_healthy_run_is_short(look, width, most):
-    """What passed is folded; on paper it takes four pages at most."""
+    """Passed checks are folded; printed it takes at most four pages."""
     page = look("healthy", width)
     assert page.evaluate("document.documentElement.scrollHeight") <= most
     assert page.title().startswith("go (SIMULATED) · scenario healthy · namespace default · ")
@@ -196,7 +196,7 @@ def test_a_page_of_a_healthy_run_is_short(look, width, most):
 
 
 def test_each_bandwidth_is_a_number_beside_its_floor(look):
-    """Aligned to the right, the margin in percent, its source folded."""
+    """Numbers are right-aligned, the margin is in percent, the source is folded."""
     page = look("healthy")
     row = page.locator(".measured tbody tr").first
     value, floor = (float(cell.inner_text()) for cell in row.locator(".number").all())
@@ -208,7 +208,7 @@ def test_each_bandwidth_is_a_number_beside_its_floor(look):
 
 
 def test_the_bad_node_is_in_the_first_screen_of_nodes(look):
-    """Of 1,000: those without findings share a row, and one of them is found by its name."""
+    """Of 1,000 nodes, those without findings share a row, and one of them is found by its name."""
     page = look(1000)
     assert [row.inner_text().split("\t")[0].strip() for row in page.locator(".matrix tbody tr").all()] == [
         "gpu-node-1",
@@ -226,7 +226,7 @@ def test_the_bad_node_is_in_the_first_screen_of_nodes(look):
 
 
 def test_an_address_leads_to_a_node_and_to_a_check(look):
-    """The node opens with what was found there, a check with what it has seen; both are in the window."""
+    """A node opens with its findings, a check with its observations; both are in the window."""
     page = look(64, anchor="node/gpu-node-1")
     assert page.locator(".matrix .opened").inner_text().strip() == "runtime.health gpu-node-1 GPU 3: a remap failed"
     page = look(64, anchor="node/gpu-node-40")
@@ -239,7 +239,7 @@ def test_an_address_leads_to_a_node_and_to_a_check(look):
 
 
 def test_the_contents_stay_in_sight_on_a_wide_screen(look):
-    """And lead to each part; on a phone they are a line above it."""
+    """They link to each part; on a phone they are a line above it."""
     page = look(2, 1280)
     page.evaluate("scrollTo(0, 1500)")
     assert page.get_by_role("link", name="All checks").bounding_box()["y"] < 400
@@ -249,7 +249,7 @@ def test_the_contents_stay_in_sight_on_a_wide_screen(look):
 
 
 def test_names_of_nodes_are_on_paper(look):
-    """A button that opens findings is a name there, too."""
+    """A button that opens findings is printed as a name, too."""
     page = look(64)
     page.emulate_media(media="print")
     assert page.get_by_role("button", name="gpu-node-1", exact=True).is_visible()
@@ -257,7 +257,7 @@ def test_names_of_nodes_are_on_paper(look):
 
 
 def test_a_picture_is_read_out_by_pointer_and_by_key(look):
-    """The value of a cell stands below it; level and floor are in the legend."""
+    """A cell's value appears below it; level and floor are in the legend."""
     page = look("sweep")
     assert "floor 80 GB/s" in page.locator("#links").inner_text()
     assert "level in a leaf " in page.locator("#links").inner_text()
@@ -271,7 +271,7 @@ def test_a_picture_is_read_out_by_pointer_and_by_key(look):
 
 
 def test_plots_have_readable_type_on_a_phone(look):
-    """The letters of a plot are at least 9 pixels high in a window of 390; no plot needs to be scrolled."""
+    """The letters of a plot are at least 9 pixels high in a window of 390; no plot needs scrolling."""
     page = look(64, 390)
     for text in page.locator("svg.plot text").all():
         assert text.bounding_box()["height"] >= 9
@@ -280,7 +280,7 @@ def test_plots_have_readable_type_on_a_phone(look):
 
 
 def test_a_head_sorts_the_nodes(look):
-    """Those with findings first, by mouse and by keyboard; by name in the order of their numbers."""
+    """By findings first, with mouse and keyboard; by name in numerical order."""
     page = look(12)
     names = page.locator(".matrix tbody tr td:first-child")
     assert names.first.inner_text() == "gpu-node-1"
@@ -294,7 +294,7 @@ def test_a_head_sorts_the_nodes(look):
 
 
 def test_a_node_opens_its_findings(look):
-    """What was found there, and nothing of its neighbours; a second press closes it."""
+    """Only its own findings are shown; a second press closes them."""
     page = look(64)
     button = page.get_by_role("button", name="gpu-node-1", exact=True)
     button.click()
@@ -305,7 +305,7 @@ def test_a_node_opens_its_findings(look):
 
 
 def test_a_command_is_copied(look):
-    """The button says so once it is done; where a browser has no clipboard, the command is selected."""
+    """The button confirms it; without a clipboard the command is selected."""
     page = look(2)
     button = page.locator(".command button").first
     command = page.locator(".command code").first.inner_text()
@@ -336,7 +336,7 @@ def test_a_large_page_is_bounded(page_of):
 
 
 def test_what_differs_between_nodes_is_marked(look):
-    """Two drivers are; one operating system is not."""
+    """Two drivers are marked; one operating system is not."""
     page = look(64)
     page.get_by_text("Bill of materials").click()
     assert page.locator("tr.differs").all_inner_texts() == ["nodes driver\t580.95 (1), 570.10 (63)"]

@@ -1,4 +1,4 @@
-"""The Pushgateway: scheduled runs replace their group, a run by hand adds to it, and neither prints the address."""
+"""The Pushgateway: scheduled runs replace their group, a manual run adds to it, and neither prints the address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD: Any = completed({"verdict": "go", "scope": "full", "cluster": {"namespac
 
 
 class Gateway(HTTPServer):
-    """Takes metrics as a Pushgateway does (github.com/prometheus/pushgateway: PUT replaces a group, POST its families)."""
+    """Accepts metrics like a Pushgateway (github.com/prometheus/pushgateway: PUT replaces a group, POST its families)."""
 
     answer = 200
 
@@ -32,7 +32,7 @@ class Gateway(HTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Keeps what was sent."""
+    """Keeps the received requests."""
 
     server: Gateway
 
@@ -45,12 +45,12 @@ class Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = _take  # noqa: N815 -- http.server calls them so
 
     def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def gateway() -> Iterator[Gateway]:
-    """A Pushgateway that answers."""
+    """Return a Pushgateway that responds."""
     made = Gateway()
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
@@ -61,7 +61,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 def test_a_scheduled_run_replaces_its_group_and_a_run_by_hand_adds_to_it(gateway: Gateway) -> None:
-    """What only scheduled runs remember is kept by a run by hand, and its faults of the run before are not."""
+    """A manual run keeps the metrics of scheduled runs, but not the faults of the previous run."""
     push(gateway.url, RECORD, last_success=5.0, bad={"n": True})
     push(gateway.url, RECORD | {"verdict": "no-go"})
     (method, place, whole), (added, again, body) = gateway.pushed
@@ -75,7 +75,7 @@ def test_a_scheduled_run_replaces_its_group_and_a_run_by_hand_adds_to_it(gateway
 
 
 def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
-    """It may hold a password."""
+    """The address may contain a password."""
     gateway.answer = 503
     with pytest.raises(PushError, match="answered 503"):
         push(gateway.url, RECORD)
@@ -94,7 +94,7 @@ def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("up", [True, False])
 def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gateway: Gateway, tmp_path: Path) -> None:
-    """seatrial accept --push URL, here of the checks that start no pod."""
+    """seatrial accept --push URL, here with the checks that start no pod."""
     url = gateway.url if up else "http://127.0.0.1:9"
     done = seatrial("preflight", "--cluster", "sim:healthy", "--push", url, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout

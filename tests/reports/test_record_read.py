@@ -1,4 +1,4 @@
-"""A record is read as it was written, and gives the verdict of its run however that ended."""
+"""A record is read as it was written, and has the verdict of its run, whatever ended it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PASSED = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, seconds=0.12345
 
 @pytest.mark.parametrize("code", [0, 2, 3, 4, 5])
 def test_a_run_that_pytest_ended_is_no_go_in_its_record_either(code: int) -> None:
-    """Interrupted, an internal error, a usage error, nothing selected: whatever had passed until then."""
+    """Interrupted, an internal error, a usage error, nothing selected: whatever passed before."""
     run = Run(results=[PASSED], pytest_exit=code)
     assert (run.verdict is Verdict.GO) is (code == 0)
     assert verdict_of(json.loads(json.dumps(run.to_dict()))) is run.verdict
 
 
 def test_a_record_is_written_where_it_is_asked_for_and_read_back(tmp_path: Path) -> None:
-    """Into a folder that does not exist yet, which is then named alone; seconds to the millisecond."""
+    """The folder is created if necessary, and its file can be named alone; seconds have milliseconds."""
     place = tmp_path / "new" / "folder" / "report.json"
     write_json(Run(results=[PASSED]), place)
     assert read_json(place) == read_json(place.parent)
@@ -37,7 +37,7 @@ def test_a_record_is_written_where_it_is_asked_for_and_read_back(tmp_path: Path)
 
 
 def test_a_file_that_is_too_large_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it holds: a record that is just as large as one may be is read."""
+    """The content does not matter; a record of exactly the maximum size is read."""
     place = tmp_path / "report.json"
     write_json(Run(results=[PASSED]), place)
     size = place.stat().st_size
@@ -49,7 +49,7 @@ def test_a_file_that_is_too_large_is_refused_in_one_line(tmp_path: Path, monkeyp
 
 
 def test_a_bill_of_materials_is_one_line_for_each_thing() -> None:
-    """Counted values are joined, what is nested is named by its path, nothing is left out."""
+    """Counted values are joined, nested ones are named by path, none is omitted."""
     lines = dict(bill({"nodes": {"driver": {"580": 2, "570": 1}, "kernel": "6.8"}, "operator": "v25", "images": {}}))
     assert [(key.split()[-1].split(".")[-1], text) for key, text in lines.items()] == [
         ("driver", "580 (2), 570 (1)"),

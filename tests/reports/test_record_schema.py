@@ -1,4 +1,4 @@
-"""The published schema of report.json; tests/e2e/test_scenarios.py holds the record of every scenario against it."""
+"""The published schema of report.json; tests/e2e/test_scenarios.py validates the record of every scenario with it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_the_schema_is_one() -> None:
 
 
 def test_the_types_have_the_keys_of_the_schema() -> None:
-    """What the code reads of a record is what is published."""
+    """Every key that the code reads is published."""
     assert set(Record.__annotations__) == set(SCHEMA["properties"])
     assert set(RecordedCheck.__annotations__) == set(SCHEMA["$defs"]["check"]["properties"])
     assert set(RecordedFinding.__annotations__) == set(SCHEMA["$defs"]["finding"]["properties"])
 
 
 def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kept() -> None:
-    """Readers find every key; a sweep and what is of the cluster stay as they were written."""
+    """Readers find every key; a sweep and cluster facts are kept as written."""
     record = completed({"verdict": "go", "scope": "full", "checks": [{"id": "a.b", "outcome": "passed"}], "later": 1})
     assert record["checks"][0]["findings"] == record["required"] == []
     assert (record["profile"], record["sweep"], record["seconds"], record["cluster"]) == (None, None, 0.0, {})
@@ -62,6 +62,6 @@ def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kep
     ],
 )
 def test_a_record_that_does_not_fit_its_types_is_refused_by_name(wrong: dict[str, Any], why: str) -> None:
-    """One line that says where."""
+    """One line names the invalid place."""
     with pytest.raises(RecordError, match=why):
         completed({"verdict": "go", "scope": "full", **wrong})

@@ -1,4 +1,4 @@
-"""The files under --out: whole or absent, valid, escaped, and marked SIMULATED where nothing is real."""
+"""The files under --out: complete or absent, valid, escaped, and marked SIMULATED for a simulated cluster."""
 
 import base64
 import hashlib
@@ -57,7 +57,7 @@ def test_plain(x, request):
 
 @pytest.fixture
 def reported(pytester, monkeypatch):
-    """Run the checks above; returns the folder of the reports."""
+    """Run the checks above; return the folder of the reports."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_sample=CHECKS)
@@ -70,7 +70,7 @@ def reported(pytester, monkeypatch):
 
 
 class Page(HTMLParser):
-    """What a browser makes of a page: its scripts, handlers of events, addresses, and what its policy lets run."""
+    """A browser's view of a page: its scripts, event handlers, addresses, and the scripts that its policy permits."""
 
     def __init__(self, text):
         super().__init__()
@@ -95,7 +95,7 @@ class Page(HTMLParser):
 
 
 def test_junit_is_valid_xml_and_says_verdict_and_simulated(reported):
-    """CI systems show the suite's name and its properties; each outcome is the word that JUnit has for it."""
+    """CI systems show the suite's name and its properties; each outcome has JUnit's term."""
     path, _ = reported("--out", "out")
     root = ElementTree.parse(path / "out" / "junit.xml").getroot()
     suite = root.find("testsuite")
@@ -116,7 +116,7 @@ def test_a_junit_file_of_the_users_own_choice_is_stamped_too(reported):
 
 
 def test_nothing_of_the_cluster_becomes_markup_in_the_html_report(reported):
-    """Names and messages of a cluster are untrusted: every one is escaped, none brings a script or a handler."""
+    """Names and messages of a cluster are untrusted: all are escaped, and none adds a script or a handler."""
     path, _ = reported("--out", "out")
     text = (path / "out" / "report.html").read_text(encoding="utf-8")
     assert "<script>alert" not in text
@@ -129,7 +129,7 @@ def test_nothing_of_the_cluster_becomes_markup_in_the_html_report(reported):
 
 
 def test_a_page_of_the_users_own_choice_is_the_same_page(reported):
-    """`--html` is pytest-html's option; what it writes knows no verdict."""
+    """`--html` is an option of pytest-html, whose own page has no verdict."""
     path, _ = reported("--html", "mine.html")
     text = (path / "mine.html").read_text(encoding="utf-8")
     assert "no-go (SIMULATED)" in text and "pytest-html" not in text and "took" not in text.partition("<main>")[0]
@@ -149,7 +149,7 @@ def test_the_json_record_is_plain_and_complete(reported):
 
 
 def test_no_draft_is_left_and_no_draft_is_named(reported):
-    """JUnit and pytest-html write elsewhere until they are whole; the summary names the final place only."""
+    """JUnit and pytest-html write elsewhere until complete; the summary names the final place only."""
     path, result = reported("--out", "out")
     assert sorted(p.name for p in (path / "out").iterdir()) == [
         "junit.xml",
@@ -163,14 +163,14 @@ def test_no_draft_is_left_and_no_draft_is_named(reported):
 
 
 def test_a_run_that_is_killed_leaves_no_folder_of_drafts(reported):
-    """While checks run there is none; nor when the run has ended."""
+    """There is none while checks run, nor after the run."""
     _, result = reported("--out", "out", "-s")
     folder, there = re.search(r"drafts at (\S+) now: (\w+)", result.stdout.str()).groups()
     assert there == "False" and not Path(folder).exists()
 
 
 def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
-    """A gate that reads the exit code must not take a run without a report for a go or a no-go."""
+    """A gate that reads the exit code must not accept a run without a report as go or no-go."""
     monkeypatch.setenv("SPOIL", "1")
     _, result = reported("--out", "out")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
@@ -179,7 +179,8 @@ def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
 
 @pytest.mark.parametrize("where", ["no-such-folder/summary.md", "out-of-the-way", "test_sample.py/summary.md"])
 def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(reported, pytester, monkeypatch, where):
-    """The folder is missing, it is a folder, it lies below a file: one line, the exit code and the reports stay."""
+    """The folder is missing, it is a folder, it is below a file: one line, with the exit code and the reports
+    unchanged."""
     pytester.mkdir("out-of-the-way")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / where))
     path, result = reported("--out", "out", "--github")
@@ -191,7 +192,7 @@ def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(reported, pyte
 
 
 def test_a_step_summary_is_appended_to(reported, pytester, monkeypatch):
-    """What earlier commands of the step wrote stays."""
+    """The output of earlier commands of the step is kept."""
     file = pytester.path / "summary.md"
     file.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
@@ -204,7 +205,7 @@ def test_a_step_summary_is_appended_to(reported, pytester, monkeypatch):
 @pytest.mark.parametrize("option", ["--junitxml", "--html"])
 @pytest.mark.parametrize("where", ["test_sample.py/report", "."])
 def test_a_report_of_the_users_own_choice_that_cannot_be_written_is_refused_at_once(reported, option, where):
-    """As --out is: pytest would find out when the trial is over, with a traceback in place of the verdict."""
+    """As with --out; pytest itself would fail after the trial, with a traceback in place of the verdict."""
     path, result = reported(option, where)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
@@ -212,7 +213,7 @@ def test_a_report_of_the_users_own_choice_that_cannot_be_written_is_refused_at_o
 
 
 def a_run(**more):
-    """A run with one required check that a tenant cannot see, and one that shows the same."""
+    """Return a run with one required check that a tenant cannot see, and one that shows the same."""
     results = [
         CheckResult(id="gpu.allocatable", title="t", outcome=Outcome.SKIPPED, proven_by=("runtime.gpus",)),
         CheckResult(id="runtime.gpus", title="t", outcome=more.pop("shown", Outcome.PASSED)),
@@ -222,7 +223,7 @@ def a_run(**more):
 
 @pytest.mark.parametrize("code", [2, 3, 4, 5])
 def test_a_run_that_pytest_did_not_end_well_is_never_go(code):
-    """Every check passed, and pytest itself says that the run is not whole: its own exit code, and no go."""
+    """Every check passed, but pytest reports an incomplete run: its own exit code, and not go."""
     run = a_run(pytest_exit=code)
     assert (run.verdict, run.exit_code) == (Verdict.INCONCLUSIVE, code)
     assert verdict_of(run.to_dict()) is Verdict.INCONCLUSIVE
@@ -230,7 +231,7 @@ def test_a_run_that_pytest_did_not_end_well_is_never_go(code):
 
 
 def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
-    """What cannot be seen from outside was seen from inside; where that did not pass either, nothing is proven."""
+    """A hidden fact was seen from inside the trial; if that check did not pass either, nothing is proven."""
     assert a_run(tenant=True).verdict is Verdict.GO
     assert a_run(shown=Outcome.SKIPPED).verdict is Verdict.INCONCLUSIVE
     assert a_run(shown=Outcome.FAILED).verdict is Verdict.NO_GO
@@ -238,7 +239,7 @@ def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
 
 
 def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
-    """Escaped, in the page and in the record; the verdict says that a tenant saw it."""
+    """Both are escaped, in the page and in the record; the verdict says that a tenant ran it."""
     run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
     page = html.page(run)
     assert "<li>nodes &lt;b&gt;</li>" in page
@@ -248,7 +249,7 @@ def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
 
 
 def test_the_picture_shows_the_floors_of_each_curve():
-    """A mark where a floor lies, higher than the curve that misses it; the same in the table below."""
+    """A mark shows the floor, above the curve that misses it; the table below has the same."""
     row = {"size_bytes": 2**30, "out_of_place": {"busbw_gbps": 100.0}, "in_place": None}
     small = {"size_bytes": 2**20, "out_of_place": {"busbw_gbps": 10.0}, "in_place": None}
     run = Run(
@@ -266,14 +267,14 @@ def test_the_picture_shows_the_floors_of_each_curve():
 
 
 def test_a_node_that_a_finding_only_speaks_of_is_not_accused():
-    """A job over all nodes failed, and the words of one of them are quoted: no node is at fault."""
+    """A job over all nodes failed, and one node's message is quoted: no node is at fault."""
     end = Finding(subject="all_reduce of 2 nodes", ok=False, observed="failed (gpu-a: exit code 1)", fault="f")
     checks = [CheckResult(id="sweep.scale", title="t", outcome=Outcome.FAILED, findings=(end,))]
     assert states(Run(pool=("gpu-a", "gpu-b"), results=checks)) == {"gpu-a": "u", "gpu-b": "n"}
 
 
 def states(run):
-    """The state of each node in the first family, in the order of the rows."""
+    """Return the state of each node in the first family, in row order."""
     return dict(re.findall(r'<tr id="node/([^"]*)"><td>.*?<td class="(\w)">', matrix(run)))
 
 
@@ -281,7 +282,7 @@ NAMES = ("gpu-a", "gpu-b", "gpu-c", "gpu-aa")
 
 
 def test_a_node_of_the_matrix_has_its_worst_state():
-    """A pair's finding stands at both nodes, another node's at none; what nothing was judged of is a dot."""
+    """A pair's finding is shown at both nodes, another node's at none; an unjudged node is a dot."""
     pair = Finding(subject="gpu-a -> gpu-b (ring)", ok=False, observed="sockets", fault="f")
     run = Run(
         pool=NAMES,
@@ -302,12 +303,12 @@ def test_a_node_of_the_matrix_has_its_worst_state():
     run.results.append(CheckResult(id="nccl.three", title="t", outcome=Outcome.FAILED, findings=(slow,)))
     assert states(run) == dict(zip(NAMES, "ffun", strict=True))
     run.results.append(CheckResult(id="nccl.four", title="t", outcome=Outcome.BLOCKED))
-    assert states(run) == dict(zip(NAMES, "ffuu", strict=True))  # blocked: nothing was told of any node
+    assert states(run) == dict(zip(NAMES, "ffuu", strict=True))  # blocked: no node was judged
     assert matrix(Run(results=run.results)) == ""
 
 
 def test_the_page_has_every_check_without_its_script():
-    """Each once, with what it saw; a check that failed has its own section, to which its id leads."""
+    """Each appears once with its observations; a failed check has a separate section, to which its id links."""
     made = [
         CheckResult(
             id="a.good", title="t", outcome=Outcome.PASSED, findings=(Finding(subject="n", ok=True, observed="8"),)
@@ -335,7 +336,8 @@ def test_a_duration_is_said_in_two_units_at_most(seconds, said):
 
 
 def test_the_head_says_where_and_when():
-    """Server, context, namespace, date with its zone, profile, nodes, duration; in the title, too; nothing unknown."""
+    """Server, context, namespace, date with its zone, profile, nodes, duration; in the title, too; unknown values are
+    omitted."""
     cluster = {"server": "https://a:6443", "namespace": "gpu", "context": "prod"}
     text = html.page(
         Run(cluster=cluster, started="2026-03-04T05:06:07+02:00", seconds=61, profile="h100-ib", pool=("a", "b"))
@@ -350,7 +352,7 @@ def test_the_head_says_where_and_when():
 
 
 def test_of_a_large_fleet_the_nodes_without_findings_share_rows():
-    """Those with findings come first, the worst on top; what was found of all nodes together is shown once."""
+    """Nodes with findings come first, the worst on top; findings of all nodes together are shown once."""
     nodes = tuple(f"n{number}" for number in range(40))
     bad = Finding(subject="n30", ok=False, observed="7", fault="f")
     unclear = Finding(subject="n5", ok=None, observed="?")
@@ -375,7 +377,7 @@ def test_a_sentence_begins_with_a_capital_and_a_command_does_not(text, begins):
 
 
 def test_a_ticket_has_prose_as_prose_and_keeps_units():
-    """A number's unit stands beside it and beside what was expected; nothing of it is markup or ends its cell."""
+    """A number's unit follows the observation and the expectation; no text becomes markup or ends its cell."""
     low = Finding(
         subject="n|1", ok=False, observed=r"24.6 a\|b `x` $y$", expected="at least 35", unit="GB/s", fault="f"
     )

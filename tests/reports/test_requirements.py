@@ -1,4 +1,4 @@
-"""What a run shows of the requirements of a list: met, not met, not tested, and in which forms it is written."""
+"""Requirements of a list by a run: met, not met, not tested, and their output forms."""
 
 import csv
 import io
@@ -14,20 +14,20 @@ from reports.schema import Verdict, completed
 
 
 def check(name, outcome="passed", findings=(), **more):
-    """A check of a record; its findings are (subject, ok, observed, expected)."""
+    """Return a check of a record; its findings are (subject, ok, observed, expected)."""
     keys = ("subject", "ok", "observed", "expected")
     return {"id": name, "outcome": outcome, "findings": [dict(zip(keys, f, strict=True)) for f in findings], **more}
 
 
 def record(*checks, **more):
-    """A full run of two nodes that were the whole pool."""
+    """Return a full run over the whole pool of two nodes."""
     run = {"schema": 1, "run_id": "r", "verdict": "go", "scope": "full", "collectives": {}, "checks": [*checks]}
     trial = {"job": "j", "nodes": 2, "pods": {"p0": "a", "p1": "b"}}
     return completed({**run, "trial": trial, "coverage": {"pool": ["a", "b"], "tried": ["a", "b"]}, **more})
 
 
 def wanted(*checks, **more):
-    """A requirement that these checks show."""
+    """Return a requirement that these checks show."""
     return Requirement(id="NET-4", title="All is RDMA", checks=checks, **more)
 
 
@@ -51,12 +51,12 @@ SEEN = [("a", True, "ib on 16 channels", "ib")]
     ],
 )
 def test_met_is_only_what_every_check_passed(checks, state):
-    """Skipped, waived, blocked, unknown and absent are not tested; one that failed outweighs all."""
+    """Skipped, waived, blocked, unknown and absent checks are not tested; a failed one outweighs all."""
     assert judge(record(*checks), [wanted("x", "y")])[0].state is state
 
 
 def test_what_no_check_shows_is_never_met():
-    """Neither wholly nor in part; what fails still disproves it."""
+    """No part of it is met; a failure still disproves it."""
     passed, failed = record(check("x", "passed", SEEN)), record(check("x", "failed"))
     in_part = wanted("x", not_shown="the 30 days")
     assert judge(passed, [wanted()])[0].state is State.NOT_TESTED
@@ -66,7 +66,7 @@ def test_what_no_check_shows_is_never_met():
 
 
 def test_the_evidence_is_what_was_measured_and_of_a_failure_what_failed():
-    """The first findings of a check that passed; of one that failed those that are wrong, however many are right."""
+    """The first findings of a passed check; of a failed one the bad findings, however many are good."""
     many = [(f"n{n}", True, "386 GB/s", "350") for n in range(5)]
     found = judge(record(check("x", "passed", many)), [wanted("x")])[0]
     assert found.evidence == [
@@ -93,7 +93,7 @@ def test_the_evidence_is_what_was_measured_and_of_a_failure_what_failed():
 )
 @pytest.mark.parametrize("style", FORMATS)
 def test_what_limits_a_run_is_told_beside_each_state(more, said, style):
-    """Whoever reads one line sees that it is of a simulation, or of a part."""
+    """Each line shows that it is from a simulation or a partial run."""
     run = record(check("x", "passed", SEEN), **more)
     assert limits(run) == said
     made = RequirementList(title="Ours", source="annex B", requirements=(wanted("x"),))
@@ -105,7 +105,7 @@ def test_what_limits_a_run_is_told_beside_each_state(more, said, style):
 
 
 def test_each_form_can_be_read_and_nothing_of_a_record_acts_in_it():
-    """A name that is markup, a formula or a control sequence stays a text."""
+    """A name with markup, a formula or a control sequence remains text."""
     hostile = [("=cmd|' /C calc'!A0\x1b[31m<b>\ud800", False, "@all", "ib")]
     run = record(check("x", "failed", hostile), verdict="no-go")
     made = RequirementList(title="=Ours", source="annex B", requirements=(wanted("x"), wanted_else()))
@@ -126,12 +126,12 @@ def test_each_form_can_be_read_and_nothing_of_a_record_acts_in_it():
 
 
 def wanted_else():
-    """A requirement that nothing shows."""
+    """Return a requirement that no check shows."""
     return Requirement(id="NET-5", title="-1 is no formula")
 
 
 def test_a_list_comes_to_the_worst_of_its_states():
-    """One that is not met is a no-go, one that is not tested leaves it open."""
+    """A requirement that is not met is no-go, an untested one is inconclusive."""
     met, unmet, open_ = (record(check("x", outcome)) for outcome in ("passed", "failed", "skipped"))
     assert verdict_over(judge(met, [wanted("x")])) is Verdict.GO
     assert verdict_over(judge(met, [wanted("x"), wanted_else()])) is Verdict.INCONCLUSIVE
@@ -141,7 +141,7 @@ def test_a_list_comes_to_the_worst_of_its_states():
 
 @pytest.mark.parametrize("name", list_names())
 def test_a_shipped_list_names_checks_that_exist_and_where_it_is_published(name):
-    """Ids of others come with their source; a check that is gone would never be tested."""
+    """Foreign ids have their source; a removed check would never be tested."""
     made = load_list(name, all_checks())
     assert "." in made.source
     assert any(each.checks for each in made.requirements)

@@ -1,4 +1,4 @@
-"""Numbers of a cluster whose data goes over sockets or one bad link: small, and still numbers."""
+"""Results of a cluster that uses sockets or one bad link: small, but still numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reports.test_metrics import read
         (1.0, 1.0),  # sockets over one 10 Gbit/s port
         (0.84, 0.84),
         (0.01, 0.01),  # the least that nccl-tests prints in two digits
-        (0.0, None),  # measured nothing
+        (0.0, None),  # no measurement
         (-0.1, None),
         (float("nan"), None),
         (float("inf"), None),
@@ -36,7 +36,7 @@ def test_every_bandwidth_above_nothing_is_a_sample(printed: float | None, value:
 
 @pytest.mark.parametrize("scale", [1 / 400, 1 / 1000, 1 / 3000])
 def test_a_cluster_on_sockets_is_compared_and_measured(scale: float) -> None:
-    """All its rows are at 1 GB/s and less: no row may vanish from the comparison, the metrics or a baseline."""
+    """All its rows are at 1 GB/s and less: no row may be missing in the comparison, the metrics or a baseline."""
     fast, slow = completed(record(1)), completed(record(2, scale=scale))
     assert bandwidth_rows([slow]).keys() == bandwidth_rows([fast]).keys()
     assert all(len(rows) == 4 for rows in bandwidth_rows([slow]).values())

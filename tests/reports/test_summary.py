@@ -1,4 +1,4 @@
-"""The summary of a run: the same verdict, culprit and numbers in every form, and no number that no check has shown."""
+"""The summary of a run: the same verdict, culprit and numbers in every form, and only numbers of checks."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ HEALTHY = Run(
 
 
 def test_a_go_names_nodes_and_numbers():
-    """Each number is the finding of a check that passed."""
+    """Each number is the finding of a passed check."""
     summary = summarize(HEALTHY.to_dict())
     proven = dict(summary.proven)
     assert summary.culprit == ""
@@ -60,13 +60,13 @@ def test_a_bandwidth_stands_beside_what_others_measured():
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED, Outcome.ERROR, Outcome.FAILED])
 def test_what_did_not_pass_is_not_proven(outcome):
-    """A bandwidth below its floor, or one that was not judged, is no proof of bandwidth."""
+    """A bandwidth below its floor, or an unjudged one, is not a proof."""
     summary = summarize(Run(results=[check("nccl.bandwidth-ring", outcome, RING)]).to_dict())
     assert summary.proven == []
 
 
 def test_of_several_nodes_the_slowest_is_told():
-    """The best of a thousand nodes says nothing of the others."""
+    """The best of a thousand nodes does not describe the others."""
     rows = [ok(f"gpu-{n} all_reduce", f"{480 - n % 2 * 20}.0", "at least 430", "GB/s") for n in range(4)]
     summary = summarize(Run(results=[check("nccl.bandwidth-node", Outcome.PASSED, *rows)]).to_dict())
     assert dict(summary.proven)["inside a node"].startswith("460.0 GB/s (gpu-1 ")
@@ -115,7 +115,7 @@ def test_of_several_nodes_the_slowest_is_told():
     ],
 )
 def test_the_culprit_is_what_decided(run, culprit):
-    """Whatever keeps a run from go is named in its first line."""
+    """The first line names whatever prevents go."""
     summary = summarize(run.to_dict())
     assert summary.verdict != "go"
     assert summary.culprit == culprit
@@ -126,7 +126,7 @@ HOSTILE = "x|y `z` <script> [a](http://evil) @team \x1b]0;\n## go"
 
 
 def test_a_ticket_carries_what_was_found_and_no_markup_of_others():
-    """What a cluster says stays text: no table is broken, nothing is a heading, a link or a mention."""
+    """Cluster texts remain text: no table is broken, and none becomes a heading, a link or a mention."""
     failed = check("a.b", Outcome.FAILED, bad(HOSTILE, HOSTILE), reason=HOSTILE, notes=(HOSTILE,))
     run = Run(
         results=[failed],
@@ -158,7 +158,7 @@ def test_a_ticket_is_bounded():
 
 
 def test_annotations_cannot_be_forged():
-    """A text from the cluster begins no command of its own, and ends none."""
+    """A text from the cluster neither starts nor ends an annotation command."""
     failed = check("a.b", Outcome.FAILED, bad("n"), reason="100 %\n::error::forged")
     lines = list(workflow_commands(Run(results=[failed]).to_dict()))
     assert len(lines) == 2
@@ -167,7 +167,7 @@ def test_annotations_cannot_be_forged():
 
 
 def test_what_contradicts_the_verdict_is_not_proven():
-    """Sums that are right inside the nodes and wrong between them are told as neither; nor how fast the wrong ones are."""
+    """Sums that are right inside the nodes and wrong between them are reported as neither, and without a bandwidth."""
     node = check("nccl.correctness-node", Outcome.PASSED, ok("gpu-a", "0 wrong"), ok("gpu-b", "0 wrong"))
     ring = check("nccl.bandwidth-ring", Outcome.PASSED, RING)
     wrong = check("nccl.correctness", Outcome.FAILED, bad("ring", "wrong in 42 of 42"))
@@ -179,20 +179,20 @@ def test_what_contradicts_the_verdict_is_not_proven():
 
 
 def test_nodes_are_proven_by_the_check_that_saw_them():
-    """A pod that was placed and lost proves nothing of its node."""
+    """A pod that was placed and then lost does not prove its node."""
     run = Run(trial={"hosts": {"pod-0": "gpu-a"}}, results=[check("job.started", Outcome.ERROR, reason="lost")])
     assert dict(summarize(run.to_dict()).proven) == {}
 
 
 def test_what_was_not_seen_is_not_counted_with_the_culprit():
-    """One node is NotReady; of 63 nothing was observed."""
+    """One node is NotReady; 63 others were not observed."""
     rows = [bad("gpu-0", "NotReady", ""), *(bad(f"gpu-{n}", "nothing was observed", "", None) for n in range(1, 64))]
     summary = summarize(Run(results=[check("a.b", Outcome.FAILED, *rows)]).to_dict())
     assert summary.culprit == "gpu-0: NotReady (expected 8)"
 
 
 def test_a_culprit_that_names_no_node_says_which_were_tried():
-    """A bandwidth is of all of them together."""
+    """A bandwidth concerns all of them together."""
     slow = Finding(subject="ring 8G", ok=False, observed="126", expected="at least 350", unit="GB/s")
     run = Run(trial={"hosts": {"p": "gpu-a", "q": "gpu-b"}}, results=[check("nccl.b", Outcome.FAILED, slow)])
     assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s (expected at least 350 GB/s), on gpu-a, gpu-b"
@@ -201,7 +201,7 @@ def test_a_culprit_that_names_no_node_says_which_were_tried():
 
 
 def test_a_check_that_blocks_itself_says_why():
-    """Nothing else did: its own words are all that explains it."""
+    """Without another blocker, its own text is the only explanation."""
     summary = summarize(Run(results=[check("sweep.ran", Outcome.BLOCKED, reason="no node is free")]).to_dict())
     assert summary.not_judged == {"no node is free": {"sweep": 1}}
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_is_proven_by_what_was_read_back(resumed):
 
 
 def test_nodes_that_are_left_out_or_queued_are_said():
-    """A pass with a note is still a pass; of a check that failed the finding speaks."""
+    """A pass with a note is still a pass; a failed check is described by its finding."""
     notes = ("not judged: virtual, not a separate machine",)
     left_out = CheckResult(
         id="nodes.gpu",
@@ -238,7 +238,7 @@ def test_nodes_that_are_left_out_or_queued_are_said():
 
 
 def test_a_bandwidth_that_was_waived_is_told_of_a_go():
-    """A go of a profile without floors says that no bandwidth was judged, and what was measured."""
+    """With a profile without floors the go says that no bandwidth was judged, and shows the measurement."""
     why = "no floor published; measured, not judged: 386.4 GB/s"
     waived = {"id": "nccl.bandwidth-ring", "outcome": "skipped", "reason": why, "waived": True, "findings": []}
     unasked = {"id": "nccl.bandwidth-sendrecv", "outcome": "skipped", "reason": "no floor", "findings": []}
@@ -247,7 +247,7 @@ def test_a_bandwidth_that_was_waived_is_told_of_a_go():
 
 
 def test_locks_that_fail_are_told_of_a_go_where_the_profile_says_nothing_of_them():
-    """Neither where the profile needs none, nor where there is no shared path."""
+    """The note is missing if the profile needs no locks, or if there is no shared path."""
     why = "not judged, since the profile requires no locks: a /results: nfs (nolock): flock granted while b holds it"
     check = {
         "id": "storage.locks",

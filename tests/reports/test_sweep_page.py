@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: lines, pictures of bounded size that name what failed, tables, metrics."""
+"""The presentation of a sweep: lines, bounded pictures that name failed elements, tables, metrics."""
 
 import json
 import random
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>\"'&"
 
 
 def swept(size, leaf, faults, rails=8, names=None):
-    """The section of a sweep of a model fleet."""
+    """Return the section of a sweep of a model cluster."""
     made = model.Model(size, random.Random(size), rails=rails, leaf_size=leaf)
     fleet = made.fleet()
     if names:
@@ -37,12 +37,12 @@ def swept(size, leaf, faults, rails=8, names=None):
 
 
 def pictures(text):
-    """The pictures of a page, read as XML."""
+    """Return the pictures of a page, parsed as XML."""
     return [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
 
 
 def test_a_sweep_is_told_in_gigabytes_a_second():
-    """Alone, in each leaf, across them, the worst pair and the median one, with the floors."""
+    """Single nodes, inside each leaf, across leaves, the worst pair and the median one, with the floors."""
     sweep = swept(16, 4, lambda n: {(n[1], 2): 0.6})
     said = dict(line.split(": ", 1) for line in figures.lines(sweep))
     rates = [(test["nodes"], test["busbw_gbps"]) for test in sweep["tests"] if len(test["nodes"]) == 2]
@@ -104,7 +104,7 @@ TESTED = {
     ids=["rail", "node", "uplink", "pair"],
 )
 def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subject, name, fact, expected):
-    """Of a rail those of that rail, of an uplink those of pairs across leaves; of a hang or a wrong sum there are none."""
+    """For a rail those of that rail, for an uplink those of pairs across leaves; for a hang or a wrong sum none."""
     why = "2 of 2 pairs: 0.50 of the median"
     observed = "; ".join([why, "all others at 1.00", *finding.get("cards", ()), "port errors grew by 7"])
     said = figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, subject, observed)
@@ -117,7 +117,7 @@ def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subje
 
 
 def test_a_node_that_is_slow_alone_has_its_rate_alone():
-    """Its pairs say nothing of why it is at fault."""
+    """Its pairs do not show why it is at fault."""
     finding = {**CULPRITS[1], "why": "alone: 0.50 of the median"}
     assert figures.of_finding({**TESTED, "findings": [finding]}, "a", finding["why"]) == (
         "a",
@@ -144,7 +144,7 @@ def test_the_page_is_bounded_whatever_the_size_and_names_what_failed(size, leaf)
 
 
 def test_a_page_of_a_sweep_without_rails_says_so_and_shows_none():
-    """All rails together are measured: nothing on the page may read as if one had been, by itself."""
+    """Only the sum of all rails was measured: no text on the page may suggest a single one."""
     sweep = swept(16, 4, lambda _: {}, rails=0)
     assert sweep["verdict"] == "go"
     text = page(sweep)

@@ -1,4 +1,4 @@
-"""What a person at a terminal reads: whole where it matters, short where it does not, never wider than the terminal."""
+"""The terminal's text: complete where it matters, short elsewhere, never wider than the terminal."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from reports.summary import LAYERS, grouped
 
 
 class Terminal:
-    """Keeps what pytest's terminal reporter would print."""
+    """Keeps the output of pytest's terminal reporter."""
 
     def __init__(self):
         self.text = ""
@@ -62,13 +62,13 @@ def printed(run, monkeypatch, columns=80, folder=None, detailed=False):
 
 
 def test_no_line_is_wider_than_the_terminal(monkeypatch):
-    """80 columns are enough for everything that has a space to break at."""
+    """80 columns are enough for any text with a space to break at."""
     run = Run(simulated=True, scope="partial", selection="-k job " * 20, results=[check("a.b"), FAILED])
     assert max(map(len, printed(run, monkeypatch).splitlines())) <= 80
 
 
 def test_a_long_observation_is_shown_whole(monkeypatch):
-    """The reason of the scheduler stands at the end of its sentence: a table that cut it would hide the cause."""
+    """The scheduler's reason is at the end of its sentence: a truncated table would hide the cause."""
     text = printed(Run(results=[FAILED]), monkeypatch)
     assert f" {LONG} " in " ".join(text.split())
     second = check("nodes.gpu", Outcome.FAILED, findings=FAILED.findings)
@@ -78,7 +78,7 @@ def test_a_long_observation_is_shown_whole(monkeypatch):
 
 
 def test_short_findings_stand_in_a_table(monkeypatch):
-    """Two nodes side by side are read faster than two blocks."""
+    """Two nodes in adjacent rows are read faster than two blocks."""
     rows = tuple(
         Finding(subject=f"gpu-node-{n}", ok=False, observed=f"{7 - n}", expected="8", unit="GPUs", fault="gpu.missing")
         for n in range(3)
@@ -91,7 +91,7 @@ CULPRIT = Finding(subject="gpu-5 - gpu-6", ok=False, observed="24.6", expected="
 
 
 def test_the_culprit_the_fact_and_the_expectation_are_lines_of_their_own(monkeypatch):
-    """And they are told once: the check's own part below goes on with what it means."""
+    """They appear once: the check's own part below continues with the meaning."""
     results = [
         check("nccl.bandwidth-ring", Outcome.FAILED, findings=(CULPRIT,)),
         check("a.b"),
@@ -122,12 +122,12 @@ def test_the_culprit_the_fact_and_the_expectation_are_lines_of_their_own(monkeyp
     ],
 )
 def test_equal_subjects_are_one_row(names, said):
-    """Only what is numbered without a gap is written as a range: it names each of them."""
+    """Only gapless numbers become a range, which names every subject."""
     assert grouped(names) == said
 
 
 def test_equal_findings_are_one_row(monkeypatch):
-    """Eight networks that lack the same thing are one line, and another value is another."""
+    """Eight networks with the same fault are one line; a different value is another line."""
     first = Finding(subject="a", ok=False, observed="x", expected="y", fault="f.g")
     rows = [replace(first, subject=f"rdma-{n}", observed="no route") for n in range(8)]
     other = replace(first, subject="rdma-8", observed="no address")
@@ -137,7 +137,7 @@ def test_equal_findings_are_one_row(monkeypatch):
 
 
 def test_a_failed_transport_shows_what_the_rdma_checks_saw(monkeypatch):
-    """`2 passed` beside "no ACTIVE port" explains nothing; of what preflight passed or skipped nothing is repeated."""
+    """`2 passed` does not explain "no ACTIVE port"; passed or skipped preflight results are not repeated."""
     socket = Finding(subject="a - b", ok=False, observed="socket", fault="nccl.socket-fallback")
     port = Finding(subject="a", ok=True, observed="8 ports ACTIVE")
     results = [
@@ -158,7 +158,7 @@ def test_a_failed_transport_shows_what_the_rdma_checks_saw(monkeypatch):
 
 
 def test_layers_come_in_the_order_of_readme(root):
-    """README says in which order to look, and the terminal shows them so; a user's families come last."""
+    """README gives the order of layers, and the terminal uses it; a user's families come last."""
     table = re.findall(r"^\| [\d\N{EN DASH}]+ \| (.*?) \|", (root / "README.md").read_text(), re.MULTILINE)
     families = [name for row in table for name in re.findall(r"`([\w]+)`", row)]
     assert len(families) > 15
@@ -167,7 +167,7 @@ def test_layers_come_in_the_order_of_readme(root):
 
 
 def test_a_reason_that_is_cut_says_so(monkeypatch):
-    """While the run goes on two lines are enough; the ellipsis says that there is more."""
+    """During the run two lines are enough; the ellipsis shows that there is more."""
     live = printed(Run(results=[FAILED]), monkeypatch).split("VERDICT")[0]
     assert live.rstrip().endswith("…")
 
@@ -187,7 +187,7 @@ def test_what_was_blocked_is_named_once_behind_the_root_of_it(monkeypatch):
 
 
 def test_without_details_what_was_not_judged_is_counted(monkeypatch):
-    """Twenty reasons drown what was proven; -v has them."""
+    """Twenty reasons would hide the proofs; -v shows them."""
     results = [
         check("a.root", Outcome.FAILED, reason="x"),
         check("nccl.ring", Outcome.BLOCKED, blocked_by=("a.root",)),
@@ -210,7 +210,7 @@ def test_a_go_fits_on_a_screen(monkeypatch, tmp_path):
 
 
 def test_a_family_is_one_line(monkeypatch):
-    """The worst of its checks, and how many ended how; skipped checks make it no worse."""
+    """It shows the worst outcome and the counts; skipped checks do not affect it."""
     screen = Terminal()
     terminal.family(screen, "nccl", [check("nccl.a"), check("nccl.b", Outcome.SKIPPED), check("nccl.c")])
     terminal.family(screen, "rdma", [check("rdma.a"), check("rdma.b", Outcome.BLOCKED)])
@@ -223,7 +223,7 @@ def test_a_family_is_one_line(monkeypatch):
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_the_verdict_says_whether_it_is_simulated(monkeypatch, tmp_path, simulated):
-    """A verdict of the embedded cluster must not be taken for one of a real cluster."""
+    """A verdict of the embedded cluster must not be mistaken for a real cluster's."""
     said = printed(Run(simulated=simulated, results=[check("a.b")]), monkeypatch, folder=tmp_path)
     assert ("VERDICT: go (SIMULATED) ·" in said) == simulated
     assert said.endswith(f"Report: {tmp_path / 'report.html'}\n")
@@ -246,7 +246,7 @@ def test_control_characters_never_reach_the_terminal(monkeypatch):
 
 
 def test_what_a_cluster_says_is_no_command_of_a_workflow(monkeypatch):
-    """GitHub's runner reads every line of a log: a row must not begin as its commands do."""
+    """GitHub's runner parses every line of a log: a row must not begin like its commands."""
     text = "::error::forged\n::stop-commands::token ##[error]forged"
     failed = check("c.d", Outcome.FAILED, reason=text, notes=(text,))
     said = printed(Run(results=[failed], not_seen=[text]), monkeypatch)
@@ -254,7 +254,7 @@ def test_what_a_cluster_says_is_no_command_of_a_workflow(monkeypatch):
 
 
 def test_lists_are_bounded(monkeypatch):
-    """What a thousand nodes left is in the report."""
+    """Leftovers of a thousand nodes are in the report."""
     names = [f"job {n}\x1b[2J" for n in range(1000)]
     said = printed(Run(cleaned=names, leftovers=names, not_seen=names, results=[check("a.b")]), monkeypatch)
     assert len(said.splitlines()) < 60
@@ -264,7 +264,7 @@ def test_lists_are_bounded(monkeypatch):
 
 @pytest.mark.parametrize("why", [["pod x on n1: PreemptionByScheduler: by pod team/urgent <b>"], []])
 def test_every_form_begins_with_the_attempt_and_who_interrupted_the_one_before(why, monkeypatch):
-    """A go of the first attempt says nothing of attempts."""
+    """A go of the first attempt does not mention attempts."""
     run = Run(results=[check("job.started")], trial={"job": "t", **({"interrupted": why} if why else {})})
     said = "Attempt 2 of the trial; attempt 1 was interrupted: pod x on n1"
     record = completed(json.loads(json.dumps(run.to_dict())))
@@ -276,7 +276,7 @@ def test_every_form_begins_with_the_attempt_and_who_interrupted_the_one_before(w
 
 
 def test_what_was_not_judged_is_counted_apart(monkeypatch):
-    """205 nodes with another driver stay 205, whatever stands for the 295 that are down."""
+    """205 nodes with another driver remain 205, whatever the result of the 295 that are down."""
     bad = [Finding(subject=f"n-{i}", ok=False, observed="driver 570", fault="nodes.drift") for i in range(205)]
     down = [Finding(subject=f"m-{i}", ok=None, observed=f"{NOT_JUDGED}nodes.gpu") for i in range(295)]
     run = Run(results=[check("nodes.uniform", Outcome.FAILED, findings=(*bad, *down))])

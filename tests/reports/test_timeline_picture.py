@@ -1,4 +1,4 @@
-"""The time line on the page: records come from anywhere."""
+"""The time line on the page, for records from any source."""
 
 from reports.timeline import MOST_NODES, timeline
 
@@ -14,7 +14,7 @@ def test_names_of_a_record_are_escaped_and_pods_bounded():
 
 
 def test_the_table_adds_up_what_the_picture_shows():
-    """A phase that came twice, as after a restart, is one number."""
+    """A phase that occurred twice, as after a restart, is one number."""
     text = timeline([SPAN, {**SPAN, "start_s": 3.0, "seconds": 0.5}])
     assert "<td>2.5</td>" in text
 

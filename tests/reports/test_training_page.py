@@ -1,4 +1,4 @@
-"""Training steps and checkpoints in the reports: figures, each GPU beside the floor, each state with its time."""
+"""Training steps and checkpoints in the reports: figures, each GPU with the floor, each state with its time."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ SAVED = {
 
 
 def test_a_gpu_is_shown_by_its_own_compute_beside_the_floor():
-    """400 TFLOP/s in steps of 60 ms are 480 in 50 ms of its own, and 470.6 in 51: one is below 475."""
+    """400 TFLOP/s in steps of 60 ms are 480 with 50 ms of own compute, and 470.6 with 51: one is below 475."""
     assert own_tflops(steps(), 50.0) == pytest.approx(480.0)
     page = training(steps())
     assert page.count("<li") == 2 and page.count('class="low"') == 1 and "470.6 below" in page
@@ -57,7 +57,7 @@ def test_a_gpu_is_shown_by_its_own_compute_beside_the_floor():
 
 
 def test_without_a_floor_nothing_is_below_it():
-    """And the page says so."""
+    """The page says that there is no floor."""
     page = training(steps(floor_tflops=None, floor_source=""))
     assert "below" not in page and "no floor" in page and "<i " not in page
 
@@ -76,11 +76,11 @@ def test_what_told_nothing_is_shown_first_and_nothing_is_divided_by_zero():
 
 
 def test_the_states_of_a_checkpoint_stand_in_order_and_a_torn_step_shows():
-    """The step in which a rank was killed never got beyond writing."""
+    """The step in which a rank was killed remained in the state writing."""
     assert rows(SAVED) == [(EVIL, "2", "0.00", "", "", "1.50", "2.25"), (EVIL, "3", "0.00", "", "", "", "")]
     page = checkpoint(SAVED)
     assert page.count("<td>-</td>") == 6 and "nothing to flush" in page and "3.00 GiB" in page
-    saved = {"nodes": SAVED["nodes"]}  # not every rank saved: nothing is said of all together
+    saved = {"nodes": SAVED["nodes"]}  # not every rank saved: there is no total
     assert "MB/s" not in (checkpoint(saved))
 
 
@@ -91,7 +91,7 @@ def test_thousands_of_gpus_are_bounded():
 
 
 def test_no_report_lets_a_name_become_markup():
-    """A node's name is foreign text, in every form; and the record fits its schema."""
+    """A node's name is untrusted text in every form, and the record follows its schema."""
     run = Run(
         run_id="r",
         training=steps(),

@@ -1,4 +1,4 @@
-"""The verdict of a run: every clause that keeps it from `go`, and what is read back out of its record."""
+"""The verdict of a run: every condition that prevents `go`, also after reading its record."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SKIPPED = check("b", Outcome.SKIPPED)
     ],
 )
 def test_every_clause_of_the_verdict(verdict: Verdict, results: list[CheckResult], changes: dict[str, Any]) -> None:
-    """Of a run, and of its record as it is read again."""
+    """Each applies to a run, and to its record when it is read again."""
     run = Run(results=results, **changes)
     assert run.verdict is verdict
     assert run.exit_code == (changes.get("pytest_exit") or EXIT_CODES[verdict])
@@ -140,7 +140,7 @@ def test_json_of_something_else_is_no_record(tmp_path: Path) -> None:
 
 
 def contradicting(check_id: str = "nccl.correctness", wrong: int = 0, **changes: Any) -> dict[str, Any]:
-    """A record of two nodes with a table, in which that check passed."""
+    """Return a record of two nodes with a table, in which that check passed."""
     row = {"size_bytes": 8, "out_of_place": {"busbw_gbps": 1.0, "wrong": 0}, "in_place": {"wrong": wrong}}
     job = {"tables": [{"collective": "all_reduce", "rows": [row]}]}
     made = Run(run_id="r", results=[check(check_id)], trial={"nodes": 2, "pods": {"p-0": "a", "p-1": "b"}}).to_dict()
@@ -151,20 +151,20 @@ def contradicting(check_id: str = "nccl.correctness", wrong: int = 0, **changes:
     ("record", "why"),
     [
         (contradicting(), ""),
-        (contradicting("nccl.transport", wrong=3), ""),  # nobody says that the sums are right
+        (contradicting("nccl.transport", wrong=3), ""),  # no check shows that the sums are right
         (contradicting(wrong=3), "nccl.correctness passed, and 3 sums are wrong"),
         (contradicting("nccl.correctness-node", wrong=3), "nccl.correctness-node passed"),
         (contradicting(verdict="no-go"), "verdict no-go, exit code 0"),
         (contradicting(exit_code=10), "verdict go, exit code 10"),
         (contradicting(exit_code=3), "verdict go, exit code 3"),
-        (contradicting(exit_code=3, verdict="inconclusive"), ""),  # an internal error of pytest's
+        (contradicting(exit_code=3, verdict="inconclusive"), ""),  # an internal error of pytest
         (contradicting(coverage={"tried": ["a"]}), "b is not among those that were tried"),
         (contradicting(coverage={"tried": []}, trial={"hosts": {"h": "a"}}), "a is not among"),
         (contradicting(coverage={"tried": ["a", "b"]}), ""),
     ],
 )
 def test_a_record_that_contradicts_itself_is_none(tmp_path: Path, record: dict[str, Any], why: str) -> None:
-    """Edited, or put together of two: the reader sees it, and compares, marks and serves nothing of it."""
+    """Edited, or assembled from two: the reader refuses it, and compares, marks and serves nothing of it."""
     (tmp_path / "report.json").write_text(json.dumps(record))
     if not why:
         assert read_json(tmp_path)["run_id"] == "r"
