@@ -1,4 +1,4 @@
-"""What tests of hangs share: explain, called as on the command line."""
+"""Shared fixture of the hang tests: explain, called as on the command line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Prints what NCCL RAS says of a made job, as src/ras/client_support.cc of 2.28 does: the verbose text, and JSON."""
+"""Prints NCCL RAS answers for a made job, like src/ras/client_support.cc of 2.28: the verbose text, and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LETTERS = {"NOCOMM": 0, "INIT": 1, "RUNNING": 2, "FINALIZE": 3, "ABORT": 4}
 
 @dataclass
 class Comm:
-    """A communicator: its members by world rank, and what differs from `launched` AllReduce on all of them."""
+    """A communicator: its members by world rank, and its differences from `launched` AllReduce on all of them."""
 
     members: list[int]
     launched: int = 10
@@ -23,7 +23,7 @@ class Comm:
 
 @dataclass
 class Job:
-    """Ranks on hosts of eight; with `one_device`, each process sees one GPU, which CUDA calls 0 and NVML by its index."""
+    """Ranks on hosts of eight; with `one_device`, each process sees one GPU: device 0 in CUDA, its index in NVML."""
 
     ranks: int
     comms: list[Comm]
@@ -31,7 +31,7 @@ class Job:
     dead: set[int] = field(default_factory=set)
     one_device: bool = False
     own_pid: bool = False
-    """Every process has number 7, as in containers."""
+    """Every process has pid 7, as in containers."""
 
     def place(self, rank: int) -> tuple[str, int, int, int]:
         """Return host, process, CUDA device and NVML device."""
@@ -56,7 +56,7 @@ class Job:
 
 
 def _sides(job: Job, comm: Comm, values: dict[int, str], many: str, one: str) -> list[str]:
-    """Return the lines of ranks by what they have, the most frequent first; the fewer than half are named."""
+    """Return the lines of ranks by state, the most frequent first; the minority is named."""
     lines = []
     for value, count in sorted(Counter(values.values()).items(), key=lambda item: -item[1]):
         if count > 1:

@@ -1,7 +1,8 @@
-"""A stand-in for NCCL's RAS thread: uses the protocol of a version, whole, slowly, in half, or garbage.
+"""A stand-in for NCCL's RAS thread: uses the protocol of a version, complete, slowly, truncated, or garbage.
 
 python ras_standin.py VERSION MANNER [PORT]; counts of MANNER "late" stop with rank 1 behind, those of "alive" advance.
-Reads commands as src/ras/client_support.cc does: SET FORMAT since 2.28.7, an unknown command is an error and no end.
+Reads commands like src/ras/client_support.cc: SET FORMAT since 2.28.7; after an unknown command it sends an error and
+continues.
 """
 
 import json
@@ -82,7 +83,7 @@ def as_json(version, counts, host):
 
 
 class Server:
-    """One listening socket; `heard` holds every line that a client sent."""
+    """One listening socket; `heard` holds every line from clients."""
 
     def __init__(self, version, manner, port=0, host="127.0.0.1"):
         self.version, self.manner, self.host = version, manner, host
@@ -143,7 +144,7 @@ class Server:
 
     def close(self):
         self.closed.set()
-        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self.socket.close()
 
 

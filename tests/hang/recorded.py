@@ -1,4 +1,4 @@
-"""The recorded hangs, copied, with the times that their dumps had: a clone gives files the time at which it was made."""
+"""The recorded hangs, copied, with the original times of their dumps: a clone sets files to its own time."""
 
 import atexit
 import os
@@ -10,7 +10,7 @@ from seatrial.logs.hang.pickles import loads
 
 
 def written_at_timeout(folder: Path, later: float = 1.0) -> None:
-    """Give the dumps of a folder the time at which the last of what they wait for ended, some seconds later."""
+    """Set a folder's dumps to some seconds after the last operation that they wait for timed out."""
     paths = [path for path in folder.glob("*rank_*") if path.is_file()]
     entries = [entry for path in paths for entry in loads(path.read_bytes())["entries"]]
     waits = [entry for entry in entries if entry["state"] != "completed" and not entry["retired"]] or entries

@@ -1,4 +1,4 @@
-"""A watchdog that stands still (torch's heartbeat monitor): said as that, and nobody is called late for it."""
+"""A stuck watchdog (torch's heartbeat monitor): reported as such, without a late rank."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def told(explain, tmp_path, log):
         ("".join(OLD.format(rank, 0, rank) for rank in (1, 0, 2)), [0, 1, 2], 600),
         (NEW.format(4, "EXPERT_MODEL_PARALLEL_GROUP", 1) + NEW.format(0, "TP", 0), [0, 4], 480),
         (OLD.format(3, 0, 3).removeprefix("[rank3]:"), [3], 600),
-        (OLD.format(3, 5, 1).removeprefix("[rank3]:"), [], 600),  # rank 1 of some group
+        (OLD.format(3, 5, 1).removeprefix("[rank3]:"), [], 600),  # rank 1 of an unknown group
         (
             "[rank6]:[E ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 6] ProcessGroupNCCL'\ns "
             + STUCK[18:].format(480),
@@ -46,7 +46,7 @@ def test_whose_watchdog_stands_still(explain, tmp_path, log, unknown, seconds):
 
 
 def test_a_time_out_says_more(explain, tmp_path):
-    """An abort that hangs stops the watchdog, too."""
+    """A hanging abort stops the watchdog, too."""
     _, job = told(explain, tmp_path, TIMEOUT.format(2) + OLD.format(5, 0, 5))
     assert job["diagnosis"] == "hang"
     assert "rank 2 waited in operation 21" in job["sentence"]
@@ -54,7 +54,7 @@ def test_a_time_out_says_more(explain, tmp_path):
 
 
 def test_a_watchdog_that_stands_still_is_told_beside_ranks_that_are_late(explain, tmp_path):
-    """The report names who is late; whose watchdog stands still is a second place to look at."""
+    """The report names late ranks; a stuck watchdog is a second thing to examine."""
     report = (
         " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
         "     [1] finished collective #21, but didn't join collective #22 (count from 1)\n"
@@ -65,7 +65,7 @@ def test_a_watchdog_that_stands_still_is_told_beside_ranks_that_are_late(explain
 
 
 def test_the_watchdog_of_a_rank_that_saw_a_time_out_is_no_second_one(explain, tmp_path):
-    """The near miss: who aborts what timed out stands still meanwhile."""
+    """Near miss: a rank that aborts after a time-out has a stuck watchdog meanwhile."""
     _, job = told(explain, tmp_path, TIMEOUT.format(2) + OLD.format(2, 0, 2))
     assert "did not run" not in job["sentence"]
 
@@ -79,7 +79,7 @@ def test_what_ended_the_job_says_more(explain, tmp_path):
 
 
 def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
-    """The message of the exception names rank 1 of its pipeline group, which is rank 8."""
+    """The exception's message names rank 1 of its pipeline group, which is rank 8."""
     again = (
         "  what():  [PG ID 6 PG GUID 102(PIPELINE) Rank 1] Process group watchdog thread terminated with exception: "
     )
@@ -90,7 +90,7 @@ def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
 
 @pytest.mark.parametrize("before", [0, 1, 40, 60, 5000])
 def test_a_report_is_found_wherever_it_stands_in_a_long_log(tmp_path, before):
-    """Also where its words are cut by the end of a block: a log is searched 256 KiB at a time."""
+    """Its words may be split by a block boundary: a log is searched 256 KiB at a time."""
     log = tmp_path / "job.log"
     log.write_bytes(b"x" * (3 * 256 * 1024 - before - 1) + b"\n" + TIMEOUT.format(3).encode())
     (evidence,), logs = collect([str(log)])

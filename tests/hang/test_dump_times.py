@@ -1,4 +1,4 @@
-"""When dumps were taken: what they say themselves, and what the time of a file, which may be a copy's, does not."""
+"""The time of dumps: their own timestamps count, a file's time, which may be a copy's, does not."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ MUCH_LATER = 2_000_000_000
     ("case", "late"), [("sleep_first", [2]), ("two_sleep", [1, 2]), ("branch_group", []), ("pipeline_sleep", [])]
 )
 def test_the_time_of_a_copy_makes_no_hang_of_dumps_that_keep_no_time(explain, tmp_path, case, late):
-    """gloo's dumps are taken by hand, at any moment: who had not come then is a lead, and no hang."""
+    """gloo's dumps are taken manually at any time: a rank that is behind in them is a hint, and not a hang."""
     shutil.copytree(DATA / "gloo-2.13" / case, tmp_path / "d")
     for path in (tmp_path / "d").iterdir():
         os.utime(path, (MUCH_LATER, MUCH_LATER))
@@ -31,7 +31,7 @@ def test_the_time_of_a_copy_makes_no_hang_of_dumps_that_keep_no_time(explain, tm
 def test_what_nccls_recorder_stamped_while_it_dumped_says_how_long_ranks_had_waited(
     explain, tmp_path, seconds, code, late, written
 ):
-    """The time-out is 25 s; the file's time, of a copy or none, changes nothing."""
+    """The time-out is 25 s; the file's time, a copy's or none, changes nothing."""
     for path in (DATA / "nccl-2.28.9" / "sleep").glob("nccl_trace*"):
         content = loads(path.read_bytes())
         for entry in content["entries"]:
@@ -49,7 +49,7 @@ def test_what_nccls_recorder_stamped_while_it_dumped_says_how_long_ranks_had_wai
 def test_nccls_dumps_without_a_time_of_their_own_are_held_for_those_of_a_timeout_and_it_says_so(
     explain, tmp_path, seed, written
 ):
-    """A time-out writes them by itself, and a copy has the time of the copy; but a job that runs may be asked for its own."""
+    """A time-out writes them, and a copy has the time of the copy; but a dump may also be requested from a running job."""
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks))
@@ -63,7 +63,7 @@ def test_nccls_dumps_without_a_time_of_their_own_are_held_for_those_of_a_timeout
 
 @pytest.mark.parametrize(("seconds", "shown"), [(599, False), (600, True)])
 def test_what_a_rank_queued_a_time_out_later_shows_that_its_operation_stood_as_long(explain, tmp_path, seconds, shown):
-    """Rank 0 goes on in a group of its own, behind the one in which it waits."""
+    """Rank 0 continues in a separate group, after the one in which it waits."""
     groups = {"0": ("default_pg", [0, 1, 2]), "1": ("ALONE", [0])}
     entries, stands = play({"0": groups["0"]}, 3, {1: 1})
     later = {**entries[0][-1], "process_group": ["1", "ALONE"], "collective_seq_id": 1, "state": "completed"}
@@ -100,7 +100,8 @@ def test_a_copy_that_is_made_later_is_no_second_look(explain, tmp_path):
 
 
 def test_pending_operations_that_overwrote_older_ones_do_not_show_where_a_rank_stands(explain, tmp_path):
-    """Rank 0 queued much behind what it waits for, in a recorder of five operations: its dump alone is of no use."""
+    """Rank 0 queued much after the operation that it waits for, in a recorder of five operations: its dump alone is
+    useless."""
     for path in (DATA / "nccl-2.28.9" / "sleep").glob("nccl_trace*"):
         content = loads(path.read_bytes())
         if path.name.endswith("_0"):

@@ -1,4 +1,4 @@
-"""Single rules of what is read of a hang: which answers are copies, what a dump has lost, whose words a line holds."""
+"""Single rules for hang evidence: copied answers, lost beginnings of dumps, and the speaker of a line."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3,
 @pytest.mark.parametrize(
     ("other", "looks"),
     [
-        ({"file": "b.txt", "written": 1000.0}, 1),  # the same answer, kept twice at one time
+        ({"file": "b.txt", "written": 1000.0}, 1),  # the same answer, saved twice at one time
         ({"file": "b.txt", "written": 1000.0 + SECOND_LOOK - 0.1}, 1),
-        ({"file": "b.txt", "written": 1000.0 + SECOND_LOOK}, 2),  # asked again: nothing has moved
+        ({"file": "b.txt", "written": 1000.0 + SECOND_LOOK}, 2),  # asked again without progress
         ({"file": "b.txt", "written": 1000.0 - SECOND_LOOK}, 2),
         ({"file": "b.txt", "written": None}, 2),
         ({"file": "a.txt", "written": 1000.0}, 2),  # two answers in one file
@@ -24,7 +24,7 @@ SAMPLE = model.Sample(file="a.txt", size=4, counts={("0x1", "AllReduce"): {0: 3,
     ],
 )
 def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_another_file(other, looks):
-    """That nothing has moved between two looks is what shows a hang: a copy must not be taken for a second look."""
+    """No progress between two looks shows a hang: a copy must not count as a second look."""
     one = replace(SAMPLE, written=1000.0)
     assert len(counts.looks([one, replace(one, **other)])) == looks
     stamped = replace(one, stamp="12:00:01")
@@ -39,7 +39,7 @@ def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_anoth
         ([{"cut": True, "lost": False}], set()),
         ([{"cut": False, "lost": None}], set()),
         ([{"cut": False, "lost": True}], {0}),
-        ([{"cut": True, "lost": None, "active": True}], set()),  # only what is active was dumped
+        ([{"cut": True, "lost": None, "active": True}], set()),  # only active operations were dumped
         ([{"cut": True, "lost": None, "recorded": 0}], set()),
         ([{"cut": True, "lost": True, "active": True}], {0}),
         ([{"cut": True, "lost": None}, {"cut": False, "lost": None, "active": True}], {0}),
@@ -47,7 +47,7 @@ def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_anoth
     ],
 )
 def test_the_beginning_of_a_dump_is_lost_where_newer_operations_overwrote_it(told, lost):
-    """By its counters, where it has any; else by a first operation that is pending, in dumps with completed ones."""
+    """The counters show it, if present; else a pending first operation does, in dumps with completed ones."""
     ranks = {number: model.Rank(**{"rank": number, "recorded": 9, **each}) for number, each in enumerate(told)}
     assert dump_times.beginning_lost(model.Evidence(ranks=ranks)) == lost
 
@@ -62,7 +62,7 @@ def read(*lines):
 
 
 def test_reports_that_share_a_line_are_each_read():
-    """Processes that write to one pipe lose the ends of their lines; a single one, and one that is far too long, is one."""
+    """Processes with one pipe lose line ends; a single report, and one that is far too long, counts as one."""
     both = read(TIMED_OUT.format(1, 7) + TIMED_OUT.format(3, 8))
     assert [(each.rank, each.sequence) for each in both.timeouts] == [(1, 7), (3, 8)]
     assert [(each.rank, each.sequence) for each in read(TIMED_OUT.format(1, 7)).timeouts] == [(1, 7)]
@@ -76,7 +76,8 @@ GLOO = "/gloo/transport/tcp/"
 
 
 def test_what_gloo_says_of_a_connection_is_kept_from_its_first_line():
-    """Who waited without an answer and who was left are distinguished; a later line does not replace the first."""
+    """A rank that waited without an answer and one whose peer left are distinguished; a later line does not replace the
+    first."""
     closed = f"RuntimeError: [{GLOO}pair.cc:534] Connection closed by peer [10.0.0.2]:4711"
     waited = f"[{GLOO}unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
     evidence = read("nothing", closed, waited, closed, waited)
@@ -92,7 +93,7 @@ def test_what_gloo_says_of_a_connection_is_kept_from_its_first_line():
     [({}, True), ({"sequence": 8}, False), ({"sequence": None}, False), ({"group": ("3", "tp")}, False)],
 )
 def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
-    """Each group counts its own operations: the same number in another one is another place."""
+    """Each group counts its own operations: the same number in another group is another place."""
     behind = model.Lagging((1,), joined=False, sequence=7, operation="ALLREDUCE", file="f", line=1, text="")
     item = replace(behind, joined=True, **one)
     assert decide._same_place(item, behind) is same
@@ -102,7 +103,7 @@ def test_a_snapshot_shows_ranks_at_one_place_only_within_their_group(one, same):
 
 @pytest.mark.parametrize(("size", "host", "placed"), [(4, "a", True), (8, "a", True), (3, "a", False), (4, "", False)])
 def test_a_recorded_operation_places_a_rank_only_where_it_is_of_all_ranks(size, host, placed):
-    """In a smaller communicator ranks count otherwise: its rank 3 is another process."""
+    """A smaller communicator numbers ranks differently: its rank 3 is another process."""
     done = model.Performed(3, size, 7, 1.0, host, "2.28.9")
     evidence = model.Evidence(world={0, 1, 2, 3}, performed={("0x1", "AllReduce", 3): done})
     made = model.Decision()

@@ -1,4 +1,4 @@
-"""Hangs of real jobs over gloo, recorded by us (data/gloo-2.13): who is named, and who must not be."""
+"""Hangs of real jobs over gloo, recorded by us (data/gloo-2.13): ranks that are reported, and ranks that must not be."""
 
 import json
 import os
@@ -49,16 +49,16 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         ("dtype", "hang-mismatch", {"late": [2], "waiting": [0, 3], "unknown": [1]}, ("default_pg", "all_reduce", 4)),
         ("dies", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("default_pg", "all_reduce", 4)),
         ("dies_nested", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("DP1", "all_reduce", 4)),
-        # the others' time-out came: gloo calls what ended in it retired, and their words tell that it is not done
+        # the others timed out: gloo marks failed operations as retired, but their messages show that it is not complete
         ("timed_out", "hang-late", {"late": [0], "waiting": [1, 2, 3]}, ("default_pg", "broadcast", 4)),
         ("timed_out_pipeline", "hang-late", {"late": [1], "waiting": [0, 2, 3]}, ("TP0", "all_reduce", 4)),
-        # rank 2 came when the others had given up, and broke in turn: its own error clears it no more
+        # rank 2 arrived after the others had given up, and failed in turn: its own error does not clear it
         ("timed_out_handled", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
         ("timed_out_chain", "hang-late", SLEEPER, ("TP1", "all_reduce", 4)),
         ("timed_out_monitored", "hang-late", {"late": [2], "waiting": [1, 3]}, (None, "monitored_barrier", None)),
-        # rank 2 left the broadcast out, whose root is soon through; ranks 1 and 3 gave up in what they called next
+        # rank 2 skipped the broadcast, whose root completes early; ranks 1 and 3 gave up in their next call
         ("timed_out_skipped", "hang-mismatch", SLEEPER, ("default_pg", "broadcast", 6)),
-        # all gave up and ended: what they retired they were not through with, as the dump of rank 3 shows
+        # all gave up and ended: retired operations were not complete, as the dump of rank 3 shows
         ("sleeps_in_groups", "hang-late", {"late": [3], "waiting": [0, 1, 2, 4, 5]}, ("TP1", "all_reduce", 7)),
         ("unlike_in_groups", "hang-mismatch", {"waiting": [0, 1, 2, 3]}, ("TP1", "broadcast", 6)),
         (
@@ -69,11 +69,11 @@ SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
         ),
         ("logged", "hang-late", {"late": [3], "waiting": [0, 1, 2]}, ("default_pg", "all_reduce", 5)),
         ("logged_closed", "hang-dead", {"dead": [4], "waiting": [0, 1, 2, 3]}, ("default_pg", "all_reduce", 5)),
-        # its recorder left an operation open that all others have behind them
+        # its recorder left an operation open that all others have completed
         ("raises", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
-        # rank 2 called one operation more, or all others are late: the dumps show the same
+        # rank 2 called one more operation, or all others are late: the dumps are the same
         ("branch_extra", "hang-late", {"waiting": [2], "unknown": [0, 1, 3]}, ("default_pg", "all_reduce", 6)),
-        # gloo records no sends and receives: rank 3 waits in one for rank 2, and seems to do nothing
+        # gloo does not record sends and receives: rank 3 waits in one for rank 2, and seems idle
         ("pipeline_sleep", "hang-late", {"waiting": [0, 1], "unknown": [2, 3]}, ("default_pg", "all_reduce", 1)),
     ],
 )
@@ -92,7 +92,7 @@ def test_each_hang_names_its_rank(explain, case, diagnosis, ranks, where):
     ],
 )
 def test_what_broke_is_not_behind_a_rank(explain, tmp_path, pattern, code, ranks):
-    """gloo calls retired what ended in an error, too: rank 1, who still waits there, holds up nobody."""
+    """gloo also marks failed operations as retired: rank 1, which still waits there, delays no rank."""
     for path in (DATA / "killed_in_groups").glob(pattern):
         shutil.copy2(path, tmp_path)
     exit_code, job = explain(tmp_path)
@@ -100,7 +100,7 @@ def test_what_broke_is_not_behind_a_rank(explain, tmp_path, pattern, code, ranks
 
 
 def test_a_process_that_ended_of_what_another_one_sent_it_is_dead_for_that(explain):
-    """Rank 4 sums another type; rank 5 expects less than it is sent and ends, and the others wait or break."""
+    """Rank 4 sums another type; rank 5 expects less data than it receives and ends, and the others wait or fail."""
     _, job = explain(DATA / "dtype_in_groups")
     assert (job["diagnosis"], named(job)) == ("hang-dead", {"dead": [5], "waiting": [0, 1, 2, 3, 4, 6, 7]})
     assert "sizes or types that differ between ranks of a group" in job["sentence"]
@@ -115,13 +115,13 @@ def test_a_process_that_ended_of_what_another_one_sent_it_is_dead_for_that(expla
     ],
 )
 def test_what_dumps_alone_do_not_prove_is_left_open(explain, case, ranks):
-    """A stopped rank writes no dump: it may have come, for all that the others show."""
+    """A stopped rank writes no dump: the others do not show whether it arrived."""
     code, job = explain(DATA / case)
     assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", ranks)
 
 
 def test_a_rank_that_failed_because_another_died_is_not_accused(explain, tmp_path):
-    """Without the words on standard error: rank 3 stands nowhere, since its operation with rank 2 broke."""
+    """Without standard error: rank 3 is in no operation, since its operation with rank 2 failed."""
     shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("*.txt"))
     code, job = explain(tmp_path / "d")
     assert (code, named(job)) == (10, {"waiting": [1], "unknown": [2]})
@@ -139,7 +139,7 @@ def test_the_few_that_are_ahead_may_be_wrong(explain):
 
 @pytest.mark.parametrize(("waited", "code", "late"), [(0.5, 10, []), (30, 10, [2]), (301, 1, [2])])
 def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code, late):
-    """Before the time-out (300 s here) one look does not tell a wait that ends; a mismatch is one at any time."""
+    """Before the time-out (300 s here) one look cannot exclude a wait that ends; a mismatch is a hang at any time."""
     for case in ("sleep_first", "sizes"):
         shutil.copytree(DATA / case, tmp_path / case)
         for path in (tmp_path / case).glob("rank_*"):
@@ -153,7 +153,7 @@ def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code, l
 
 
 def ras(size, missing=(), count=5):
-    """Return an answer of NCCL RAS, as JSON, of a communicator in which some ranks do not answer any more."""
+    """Return an NCCL RAS answer, as JSON, for a communicator in which some ranks no longer respond."""
     ranks = [
         {"rank": r, "host": "a", "pid": r, "cuda_dev": r, "collective_counts": {"AllReduce": count}}
         for r in range(size)
@@ -167,7 +167,7 @@ def ras(size, missing=(), count=5):
 @pytest.mark.parametrize(
     ("case", "answers", "code", "dead", "said"),
     [
-        ("stopped", [ras(4, [2])], 1, [2], ""),  # the dumps leave rank 2 open, and RAS knows
+        ("stopped", [ras(4, [2])], 1, [2], ""),  # the dumps do not decide about rank 2, and RAS does
         ("sizes", [ras(4, [1])], 1, [1], "dead, and their dumps show them waiting"),
         ("sleep_first", [ras(8, [7])], 1, [], "a communicator of 8 ranks, the dumps of a job of 4"),
         ("sleep_first", [ras(4), ras(4, count=6), ras(4, count=7)], 10, [], "RAS advance between its samples"),
@@ -186,7 +186,7 @@ def test_answers_of_ras_that_contradict_the_dumps_are_said(explain, tmp_path, ca
 
 
 def test_a_rank_in_a_receive_that_gloo_does_not_record_may_look_late(explain):
-    """Rank 3 waits for rank 2; nothing that was recorded shows it, and the sentence says so."""
+    """Rank 3 waits for rank 2; no recorded operation shows it, and the sentence says so."""
     assert "gloo records no send and no receive" in explain(DATA / "pipeline_sleep")[1]["sentence"]
     assert "no send" not in explain(DATA / "sleep_first")[1]["sentence"]
 
@@ -199,7 +199,7 @@ def test_a_few_of_the_dumps_leave_open_which_side_is_wrong(explain):
 
 
 def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tmp_path):
-    """The dumps of ranks 0 and 1 know of two ranks; rank 3 left an error on standard error, rank 2 nothing."""
+    """The dumps of ranks 0 and 1 know two ranks; rank 3 left an error on standard error, rank 2 nothing."""
     shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("rank_3"))
     _, job = explain(tmp_path / "d")
     assert (job["ranks"], named(job)) == (4, {"waiting": [0, 1], "unknown": [2, 3]})
@@ -212,13 +212,13 @@ def test_words_of_a_time_out_beside_dumps_are_no_jobs_of_their_own(explain):
 
 @pytest.mark.parametrize("pattern", ["*", "*.txt"])
 def test_files_that_are_named_one_by_one_are_one_job_as_their_folder_is(explain, pattern):
-    """What a shell makes of ``explain folder/*``: standard error of ranks beside their dumps is no job of its own."""
+    """A shell's ``explain folder/*``: standard error of ranks next to their dumps is not a separate job."""
     code, job = explain(*sorted((DATA / "monitored").glob(pattern)))
     assert (code, job["diagnosis"], named(job)) == (1, "hang-late", {"late": [2], "waiting": [1, 3]})
 
 
 def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
-    """No dump and no line of NCCL's: what gloo says on standard error names the rank."""
+    """No dump and no NCCL line: gloo's message on standard error names the rank."""
     for path in (DATA / "monitored").glob("*.txt"):
         shutil.copy(path, tmp_path)
     assert main(["--format", "json", str(tmp_path)]) == 1
@@ -227,13 +227,13 @@ def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
 
 
 def test_a_rank_that_went_on_stands_nowhere(explain):
-    """gloo's recorder does not mark every end: in this job, which ended well, rank 0 has an open operation."""
+    """gloo's recorder does not mark every end: in this job, which completed, rank 0 has an open operation."""
     code, job = explain(DATA / "ended")
     assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", {})
 
 
 def altered(folder, case, change):
-    """Copy a case, and let ``change`` alter the entries of each dump, of which it drops those that it returns False for."""
+    """Copy a case, and let ``change`` edit or (False) drop the entries of each dump."""
     shutil.copytree(DATA / case, folder)
     for rank in range(4):
         content = loads((folder / f"rank_{rank}").read_bytes())
@@ -243,7 +243,7 @@ def altered(folder, case, change):
 
 
 def test_a_dump_of_an_earlier_run_is_no_late_rank(explain, tmp_path):
-    """All that rank 2 queued is an hour older: nothing was queued together."""
+    """All operations of rank 2 are an hour older: no operation was queued together."""
 
     def age(rank, entry):
         entry["time_created_ns"] -= 3600 * 10**9 if rank == 2 else 0
@@ -253,7 +253,7 @@ def test_a_dump_of_an_earlier_run_is_no_late_rank(explain, tmp_path):
 
 
 def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
-    """Rank 2 never came to TP1: rank 3 came late to all others for that, and nothing tells what rank 2 did."""
+    """Rank 2 never reached TP1: therefore rank 3 was late for all others, and rank 2's state is unknown."""
 
     def never(rank, entry):
         return not (rank == 2 and entry["process_group"][1] == "TP1" and entry["collective_seq_id"] == 4)
@@ -264,7 +264,7 @@ def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
 
 @pytest.mark.parametrize("change", [{"profiling_name": "gloo:broadcast"}, {"collective_seq_id": 7}])
 def test_what_all_called_alike_is_no_mismatch(explain, tmp_path, change):
-    """Near misses of the broadcast that rank 2 left out."""
+    """Near misses of the broadcast that rank 2 skipped."""
 
     def alike(rank, entry):
         if rank == 2 and entry["collective_seq_id"] == 6:
@@ -275,14 +275,14 @@ def test_what_all_called_alike_is_no_mismatch(explain, tmp_path, change):
 
 
 def test_ranks_that_gave_up_are_said_to_have_waited(explain):
-    """gloo counts sends and receives and records none: who is late nothing tells, but that ranks waited their words do."""
+    """gloo counts sends and receives but records none: the late rank is unknown, but messages show that ranks waited."""
     code, job = explain(DATA / "timed_out_sends")
-    assert (code, named(job)) == (1, {"waiting": [0, 1, 3]})  # that it hangs, their words tell
+    assert (code, named(job)) == (1, {"waiting": [0, 1, 3]})  # their messages show the hang
     assert "waited for others" in job["sentence"], job["sentence"]
 
 
 def test_a_rank_that_may_have_been_through_is_not_late(explain, tmp_path):
-    """Rank 3's dump is older than what the others queued: it may have come since, and nothing shows that they broke."""
+    """Rank 3's dump is older than the others' operations: it may have arrived since, and no failure is shown."""
     shutil.copytree(DATA / "sleeps_in_groups", tmp_path / "d")
     entries = [entry for rank in (1, 5) for entry in loads((tmp_path / "d" / f"rank_{rank}").read_bytes())["entries"]]
     os.utime(tmp_path / "d" / "rank_3", (before := max(e["time_created_ns"] for e in entries) / 1e9 - 1, before))
@@ -291,7 +291,7 @@ def test_a_rank_that_may_have_been_through_is_not_late(explain, tmp_path):
 
 
 def test_not_all_have_entered_where_nothing_tells_how_many_ranks_there_are(explain, tmp_path):
-    """gloo's dumps list no members where there are several groups: of rank 3, the last one, they know nothing."""
+    """gloo's dumps list no members if there are several groups: they do not know rank 3, the last one."""
     code, job = explain(DATA / "last_killed_in_groups")
     assert (code, job["diagnosis"], named(job), job["ranks"]) == (1, "hang-dead", {"waiting": [0, 1, 2]}, None)
     assert job["sentence"].startswith("A process that left no dump is dead"), job["sentence"]
@@ -305,7 +305,7 @@ def test_not_all_have_entered_where_nothing_tells_how_many_ranks_there_are(expla
 
 
 def test_a_rank_that_gave_up_leaves_open_which_side_is_wrong(explain, tmp_path):
-    """What rank 2 says of its time-out takes nothing from what the dumps show."""
+    """Rank 2's message about its time-out does not change the result of the dumps."""
     shutil.copytree(DATA / "branch_extra", tmp_path / "d")
     said = (DATA / "timed_out" / "log_1.txt").read_text()
     (tmp_path / "d" / "log_2.txt").write_text(said.replace("[rank1]", "[rank2]"))
@@ -315,7 +315,7 @@ def test_a_rank_that_gave_up_leaves_open_which_side_is_wrong(explain, tmp_path):
 
 
 def test_a_time_out_that_names_no_rank_proves_that_dumps_are_of_it(explain, tmp_path):
-    """Copied dumps have the time of the copy; who waited the dumps tell, and that they gave up their words do."""
+    """Copied dumps have the time of the copy; the dumps show the waiting ranks, and messages their time-out."""
     shutil.copytree(DATA / "logged", tmp_path / "d", copy_function=shutil.copy)
     assert explain(tmp_path / "d")[0] == 1
     for path in (tmp_path / "d").glob("log_*"):
@@ -325,7 +325,7 @@ def test_a_time_out_that_names_no_rank_proves_that_dumps_are_of_it(explain, tmp_
 
 
 def test_words_of_every_rank_beside_its_dumps_are_one_job(explain):
-    """They name no rank: what lies in the dumps' folder is the one job's."""
+    """They name no rank: files in the dumps' folder belong to that job."""
     assert len(explain(DATA / "logged")[1]["files"]) == 7
 
 
@@ -342,7 +342,7 @@ def test_words_beside_the_dumps_of_two_jobs_are_of_either(capsys, tmp_path):
     ("front", "code", "diagnosis"), [("[rank1]: ", 1, "crash"), ("step 7, caught and tried again: ", 10, "no-evidence")]
 )
 def test_a_rank_that_ended_of_a_peer_that_closed_its_connection_is_a_crash(explain, tmp_path, front, code, diagnosis):
-    """One log alone, without NCCL's lines; what torch puts in front of an error says that nobody caught it."""
+    """A single log without NCCL lines; torch's prefix of an error shows that it was not caught."""
     said = (DATA / "last_killed_in_groups" / "log_1.txt").read_text().partition("[rank1]: ")[2]
     (tmp_path / "log").write_text(f"Traceback (most recent call last):\n{front}{said}")
     exit_code, job = explain(tmp_path / "log")
@@ -359,7 +359,7 @@ def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explai
     "said", ["ValueError: bad sample", "RuntimeError: [/gloo/transport/tcp/pair.cc:5] Connection closed by peer"]
 )
 def test_what_the_late_rank_itself_ended_with_is_the_first_cause(explain, tmp_path, said):
-    """Its own exception; near miss: that a peer of its left tells nothing of why it was late."""
+    """Its own exception; near miss: the loss of its peer does not explain its lateness."""
     shutil.copytree(DATA / "raises", tmp_path / "d")
     path = tmp_path / "d" / "log_2.txt"
     path.write_text(path.read_text().replace("ValueError: bad sample", said))

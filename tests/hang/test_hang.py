@@ -1,4 +1,4 @@
-"""Why a job hangs: recordings of our own (four ranks, torch 2.13, gloo), made inputs, and others' samples where given."""
+"""Causes of hanging jobs: our own recordings (four ranks, torch 2.13, gloo), made inputs, and foreign samples if given."""
 
 import io
 import json
@@ -28,7 +28,7 @@ from tests.hang.recorded import DATA
     ],
 )
 def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unknown, group):
-    """A rank that sleeps, one that holds up others through a nested group, one in another branch, one that is gone."""
+    """A rank that sleeps, one that delays others through a nested group, one in another branch, one that is gone."""
     exit_code, job = explain(DATA / case)
     assert (exit_code, job["diagnosis"]) == (code, diagnosis)
     assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == (late, waiting, unknown)
@@ -46,7 +46,7 @@ def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unkno
     ],
 )
 def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
-    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang made on purpose.
+    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang caused on purpose.
 
     nccl.hang-late, nccl.hang-dead, nccl.hang-mismatch.
     """
@@ -63,7 +63,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
 @pytest.mark.parametrize(
     ("case", "part", "expected"),
     [
-        # everything that is there, then each part of it alone: what one part cannot tell must blame nobody
+        # all evidence, then each part alone: an undetermined rank must not be reported
         ("groups-late", "rank", ("hang-late", [5], [], IN_GROUPS)),
         ("groups-late", "ras", ("hang-late", [5], [], IN_GROUPS)),
         ("groups-late", "nccl_trace", ("hang-late", [5], [], IN_GROUPS)),
@@ -72,7 +72,7 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("groups-killed", "ras", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
         ("groups-killed", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3, 4, 5, 7])),
         ("groups-killed", "rank", ("hang-late", [6], [], [0, 1, 2, 3, 4, 5, 7])),
-        # all but one print that the signal to dump came
+        # all but one print that they received the signal to dump
         ("groups-killed", "log", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
         ("exit", "log", ("hang-dead", [], [2], [0, 1, 3])),
         ("stopped", "log", ("hang-dead", [], [2], [0, 1, 3])),
@@ -96,12 +96,12 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
         ("parallel-stalled", "nccl_trace", ("hang-stalled", [2], [], [0, 1, 3, 4, 5, 6, 7])),
         ("untimed-stalled", "nccl_trace", ("hang-inside", [], [], [0, 1, 2, 3, 4, 5, 6, 7])),
         ("splits", "ra", ("hang-inside", [], [], [0, 1, 2, 3])),
-        ("splits", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3])),  # by their own stamps 13 of 40 s
+        ("splits", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3])),  # 13 of 40 s by their own timestamps
         ("dtype", "nccl_trace", ("hang-mismatch", [1], [], [0, 2, 3])),
         ("root-late", "log", ("hang-late", [0], [], [1, 2, 3])),
-        # the report's snapshot shows another operation under the same number: rank 2 is through with it
+        # the report's snapshot shows another operation under the same number: rank 2 has completed it
         ("branch", "log", ("hang-mismatch", [2], [], [0, 1, 3])),
-        # answers as they came over the connection, the protocol's words first
+        # answers as received, the protocol's lines first
         ("sleep", ".json", ("hang-late", [2], [], [0, 1, 3])),
         ("exit", ".json", ("hang-dead", [], [2], [0, 1, 3])),
         ("branch", ".json", ("hang-mismatch", [2], [], [0, 1, 3])),
@@ -111,7 +111,8 @@ IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
     ],
 )
 def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, part, expected):
-    """Groups within groups, pipelines, a GPU that is busy elsewhere, a process stopped in the middle; `part`: in a file's name."""
+    """Groups within groups, pipelines, a GPU that is busy elsewhere, a process stopped midway; `part`: in a file's
+    name."""
     whole = DATA / "nccl-2.28.9" / case
     for path in whole.iterdir():
         if part in path.name:
@@ -126,14 +127,14 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, part, expecte
 @pytest.mark.parametrize(
     ("drop", "old", "new"),
     [
-        ("rank2.log", "", ""),  # whether it spoke, nothing tells
-        ("", "due to a collective timeout from  rank", "due to a collective timeout from this local rank of"),  # nobody passed it on
+        ("rank2.log", "", ""),  # whether it printed anything is unknown
+        ("", "due to a collective timeout from  rank", "due to a collective timeout from this local rank of"),  # not forwarded
         ("", "rank 2 warm", "rank 2 warm\n[rank2]:[E1122 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a dump"
          " signal due to a collective timeout from  rank 1 and we will try our best to dump the debug info. Last enqueued NCCL work: 21,"),
     ],
 )  # fmt: skip
 def test_a_rank_whose_silence_shows_nothing_is_not_dead(explain, tmp_path, drop, old, new):
-    """Without its log, without a signal, or with its answer; nor have all entered where the snapshot shows two places."""
+    """Without its log, without a signal, or with its answer; not all have entered if the snapshot shows two places."""
     for path in (DATA / "nccl-2.28.9" / "exit").glob("*.log"):
         if path.name != drop:
             (tmp_path / path.name).write_text(path.read_text().replace(old, new) if old else path.read_text())
@@ -142,7 +143,7 @@ def test_a_rank_whose_silence_shows_nothing_is_not_dead(explain, tmp_path, drop,
 
 
 def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tmp_path):
-    """Where what timed out is what the others have behind them, rank 0 may wait for three that are late."""
+    """If the others have completed the timed-out operation, rank 0 may wait for three late ones."""
     for path in (DATA / "nccl-2.28.9" / "one-more").glob("*.log"):
         text = path.read_text().replace("OpType=_REDUCE_SCATTER_BASE", "OpType=_ALLGATHER_BASE")
         (tmp_path / path.name).write_text(text)
@@ -153,7 +154,7 @@ def test_a_report_does_not_tell_late_ranks_from_one_that_called_more(explain, tm
 
 @pytest.mark.parametrize(("case", "dead", "late"), [("exit/ras-0.txt", [2], []), ("sleep/rank0.log", [], [2])])
 def test_standard_input_is_read_as_a_file_is(explain, monkeypatch, case, dead, late):
-    """`kubectl logs --prefix | seatrial explain -`: RAS's answer, and torch's words."""
+    """`kubectl logs --prefix | seatrial explain -`: RAS's answer, and torch's messages."""
     text = (DATA / "nccl-2.28.9" / case).read_text().splitlines(keepends=True)
     prefixed = io.BytesIO("".join(f"[pod/train-0/main] {line}" for line in text).encode())
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=prefixed))
@@ -183,7 +184,8 @@ def test_an_empty_recording_is_said(explain, tmp_path):
 
 
 def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
-    """Three of four stand where one is through; without a snapshot nothing tells why, and none of them is blamed."""
+    """Three of four wait in an operation that one completed; without a snapshot the reason is unknown, and none is
+    reported."""
     text = (DATA / "nccl-2.28.9" / "branch" / "rank0.log").read_text()
     (tmp_path / "rank0.log").write_text("".join(x for x in text.splitlines(True) if "started" not in x))
     _, job = explain(tmp_path)
@@ -191,7 +193,7 @@ def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
 
 
 def test_two_jobs_that_hang_are_each_told_by_their_own_words(capsys):
-    """Rank 2 sleeps in one job, rank 0 in the other: nobody is blamed for what another job's log says."""
+    """Rank 2 sleeps in one job, rank 0 in the other: no rank is reported by another job's log."""
     logs = [DATA / "nccl-2.28.9" / case / f"rank{rank}.log" for case, rank in (("sleep", 0), ("root-late", 1))]
     assert main(["--format", "json", *map(str, logs)]) == 1
     jobs = json.loads(capsys.readouterr().out)["jobs"]
@@ -199,7 +201,7 @@ def test_two_jobs_that_hang_are_each_told_by_their_own_words(capsys):
 
 
 def test_ranks_that_may_wait_together_are_not_late_by_counts():
-    """Ranks 0 and 1 stand in a group of their own, and are behind in those with 2 and 3: RAS counts launches only."""
+    """Ranks 0 and 1 wait in their own group, and are behind in those with 2 and 3: RAS only counts launches."""
 
     def sample(counts):
         made = Sample("ras", world="w", size=4, parts={"a", "b", "c"})
@@ -214,29 +216,30 @@ def test_ranks_that_may_wait_together_are_not_late_by_counts():
 
 
 def test_a_report_numbers_ranks_within_its_group():
-    """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 says it is there."""
+    """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 reports itself
+    present."""
     lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()
     evidence = Evidence()
     watchdog.read(evidence, "rank2.log", lines)
     assert [event.rank for event in evidence.timeouts] == [2]
     (item,) = evidence.lagging
     assert (item.ranks, item.group, item.reporter) == ((0, 3), ("5", "data"), (2, 1))
-    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()  # nothing tells who else is in the group
+    assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()  # the other members of the group are unknown
     evidence.groups["g"] = Group("g", "data", (0, 2, 4, 6))
     assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (0, 6)
     evidence.failed.add(0)
     assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == (6,)
-    evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group of that name: rank 2 is not in it
+    evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group with that name: rank 2 is not in it
     assert watchdog.in_world(evidence, evidence.lagging)[0].ranks == ()
 
 
 def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_path):
-    """Rank 1 sleeps, and rank 0 waits for it in ncclCommInitRank, which its log begins and does not end."""
+    """Rank 1 sleeps, and rank 0 waits for it in ncclCommInitRank, whose end is missing in its log."""
     _, job = explain(DATA / "nccl-2.28.9" / "nested")
     assert (job["late_ranks"], job["waiting_ranks"]) == ([1], [0, 2, 3])
     shutil.copytree(DATA / "nccl-2.28.9" / "nested", tmp_path / "without", ignore=shutil.ignore_patterns("*.log"))
     _, job = explain(tmp_path / "without")
-    assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without the logs nothing tells them apart
+    assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without logs indistinguishable
     shutil.copytree(DATA / "nccl-2.28.9" / "nested", tmp_path / "d", ignore=shutil.ignore_patterns("*trace_rank_1"))
     _, job = explain(tmp_path / "d")
     assert (job["late_ranks"], job["unknown_ranks"]) == ([], [1])
@@ -256,7 +259,7 @@ WAITED = (
     ids=["never-came", "is-through", "another-group"],
 )
 def test_the_dump_of_the_late_rank_and_the_watchdogs_of_the_others(explain, tmp_path, group, number, late):
-    """Rank 2's dump shows it idle behind all_reduce 20; the others left their words alone."""
+    """Rank 2's dump shows it idle after all_reduce 20; the others left only messages."""
     shutil.copy(DATA / "nccl-2.28.9" / "sleep" / "nccl_trace_rank_2", tmp_path)
     for rank in (0, 1, 3):
         (tmp_path / f"rank{rank}.log").write_text(WAITED.format(rank, rank, number, group))
@@ -266,7 +269,7 @@ def test_the_dump_of_the_late_rank_and_the_watchdogs_of_the_others(explain, tmp_
 
 
 def test_a_folder_with_a_log_of_each_rank_is_one_job(capsys, tmp_path):
-    """Only the watchdogs speak, each in a file of its own; a log of another name is none of them."""
+    """Only the watchdogs report, each in a separate file; a log with another name does not belong to them."""
     for rank in (0, 1, 3):
         (tmp_path / f"rank{rank}.log").write_text(WAITED.format(rank, rank, 21, "0(default_pg)"))
     (tmp_path / "other.log").write_text(WAITED.format(2, 2, 9, "0(default_pg)"))
@@ -300,7 +303,7 @@ GLUED = "[rank{0}]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchd
 
 
 def test_reports_that_share_a_line_are_all_read(explain, tmp_path):
-    """Processes that write to one pipe lose line ends between their lines."""
+    """Processes with one pipe lose line ends between their lines."""
     (tmp_path / "job.log").write_text(GLUED.format(0, 7) + GLUED.format(3, 7) + "\n")
     _, job = explain(tmp_path / "job.log")
     assert "ranks 0, 3 waited in operation 7" in job["sentence"]
@@ -329,7 +332,7 @@ def test_a_log_beside_the_dumps_is_never_go(explain, tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_ranks(explain, tmp_path):
-    """Bounded work: every rank lists all members of the world, one is late."""
+    """The work is bounded: every rank lists all members of the world, and one is late."""
     waits, late = (loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes()) for rank in (0, 2))
     members = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(10_000)))}}
     ends = ({**x, "entries": x["entries"][-2:], "pg_config": members} for x in (waits, late))
@@ -343,7 +346,7 @@ def test_ten_thousand_ranks(explain, tmp_path):
 
 
 def dumped(folder, entries, timed=True):
-    """Write a dump a rank: [(group, sequence, name, state), ...]; "g" and "h" are groups of ranks 0 and 1.
+    """Write a dump per rank: [(group, sequence, name, state), ...]; "g" and "h" are groups of ranks 0 and 1.
 
     The operations were queued ten minutes and a second ago, NCCL's time-out.
     """
@@ -368,7 +371,7 @@ def dumped(folder, entries, timed=True):
 
 
 def test_a_dump_in_json_without_its_groups_is_one(explain, tmp_path):
-    """Format 2.1 lists no groups: the default one has all ranks."""
+    """Format 2.1 lists no groups: the default group has all ranks."""
     for rank in range(4):
         content = loads((DATA / "nccl-2.28.9" / "sleep" / f"nccl_trace_rank_{rank}").read_bytes())
         (tmp_path / f"dump_{rank}.json").write_text(json.dumps({"version": "2.1", "entries": content["entries"]}))
@@ -377,7 +380,7 @@ def test_a_dump_in_json_without_its_groups_is_one(explain, tmp_path):
 
 
 def test_dumps_without_any_time_are_no_hang_by_themselves(explain, tmp_path):
-    """Every version writes when an operation was queued: a dump of a job that runs may have been stripped of it."""
+    """Every version writes the time of queueing: it may have been removed from a running job's dump."""
     dumped(tmp_path, [[("g", 1, "all_reduce", "started")], [("h", 1, "all_reduce", "started")]], timed=False)
     code, job = explain(tmp_path)
     assert (code, job["diagnosis"]) == (10, "hang-undecided")
@@ -392,7 +395,7 @@ def test_two_groups_in_another_order_lock_each_other(explain, tmp_path):
 
 
 def test_work_that_its_gpu_does_not_finish_holds_up_those_that_are_through(explain, tmp_path):
-    """nccl.hang-stalled: rank 1 queued what rank 0 has behind it, and its GPU does not come to the end of it."""
+    """nccl.hang-stalled: rank 1 queued an operation that rank 0 has completed, but its GPU does not complete it."""
     dumped(
         tmp_path,
         [
@@ -406,7 +409,7 @@ def test_work_that_its_gpu_does_not_finish_holds_up_those_that_are_through(expla
 
 
 def test_all_are_inside_of_one_operation(explain, tmp_path):
-    """nccl.hang-inside: nobody is late."""
+    """nccl.hang-inside: no rank is late."""
     dumped(tmp_path, [[("g", 1, "all_reduce", "started")]] * 2)
     code, job = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-inside", [])
@@ -414,7 +417,7 @@ def test_all_are_inside_of_one_operation(explain, tmp_path):
 
 
 def test_sizes_of_different_operations_are_not_compared(explain, tmp_path):
-    """Two pairs stand in operations of their own, each in one that both have entered."""
+    """Two pairs wait in separate operations, which both members of each have entered."""
     dumped(tmp_path, [[("g", 1, "all_to_all", "started")]] * 2 + [[("h", 4, "all_reduce", "started")]] * 2)
     for rank in (2, 3):
         content = loads((tmp_path / f"_dump_{rank}").read_bytes())
@@ -432,7 +435,7 @@ def test_sizes_of_different_operations_are_not_compared(explain, tmp_path):
         ("_all_gather_base", "hang-mismatch"),
         ("_reduce_scatter_base", "hang-mismatch"),
         ("all_to_all", "hang-inside"),  # its splits may differ
-        ("all_gather", "hang-inside"),  # so may the tensors of a list
+        ("all_gather", "hang-inside"),  # and so may the tensors of a list
         ("scatter", "hang-inside"),
         ("all_reduce_coalesced", "hang-inside"),
     ],

@@ -1,4 +1,4 @@
-"""NCCL Inspector's times: who comes last makes the others wait, and is the one with the short kernel."""
+"""NCCL Inspector's times: the last rank makes the others wait, and has the short kernel."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def record(rank, number, time, size=8, op="AllReduce", source="kernel_gpu", comm
 
 
 def times(late, number, rank, size=8):
-    """A rank that comes late is inside for 3 ms, those that wait for it for 40; some noise, the same on each run."""
+    """A late rank is inside for 3 ms, the waiting ones for 40; with the same noise in each run."""
     return (3000 if rank in late(number) else 40_000) + 37 * ((number * 31 + rank * 17) % 23)
 
 
@@ -56,10 +56,10 @@ def test_the_rank_that_comes_last_each_time_is_named(tmp_path, capsys, ranks):
 @pytest.mark.parametrize(
     ("late", "what"),
     [
-        (lambda number: {number % 8}, {}),  # chance: another one each time
+        (lambda number: {number % 8}, {}),  # chance: a different one each time
         (lambda number: set(), {}),
-        (lambda number: {5}, {"op": "Broadcast"}),  # a root is through early
-        (lambda number: {5}, {"source": "collective_cpu"}),  # the host's clock says nothing of waiting
+        (lambda number: {5}, {"op": "Broadcast"}),  # a root completes early
+        (lambda number: {5}, {"source": "collective_cpu"}),  # the host's clock does not show waiting
         (lambda number: {5}, {"numbers": range(2)}),
         (lambda number: {5}, {"drop": lambda rank, number: rank == 2}),  # records may be missing
         (lambda number: {0, 1, 2, 3, 4}, {}),  # no minority
@@ -90,7 +90,7 @@ def test_a_watchdog_beside_it_is_a_hang_and_no_pace(tmp_path, capsys):
 
 
 def test_dumps_that_name_another_rank_are_right_about_the_hang(tmp_path, capsys):
-    """The two do not agree: both are told, and which is right about what."""
+    """The two contradict each other: both are reported, each for its own conclusion."""
     for rank in range(8):
         entry = {
             "process_group": ["0", "default_pg"],

@@ -1,4 +1,4 @@
-"""What every rank says of itself when it is told of a time-out: how far it came in the default group."""
+"""Each rank's report after a time-out signal: its last operation in the default group."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def log(version, ranks, timed_out, group=0):
     [
         ({0: 7, 1: 7, 2: 6, 3: 7}, {0: 7}, [2], []),
         ({0: 7, 1: 7, 2: 6, 3: 7}, {0: 7, 1: 7, 3: 7}, [2], []),
-        ({0: 7, 1: 7, 2: 3, 3: 7}, {0: 7}, [], []),  # all have 6 behind them: this counts something else
+        ({0: 7, 1: 7, 2: 3, 3: 7}, {0: 7}, [], []),  # all have completed 6: this counter is for another group
         ({0: 7, 1: 6, 2: 6, 3: 6}, {0: 7}, [], [1, 2, 3]),  # rank 0 may have called one more
         ({0: 7, 1: 9, 2: 8, 3: 7}, {0: 7}, [], []),  # all have queued it
     ],
@@ -67,7 +67,7 @@ def test_the_rank_that_queued_less_is_named_by_what_it_says_itself(
 
 @pytest.mark.parametrize("version", ["2.3", "2.4", "2.6"])
 def test_who_timed_out_in_another_group_waits_there_and_comes_late_for_that(explain, tmp_path, version):
-    """The numbers are the default group's: they tell nothing of a time-out in a smaller one."""
+    """The numbers are the default group's: they do not apply to a time-out in a smaller group."""
     (tmp_path / "job.log").write_text(log(version, {0: 7, 1: 6, 2: 7, 3: 7}, {1: 3}, group=4))
     assert not explain(tmp_path / "job.log")[1].get("late_ranks")
     both = log(version, {0: 7, 2: 6, 3: 7}, {0: 7}) + log(version, {1: 6}, {1: 3}, group=4)
@@ -83,7 +83,7 @@ def test_our_own_recording_names_the_rank_that_slept(explain):
 
 @pytest.mark.parametrize(("ranks", "late"), [({0: 7, 2: 6, 4: 7}, []), ({0: 7, 2: 6, 3: 7, 4: 7}, [2])])
 def test_who_may_wait_elsewhere_for_a_rank_that_says_nothing_is_not_late(explain, tmp_path, ranks, late):
-    """Rank 1 waits in a smaller group, perhaps with rank 2, for rank 3: where that one is dead, it writes nothing."""
+    """Rank 1 waits in a smaller group, perhaps with rank 2, for rank 3, which writes nothing if it is dead."""
     both = log("2.6", ranks, {0: 7}) + log("2.6", {1: 6}, {1: 3}, group=4)
     (tmp_path / "job.log").write_text(both)
     code, job = explain(tmp_path / "job.log")

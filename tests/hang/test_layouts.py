@@ -1,4 +1,4 @@
-"""Flight Recorder dumps of whole jobs with tensor, data and pipeline groups, made by playing the job until it stands."""
+"""Flight Recorder dumps of jobs with tensor, data and pipeline groups, made by simulating the job until it hangs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seatrial.logs.hang.decide import decide
 from seatrial.logs.reader.errors import NcclLogError
 
 AT_TIMEOUT = (601, 601)
-"""When the files were written: what is played is queued in the first nanoseconds of 1970, and times out after 600 s."""
+"""The files' time: simulated operations are queued in the first nanoseconds of 1970, and time out after 600 s."""
 
 
 def groups_of(ranks, tensor, pipeline):
@@ -31,9 +31,9 @@ def groups_of(ranks, tensor, pipeline):
 
 
 def play(groups, ranks, stops, steps=3):
-    """Return what each rank recorded, and in which operation it stands, once nobody can go on.
+    """Return each rank's record, and its current operation when no rank can continue.
 
-    ``stops`` says after how many operations a rank does something else.
+    ``stops``: the number of operations after which a rank diverges.
     """
     order = {"TP": 0, "DP": 1, "default_pg": 2}
     mine = {
@@ -120,7 +120,7 @@ def case(seed):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
-    """One that stands in an operation before it comes to its stop is innocent: it waits, too."""
+    """A rank that waits in an operation before its stop is not at fault."""
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks), as_json=bool(seed % 2))
@@ -131,7 +131,7 @@ def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_counts_of_ras_name_no_rank_that_waits_in_a_smaller_communicator(tmp_path, seed):
-    """Who waits for a late rank in a part of the job is behind in the whole job's communicator, too."""
+    """A rank that waits for a late one in a part of the job is also behind in the whole job's communicator."""
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
     comms = [
@@ -187,7 +187,7 @@ def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_p
     ],
 )
 def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
-    """Beside sound dumps it is as if it were missing; alone it is told."""
+    """With valid dumps it counts as missing; alone it is reported."""
     ranks, groups, stops, _ = case(3)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks))
@@ -233,9 +233,9 @@ def dump(rank, world=4):
 @pytest.mark.parametrize(
     ("names", "late", "unknown"),
     [
-        ({0: "a/dump_0", 1: "a/dump_1", 2: "b/dump_0", 3: "b/dump_1"}, [2], []),  # each host counts its own
+        ({0: "a/dump_0", 1: "a/dump_1", 2: "b/dump_0", 3: "b/dump_1"}, [2], []),  # each host numbers its own
         ({0: "dump_0", 1: "dump_1", 2: "dump_2", 3: "dump_3"}, [2], []),
-        ({0: "dump_0", 1: "dump_1", 3: "dump_2"}, [], [2]),  # one that was copied to another's name
+        ({0: "dump_0", 1: "dump_1", 3: "dump_2"}, [], [2]),  # one was copied to another's name
     ],
     ids=["per-host", "as-named", "misnamed"],
 )

@@ -1,4 +1,4 @@
-"""Dumps as pickle or JSON: nothing in them is executed, and what is cut says so."""
+"""Dumps as pickle or JSON: no code in them is executed, and a truncated one is reported."""
 
 import contextlib
 import json
@@ -77,13 +77,13 @@ def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
 
 @pytest.mark.parametrize("data", [b"\x80\x02(.", b"\x80\x02(\x85.", b"\x80\x02.", b"\x80\x09N.", b"\x80\x02})K\x01s."])
 def test_what_no_pickler_writes_is_refused(data):
-    """A mark is no value, a tuple takes nothing from before it, and a key is a text or a number."""
+    """A mark is not a value, a tuple takes nothing from before its mark, and a key is a text or a number."""
     with pytest.raises(PickleRefusedError):
         loads(data)
 
 
 def laughs(depth=14):
-    """Return a list that holds a list ten times, and so on: small in a file, and without end as text."""
+    """Return a list that holds a list ten times, and so on: small in a file, but unlimited as text."""
     made = ["x"] * 10
     for _ in range(depth):
         made = [made] * 10
@@ -102,7 +102,7 @@ def itself():
     ["input_sizes", "input_dtypes", "profiling_name", "process_group", "state", "seq_id", "ranks", "desc", "pg_status"],
 )
 def test_lists_within_lists_that_a_memo_repeats_are_not_unfolded(tmp_path, bomb, where):
-    """A pickle of some hundred bytes holds them: turned into text they would fill the memory, or never end."""
+    """A pickle of some hundred bytes holds them: as text they would fill the memory, or never end."""
     for rank in range(4):
         entry = {
             "record_id": 0,
@@ -140,7 +140,7 @@ def one_entry(**changes):
 
 @pytest.mark.parametrize("name", ["dump_9999999", "fr_20261124", "fr_20261124.pickle"])
 def test_a_number_that_is_no_rank_is_none(explain, tmp_path, name):
-    """A date has eight digits; a rank of ten million made a job of as many, in 5 GB."""
+    """A date has eight digits; a rank of ten million once made a job of that size, in 5 GB."""
     (tmp_path / name).write_bytes(pickle.dumps(one_entry(pg_config={}), protocol=2))
     code, said = explain(tmp_path)
     assert (code, "ends in its rank" in said) == (4, True)

@@ -1,4 +1,4 @@
-"""What the answers of NCCL RAS say of a job that hangs: samples, sides, and answers within logs."""
+"""NCCL RAS answers of a hanging job: samples, sides, and answers within logs."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path
 
 
 def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
-    """What three calls appended to one file, in the form of JSON that NCCL 2.28.9 prints."""
+    """Three calls appended to one file, in the JSON form of NCCL 2.28.9."""
     answer = (DATA / "nccl-2.28.9" / "sleep" / "ras-0.json").read_text()
     (tmp_path / "ras.json").write_text("".join(answer.replace("17:11:34", f"17:11:3{at}") for at in (4, 6, 8)))
     code, job = explain(tmp_path)
@@ -38,7 +38,7 @@ def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
 @pytest.mark.parametrize("front", ["[pod/train-0/main] ", "2026-11-22T17:12:0{}.1234{}Z ", "[1,0]<stdout>:", "0: ", ""])
 @pytest.mark.parametrize("name", ["ras-0.txt", "ras-2.json"])
 def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_path, front, name):
-    """As `kubectl logs --prefix` or `--timestamps`, mpirun and srun print it, or what a script added to the log."""
+    """As `kubectl logs --prefix` or `--timestamps`, mpirun and srun print it, or appended to the log by a script."""
     folder = DATA / "nccl-2.28.9" / "exit"
     log = [line for line in (folder / "rank0.log").read_text().splitlines() if "NCCL INFO" in line]
     answer = (folder / name).read_text().splitlines()
@@ -48,7 +48,7 @@ def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_pat
     assert (code, job["hang"], job["dead_ranks"]) == (1, True, [2])
     assert job["nccl_lines"] > 20
     (tmp_path / "job.log").write_text("".join(f"{front.format(1, 2)}{line}\n" for line in answer[: len(answer) // 4]))
-    assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # cut before its table
+    assert "dead_ranks" not in explain(tmp_path / "job.log")[1]  # truncated before its table
 
 
 def test_numbers_of_ras_that_cannot_be_true_fill_no_list(explain, tmp_path):
@@ -70,7 +70,7 @@ def test_numbers_of_ras_that_cannot_be_true_fill_no_list(explain, tmp_path):
     ],
 )
 def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
-    """jobs/pod/ras_client.py beside four ranks of NCCL 2.28.9 on a GPU: what it printed, word for word."""
+    """The verbatim output of jobs/pod/ras_client.py next to four ranks of NCCL 2.28.9 on a GPU."""
     evidence = Evidence()
     printed = (DATA / "nccl-2.28.9" / "live" / f"{case}.jsonl").read_bytes()
     _take("pod", Executed(out=bytearray(printed), code=0), evidence)
@@ -94,11 +94,11 @@ def ras(counts, stamp="1"):
         (([5, 5, 5], [6, 6, 6], [7, 7, 7]), 10, "alive", []),
         (([5, 4, 5], [5, 4, 5], [5, 4, 5]), 1, "hang-late", [1]),
         (([4, 5, 4], [4, 5, 4], [4, 5, 4]), 1, "hang-late", [0, 2]),  # the larger side may be late
-        (([5, 5, 5], [5, 5, 5], [5, 5, 5]), 10, "hang-undecided", []),  # inside one, or idle
+        (([5, 5, 5], [5, 5, 5], [5, 5, 5]), 10, "hang-undecided", []),  # inside one operation, or idle
         (([5, 4, 5],), 10, "hang-undecided", [1]),
         (([5, 4, 5], [7, 6, 7], [9, 8, 9]), 10, "slow", [1]),
         (([5, 4, 5], [7, 7, 7], [9, 8, 9]), 10, "alive", []),  # once it was not behind
-        (([4, 4, 5], [6, 6, 7], [8, 8, 9]), 10, "alive", []),  # one that is ahead slows nobody
+        (([4, 4, 5], [6, 6, 7], [8, 8, 9]), 10, "alive", []),  # a rank that is ahead delays none
     ],
 )
 def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
@@ -130,7 +130,7 @@ def test_the_given_answers_of_ras(explain, shared, name, code, diagnosis, late, 
     ("seconds", "expected"), [(5, (1, "hang-late", [7])), (0, (10, "hang-undecided", [7]))], ids=["looks", "copies"]
 )
 def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, shared, tmp_path, seconds, expected):
-    """One answer that was saved three times at once is one look, which a passing difference shows, too."""
+    """One answer that was saved three times at once is one look, and a temporary difference shows in it, too."""
     for number in range(3):
         path = tmp_path / f"sample-{number}.txt"
         shutil.copy(shared / "hang" / "ras" / "nccl-2.30.7-straggler-mismatch.txt", path)
@@ -163,7 +163,7 @@ def test_ras_that_names_another_rank_than_the_dumps_is_said(explain, tmp_path, c
 
 @pytest.mark.parametrize("counts", [[[3] * 16] * 3, [[3] * 16, [4] * 16, [5] * 16], [[3] * 15 + [2]] * 3])
 def test_ras_of_a_job_with_more_ranks_than_the_dumps_changes_nothing_of_theirs(explain, tmp_path, counts):
-    """That other job goes on, stands, or has a rank behind: that of the dumps hangs all the same."""
+    """The other job continues, waits, or has a rank behind: the dumps' job still hangs."""
     for number, each in enumerate(counts):
         (tmp_path / f"ras-{number}.json").write_text(ras(each, str(number)))
     groups = {"0": ("default_pg", [0, 1, 2, 3])}
@@ -174,7 +174,7 @@ def test_ras_of_a_job_with_more_ranks_than_the_dumps_changes_nothing_of_theirs(e
 
 
 def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_path):
-    """Near miss: three answers with the same counts say that all launched equally many."""
+    """Near miss: three answers with the same counts show equally many launches."""
     answers = DATA / "nccl-2.28.9" / "stalled"
     code, job = explain(answers / "ras-0.json")
     assert (code, job["sentence"].startswith("NCCL RAS finds nothing wrong, and that alone proves nothing")) == (
@@ -186,7 +186,7 @@ def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_pat
 
 
 def test_two_operations_that_differ_are_told_alike_in_every_process():
-    """Python orders its sets of texts by a seed that each process draws: what RAS says first counts."""
+    """Python orders sets of strings by a seed per process: RAS's first one counts."""
     code = "from cli.explain import main; main(['tests/hang/data/nccl-2.28.9/branch/ras-0.txt', '--format', 'json'])"
     told = set()
     for seed in ("0", "1"):

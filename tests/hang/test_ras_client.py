@@ -1,4 +1,4 @@
-"""The client that is sent into a pod, against a stand-in of each version: what it says, and what it does with the answers."""
+"""The client for a pod, with a stand-in of each version: its output, and its handling of the answers."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def served():
 
 
 def ask(address, *, samples=3, prefix="", most=1 << 20, answer_s=None, **env):
-    """Run the client as a pod does, without this process's environment."""
+    """Run the client like a pod, without this process's environment."""
     text = SOURCE if answer_s is None else SOURCE.replace("_ANSWER_S = 30.0", f"_ANSWER_S = {answer_s}")
     text += f"\nmain({samples}, 0.0, {prefix!r}, {most})\n"
     code = f"import sys; exec(sys.stdin.buffer.read({len(text.encode())}))"
@@ -63,7 +63,7 @@ def evidence_of(lines):
 @pytest.mark.parametrize("version", ["2.24.3", "2.26.2", "2.28.3", "2.28.7", "2.29.1", "2.30.7", "2.31.1"])
 @pytest.mark.parametrize("manner", ["late", "slow"])
 def test_each_version_is_asked_in_its_own_words(served, version, manner):
-    """SET FORMAT is said only to those that have it, and the handshake comes first on every connection."""
+    """SET FORMAT is sent only to versions with it, and the handshake comes first on every connection."""
     server = served(version, manner)
     evidence = evidence_of(ask(f"127.0.0.1:{server.port}"))
     assert len(evidence.samples) == 3

@@ -1,4 +1,4 @@
-"""Jobs in tensor and data parallel groups, played until they stand: RAS's answers name nobody who only waits."""
+"""Jobs in tensor and data parallel groups, simulated until they hang: RAS's answers name no waiting rank."""
 
 import os
 import random
@@ -11,14 +11,14 @@ from tests.hang.ras_printer import Comm, Job, as_json, text
 
 LAYOUTS = [(2, 2), (4, 2), (2, 4), (4, 4), (8, 2), (2, 8), (8, 4)]
 STRAGGLERS_OF_ONE_GROUP = (298, 442, 472)
-"""Two ranks of one group stop at once, and the others of it wait for them in a communicator whose counts are equal."""
+"""Two ranks of one group stop at once, and its others wait for them in a communicator with equal counts."""
 
 
 def played(programs, members, stops, depth):
-    """Return how many operations each rank launched in each group when nobody comes further.
+    """Return the number of operations that each rank launched in each group when no rank can continue.
 
-    A rank launches the next one while at most ``depth`` are not complete, and none from the one on at which it stops.
-    An operation is complete when all of its group have launched it and have behind them what they launched before.
+    A rank launches the next one while at most ``depth`` are incomplete, and none from its stop on. An operation is
+    complete when all of its group have launched it and completed their earlier ones.
     """
     calls = {
         rank: [(group, program[: n + 1].count(group)) for n, group in enumerate(program)]
@@ -43,7 +43,7 @@ def played(programs, members, stops, depth):
 
 
 def hung(seed):
-    """Return a job of 4 to 32 ranks that stands, and the ranks that stopped."""
+    """Return a hanging job of 4 to 32 ranks, and the ranks that stopped."""
     rnd = random.Random(seed)
     tensor, data = rnd.choice(LAYOUTS)
     ranks, whole = range(tensor * data), rnd.random() < 0.5
@@ -61,7 +61,7 @@ def hung(seed):
 
 
 def named(explain, folder, seed, form):
-    """Return the ranks that are called late, the processes of text among them, and those that stopped."""
+    """Return the reported late ranks, including processes named in the text, and those that stopped."""
     job, late = hung(seed)
     folder.mkdir()
     for look in range(3):
@@ -77,7 +77,7 @@ def named(explain, folder, seed, form):
 @pytest.mark.parametrize(("form", "most"), [("text", 0.3), ("json", 0.95)])
 @rest_is_slow(every=30)
 def test_nobody_is_named_who_waits(explain, tmp_path, form, most, every):
-    """Text names some of the ranks only, so that often nobody can be told for sure; JSON tells nearly always."""
+    """The text names only some of the ranks, so the result is often undetermined; with JSON it rarely is."""
     seeds = {*range(0, 600, every), *STRAGGLERS_OF_ONE_GROUP}
     told = {seed: named(explain, tmp_path / str(seed), seed, form) for seed in seeds}
     assert {seed: (ranks, late) for seed, (ranks, late) in told.items() if ranks - late} == {}
@@ -85,7 +85,8 @@ def test_nobody_is_named_who_waits(explain, tmp_path, form, most, every):
 
 
 def test_who_is_behind_in_every_communicator_that_leaves_ranks_out(explain, tmp_path):
-    """Rank 5 did not come in its group of four, and so is behind in its pair, too; one pair has two names in the text."""
+    """Rank 5 did not arrive in its group of four, and so is also behind in its pair; one pair has two names in the
+    text."""
     four = [Comm([0, 1, 2, 3], hash="a1"), Comm([4, 5, 6, 7], counts={5: 9}, hash="a2")]
     pairs = [Comm([n, n + 4], counts={5: 9} if n == 1 else {}, hash=f"b{n}") for n in range(4)]
     for look in range(3):
@@ -108,7 +109,7 @@ def test_who_is_behind_in_every_communicator_that_leaves_ranks_out(explain, tmp_
 )
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain, tmp_path, form, pair, sends, expected):
-    """Ranks 4 and 5 are behind in the job's communicator: both late, or one waits for the other, or stands, elsewhere."""
+    """Ranks 4 and 5 are behind in the job's communicator: both are late, or one waits for the other, or elsewhere."""
     comms = [Comm([*range(8)], counts={4: 9, 5: 9}, hash="a1"), Comm(pair, hash="b1")]
     comms += [Comm(sends, launched=0, hash="c1")] if sends else []
     for look in range(3):
@@ -124,7 +125,7 @@ def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain,
 
 
 def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp_path):
-    """Ranks 4 and 5 may stand inside their pair's operation; rank 7 shares no communicator with anybody who is behind."""
+    """Ranks 4 and 5 may wait inside their pair's operation; rank 7 shares no communicator with a rank that is behind."""
     comms = [Comm([*range(8)], counts={4: 9, 5: 9, 7: 9}, hash="a1"), Comm([4, 5], hash="b1"), Comm([6, 7], hash="b2")]
     for look in range(3):
         (tmp_path / f"ras-{look}").write_text(as_json(Job(8, comms), stamp=f"10:00:{5 * look:02}"))
@@ -135,7 +136,7 @@ def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp
 
 @pytest.mark.parametrize(("steps", "diagnosis"), [(0, "hang-inside"), (1, "hang")])
 def test_counts_that_advance_are_of_another_time_than_a_time_out(explain, tmp_path, steps, diagnosis):
-    """Equal counts that stand still show all ranks inside one operation; where the job went on they show nothing of it."""
+    """Constant equal counts show all ranks inside one operation; if the job continued they do not."""
     for look in range(3):
         job = Job(4, [Comm([0, 1, 2, 3], launched=20 + steps * look)])
         (tmp_path / f"ras-{look}.json").write_text(as_json(job, stamp=f"2026-11-23 10:00:{5 * look:02}"))

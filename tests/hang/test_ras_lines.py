@@ -1,4 +1,5 @@
-"""Each line that NCCL RAS prints of ranks: none launched, GPUs with two numbers, states, errors, small communicators."""
+"""Each line that NCCL RAS prints about ranks: none launched, GPUs with two numbers, states, errors, small
+communicators."""
 
 import os
 
@@ -27,7 +28,7 @@ devices = pytest.mark.parametrize("one_device", [False, True], ids=["cuda-is-nvm
 @devices
 @pytest.mark.parametrize("counts", [{3: 0}, {3: 0, 5: 0}, {3: 9}, {3: 9, 5: 9}, {3: 9, 5: 8}], ids=str)
 def test_ranks_that_launched_less_or_nothing_at_all(explain, tmp_path, form, one_device, counts):
-    """ "Rank 3 has not launched any operations", and a GPU that NVML counts differently, are lines of their own form."""
+    """ "Rank 3 has not launched any operations", and a GPU with a different NVML index, have their own line forms."""
     job = Job(8, [Comm(WORLD, counts=counts)], one_device=one_device)
     code, document = explain(looks(tmp_path, job, form))
     least = {rank for rank, count in counts.items() if count == min(counts.values())}
@@ -43,7 +44,7 @@ def test_ranks_that_launched_less_or_nothing_at_all(explain, tmp_path, form, one
 def test_a_dead_process_is_its_world_rank_though_it_has_others_in_smaller_communicators(
     explain, tmp_path, form, one_device, own_pid, how
 ):
-    """The text lists it in each communicator, by its rank there: rank 1 of the second part is rank 5 of the job."""
+    """The text lists it in each communicator with its rank there: rank 1 of the second part is rank 5 of the job."""
     job = Job(8, [Comm(WORLD), *TP], one_device=one_device, own_pid=own_pid and one_device, **{how: {5}})
     if own_pid:
         job.place = lambda rank: (f"10.0.0.{rank + 1}", 7, 0, 0)
@@ -55,7 +56,7 @@ def test_a_dead_process_is_its_world_rank_though_it_has_others_in_smaller_commun
 
 @both
 def test_a_part_of_the_job_names_no_rank_of_the_world_by_its_own_numbers(explain, tmp_path, form):
-    """Rank 1 of the second part did not come; in the whole job's communicator all launched alike."""
+    """Rank 1 of the second part did not arrive; in the whole job's communicator all launched equally many."""
     late = [TP[0], Comm(TP[1].members, counts={5: 9}, hash=TP[1].hash)]
     code, document = explain(looks(tmp_path, Job(8, [Comm(WORLD), *late]), form))
     assert (code, document["diagnosis"]) == (1, "hang-late"), document["sentence"]
@@ -78,7 +79,7 @@ def test_without_a_communicator_of_all_ranks_processes_are_named(explain, tmp_pa
     ("first", "late", "unknown"), [({}, [5], []), ({1: 9}, [], [4, 5, 6, 7])], ids=["one-part", "two-parts"]
 )
 def test_who_waits_in_a_part_and_is_late_to_all_for_that_is_not_named(explain, tmp_path, first, late, unknown):
-    """Ranks 4, 6 and 7 wait for 5 in their part, and so none of the four came to the whole job's operation."""
+    """Ranks 4, 6 and 7 wait for 5 in their part, so none of the four reached the whole job's operation."""
     behind = dict.fromkeys(TP[1].members, 9)
     parts = [Comm(TP[0].members, counts=first, hash=TP[0].hash), Comm(TP[1].members, counts={5: 9}, hash=TP[1].hash)]
     job = Job(16, [Comm(list(range(16)), counts=behind), *parts])
@@ -101,7 +102,7 @@ def test_who_waits_in_a_part_and_is_late_to_all_for_that_is_not_named(explain, t
     ids=["gone", "finalized", "one-look", "never-created", "gave-up", "one-remains"],
 )
 def test_a_rank_that_left_the_communicator_is_late_and_not_dead(explain, tmp_path, form, states, looked, code, late):
-    """It answers RAS: its process lives. Where most left, the one that remains may have called one more."""
+    """It answers RAS, so its process lives. If most left, the remaining one may have called one more."""
     exit_code, document = explain(looks(tmp_path, Job(8, [Comm(WORLD, states=states)]), form, looked))
     assert (exit_code, document["late_ranks"], document["dead_ranks"]) == (code, late, []), document["sentence"]
     assert not late or "Rank 3 (10.0.0.1 GPU 3) left " in document["sentence"]
@@ -117,7 +118,7 @@ def test_errors_that_ranks_reported_are_said(explain, tmp_path, form):
 
 
 def test_a_table_of_processes_that_differ_tells_how_many_gpus_there_are(explain, tmp_path):
-    """Two nodes with four and three processes: the table of the job has another form, and its last number counts."""
+    """Two nodes with four and three processes: the job's table has another form, and its last number counts."""
     job = Job(7, [Comm(list(range(7)), counts={2: 9})])
     whole = text(job)
     begin, end = whole.index("  Nodes  Processes"), whole.index("Communicators...")

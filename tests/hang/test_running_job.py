@@ -1,4 +1,5 @@
-"""`explain job/NAME` on a job that runs: in the lab, with pods whose RAS is a stand-in; and without rights, on a fake."""
+"""`explain job/NAME` for a running job: in the lab, with stand-ins for RAS in the pods; and without permissions, on a
+fake."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def lab(root, tmp_path_factory):
 
 
 def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
-    """Run a job of two pods; the first one's stand-in speaks for it."""
+    """Run a job of two pods; the first one's stand-in answers for it."""
     script = STANDIN.replace('"__main__"', "__name__")
     before = ""
     if dump is not None:
@@ -68,7 +69,7 @@ def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
 
 
 def told(kube, job):
-    """How the job's pods are, and what they have said."""
+    """Return the states of the job's pods, and their output."""
     pods, _ = kube.list(path("pods", namespace="default"), labelSelector=f"job-name={job}")
     return [(pod["status"], list(running_job.tail(kube, pod["metadata"]["name"], "main"))) for pod in pods]
 
@@ -97,7 +98,7 @@ def explain(lab, capsys, monkeypatch):
 
 
 def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
-    """One exec, three answers: rank 1 is behind and stays behind."""
+    """One exec, three answers: rank 1 is and remains behind."""
     kube, _ = lab
     pods = start(kube, "late", "late", version="2.26.2")
     code, job = explain("job/late")
@@ -110,11 +111,11 @@ def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
     commands = " ".join(cause["confirm"] for cause in job["causes"])
     assert f"kubectl exec -n default {place['pod']} -- py-spy dump --pid {place['pid']}" in commands
     assert f"kubectl describe node {place['node']}" in commands
-    assert job["files"][0].startswith("late-")  # the logs stand before what was asked
+    assert job["files"][0].startswith("late-")  # the logs precede the RAS answers
 
 
 def test_answers_that_are_cut_are_said_once_and_what_was_missing_is_advised(lab, explain):
-    """Three cut answers of two pods: one word for each pod, and what would have told more."""
+    """Three truncated answers of two pods: one message per pod, with the missing information."""
     kube, _ = lab
     start(kube, "half", "half", port=28096)
     code, job = explain("job/half")
@@ -127,7 +128,7 @@ def test_answers_that_are_cut_are_said_once_and_what_was_missing_is_advised(lab,
 
 
 def test_last_words_are_what_the_program_said():
-    """Not what torch says of its dump and its settings, unless there is nothing else."""
+    """torch's messages about its dump and settings are used only if there are no others."""
     spoke = Process("rank1.log", "vm", 566, alone=True)
     asides = [
         "[rank1]:[E1122 ProcessGroupNCCL.cpp:1849] [PG ID 0 Rank 1] Observed flight recorder dump signal from another rank",
@@ -143,7 +144,7 @@ def test_last_words_are_what_the_program_said():
 
 
 def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):
-    """The counts advance; the dumps of both pods are read through exec, too."""
+    """The counts advance; the dumps of both pods are also read through exec."""
     kube, _ = lab
     content = {"version": "2.9", "entries": [], "pg_config": {}, "pg_status": {}}
     start(kube, "alive", "alive", port=28098, dump=pickle.dumps(content, protocol=2))
@@ -153,7 +154,7 @@ def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):
 
 
 def test_exec_carries_input_output_errors_and_the_exit_code(lab):
-    """Both directions in pieces, and what cannot be run is said in the runtime's words."""
+    """Both directions in pieces; a program that cannot run yields the runtime's message."""
     kube, _ = lab
     pod = start(kube, "exec", "late", port=28097)[0]["metadata"]["name"]
     text = b"0123456789abcde\n" * 10_000
@@ -167,7 +168,7 @@ def test_exec_carries_input_output_errors_and_the_exit_code(lab):
 
 
 class NoExec:
-    """A cluster whose user may list pods and nothing else."""
+    """A cluster whose user may only list pods."""
 
     server, namespace = "https://api.example", "team"
 
@@ -194,7 +195,7 @@ def pod(name, **status):
 
 
 def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on(monkeypatch):
-    """Three rights are missing, each is said once."""
+    """Three permissions are missing, and each is reported once."""
 
     def refuse(_kube, name, *_, **__):
         url = path("pods", name, namespace="team", sub="exec")
@@ -228,7 +229,7 @@ def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on
     ],
 )
 def test_what_a_pod_answers_is_never_trusted(monkeypatch, output, expected):
-    """Foreign lines, cut JSON, missing programs: a word each, and no sample."""
+    """Foreign lines, truncated JSON, missing programs: a message each, and no sample."""
     monkeypatch.setattr(running_job, "execute", lambda *_, **__: output)
     monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
     monkeypatch.setattr(NoExec, "require", lambda *_, **__: None)
@@ -269,7 +270,7 @@ def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_sa
 
 
 def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
-    """Its own log, an event of its node and the first failure stand on one axis, in every form."""
+    """Its own log, an event of its node and the first failure are on one axis, in every form."""
     kube, config = lab
     program = "echo training; sleep 1; echo 'OSError: [Errno 5] Input/output error'; sleep 1; exit 3"
     container = {"name": "main", "image": "i", "command": ["sh", "-c", program]}

@@ -1,4 +1,4 @@
-"""Evidence of several jobs, of several runs, and of several moments of one job that runs: nobody is blamed for it."""
+"""Evidence of several jobs, of several runs, and of several times of one running job raises no fault."""
 
 import json
 import os
@@ -31,7 +31,8 @@ def conclusions(jobs):
 
 
 def write(folder, number, world=2, *, begun=START, pace=1.0, timeout_ms=600_000, at=None, stem="_dump_", behind=None):
-    """Write a dump a rank: `number` has how many all_reduces each queued, the last one pending; `behind` all complete."""
+    """Write a dump per rank: `number` has the number of all_reduces of each, the last one pending; `behind`: all
+    complete."""
     folder.mkdir(exist_ok=True)
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
     for rank, queued in number.items():
@@ -61,7 +62,7 @@ def test_each_folder_is_a_job(explain):
     assert conclusions(jobs) == [("hang-late", [2], []), ("hang-late", [1], []), ("hang-dead", [], [2])]
     assert [any("sleep" in name for name in job["files"]) for job in jobs] == [True, False, False]
     assert all(len({Path(name).parent for name in job["files"]}) == 1 for job in jobs)
-    assert all(job["places"] for job in jobs)  # each has its own logs beside it
+    assert all(job["places"] for job in jobs)  # each has its own logs next to it
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
@@ -75,7 +76,7 @@ def test_folders_below_one_are_told_apart_where_a_rank_has_two_dumps(explain, tm
 
 
 def test_ranks_in_folders_of_their_own_are_one_job(explain, tmp_path):
-    """As each node's dumps are copied into a folder of that node, below one folder or each named."""
+    """Each node's dumps are copied into a separate folder, below one folder or each given by name."""
     for rank in range(4):
         (tmp_path / f"node{rank}").mkdir()
         shutil.copy(REAL / "sleep" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
@@ -84,7 +85,7 @@ def test_ranks_in_folders_of_their_own_are_one_job(explain, tmp_path):
 
 
 def test_dumps_of_jobs_of_different_sizes_in_one_folder_are_two_jobs(explain, tmp_path):
-    """Rank 1 of the job of two looks late to the job of four, whose own rank 1 left no dump."""
+    """Rank 1 of the job of two looks late in the job of four, whose own rank 1 left no dump."""
     write(tmp_path, {0: 5, 2: 5, 3: 5}, world=4)
     write(tmp_path, {1: 3}, world=2)
     _, jobs = explain(tmp_path)
@@ -98,12 +99,12 @@ def test_a_watchdog_of_a_larger_job_says_nothing_of_these_dumps(explain, tmp_pat
         f"{line}SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000)\n"
     )
     _, jobs = explain(tmp_path)
-    assert (jobs[0]["diagnosis"], jobs[0]["late_ranks"]) == ("hang", [])  # the log's own word, of nobody in the dumps
+    assert (jobs[0]["diagnosis"], jobs[0]["late_ranks"]) == ("hang", [])  # the log's result, about no rank of the dumps
     assert "too early" in jobs[0]["sentence"]
 
 
 def test_folders_with_the_words_of_torch_alone_are_two_jobs(explain, tmp_path):
-    """Rank 2 does not come to one job's barrier, rank 1 to the other's: no word of one mentions the other."""
+    """Rank 2 does not reach one job's barrier, rank 1 the other's: the messages do not mention each other."""
     logs = sorted((DATA / "gloo-2.13" / "monitored").glob("*.txt"))
     for name, was, then in (("a", "", ""), ("b", " 2 failed to pass", " 1 failed to pass")):
         (tmp_path / name).mkdir()
@@ -128,7 +129,7 @@ def test_dumps_of_two_names_that_complete_one_another_are_one_job_and_that_is_sa
 
 
 def test_what_ranks_wrote_to_standard_error_is_of_one_job(explain, tmp_path):
-    """gloo names no operation: a rank's exception tells whose file it is, and one rank twice tells of two jobs."""
+    """gloo names no operation: a rank's exception identifies its file, and a repeated rank shows two jobs."""
     for path in (DATA / "gloo-2.13" / "timed_out").glob("*.txt"):
         shutil.copy(path, tmp_path)
     _, jobs = explain(tmp_path)
@@ -150,7 +151,7 @@ def test_logs_and_answers_of_a_larger_job_say_nothing_of_the_dumps(explain, tmp_
 
 
 def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
-    """Job a runs, and rank 1 of job b is dead: a is not."""
+    """Job a runs, and rank 1 of job b is dead: a is not affected."""
     for number in range(2):
         for name, gone in (("a", []), ("b", [{"rank": 1, "host": "h", "pid": 9, "status": {"considered_dead": True}}])):
             ranks = [
@@ -165,7 +166,7 @@ def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
 
 
 def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain, tmp_path):
-    """Rank 1's dump, three seconds later, has behind it what rank 0 had not come to: no hang looks like that."""
+    """Rank 1's dump, three seconds later, has completed what rank 0 had not reached: no hang looks like that."""
     write(tmp_path, {0: 5, 1: 8})
     code, (job,) = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (10, "hang-undecided", [])
@@ -173,7 +174,7 @@ def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain
     write(tmp_path, {0: 5, 1: 6})
     _, (job,) = explain(tmp_path)
     assert (job["late_ranks"], "rank 0 had not finished" in job["sentence"]) == ([], True)
-    write(tmp_path, {0: 5, 1: 6}, behind={0})  # one further: that is how far it comes alone
+    write(tmp_path, {0: 5, 1: 6}, behind={0})  # one further: as far as it can get alone
     assert explain(tmp_path)[1][0]["late_ranks"] == [0]
 
 
@@ -198,7 +199,7 @@ def test_a_second_look_tells_a_job_that_runs_from_one_that_stands(
 
 
 def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
-    """Each run hangs at its fifth operation; of the last run rank 1 left no dump, and the file of the run before is there."""
+    """Each run hangs at its fifth operation; rank 1 left no dump in the last run, and the previous run's file exists."""
     write(tmp_path, {0: 5, 2: 5}, world=3)
     write(tmp_path, {1: 4}, world=3, begun=START - 7200)
     code, (job,) = explain(tmp_path)
@@ -210,7 +211,7 @@ def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
 
 @pytest.mark.parametrize("size", [8, 16])
 def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_else(explain, tmp_path, size):
-    """Two jobs of four ranks at the same time: of one ranks 0 and 1 left dumps, of the other ranks 2 and 3."""
+    """Two jobs of four ranks at the same time: ranks 0 and 1 of one left dumps, ranks 2 and 3 of the other."""
     write(tmp_path / "a", {0: 12, 1: 12}, world=4)
     write(tmp_path / "b", {2: 11, 3: 12}, world=4, behind={2})
     for path in (tmp_path / "b").iterdir():
@@ -220,12 +221,12 @@ def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_els
         path.write_bytes(pickle.dumps(content, 2))
     for folders in ([tmp_path], [tmp_path / "a", tmp_path / "b"]):
         _, jobs = explain(*folders)
-        missing = [[2, 3], [0, 1, 2]]  # rank 2 did not come to where rank 3 alone is seen to wait
+        missing = [[2, 3], [0, 1, 2]]  # rank 2 did not reach the operation in which only rank 3 is seen to wait
         assert [job["unknown_ranks"] for job in jobs] == ([[]] if size == 8 else missing)
 
 
 def test_a_job_whose_ranks_called_different_operations_at_last_is_one_job_in_folders_of_its_nodes(explain, tmp_path):
-    """Under one number rank 0 has an operation behind it that the others did not call."""
+    """Under one number rank 0 has completed an operation that the others did not call."""
     for rank in range(4):
         (tmp_path / f"node{rank}").mkdir()
         shutil.copy(REAL / "one-more" / f"nccl_trace_rank_{rank}", tmp_path / f"node{rank}")
@@ -241,7 +242,7 @@ def test_a_copy_of_one_dump_is_no_second_look_at_the_job(explain, tmp_path):
 
 
 def test_half_of_the_ranks_of_another_run_under_the_same_names(explain, tmp_path):
-    """Ranks 2 and 3 are of a run that ended before the others' began: by its own time-out, not by the longest there is."""
+    """Ranks 2 and 3 are from a run that ended before the others' began: by its own time-out, not by the maximum."""
     for rank in range(4):
         case = "sleep" if rank < 2 else "branch"
         shutil.copy2(REAL / case / f"nccl_trace_rank_{rank}", tmp_path)

@@ -40,12 +40,12 @@ def test_of_two_sides_none_is_accused():
     [
         (line(0, "ALLREDUCE", 64), line(1, "ALLREDUCE", 64)),
         (line(0, "ALLREDUCE", 64), line(1, "ALLGATHER", 1, number=8)),  # another place
-        (line(0, "ALLREDUCE", 64), line(2, "ALLGATHER", 1, own=1)),  # a group of its own
+        (line(0, "ALLREDUCE", 64), line(2, "ALLGATHER", 1, own=1)),  # a separate group
         (line(0, "ALLREDUCE", 64), line(1, "ALLGATHER", 1), line(2, "ALLGATHER", 1, number=9)),  # several groups
         (line(0, "ALLTOALL_BASE", 64), line(1, "ALLTOALL_BASE", 32)),  # uneven splits are allowed
         (line(0, "SEND", 64), line(1, "RECV", 32)),
         (line(0, "ALLREDUCE", 64, group="tp"), line(1, "ALLGATHER", 1, group="dp")),
-        (line(0, "ALLREDUCE", 64, group="tp"), line(1, "ALLGATHER", 1, group="tp")),  # groups of one name are many
+        (line(0, "ALLREDUCE", 64, group="tp"), line(1, "ALLGATHER", 1, group="tp")),  # several groups share this name
         (line(0, "ALLREDUCE", 64), line(0, "ALLGATHER", 1)),  # one rank, twice
     ],
 )
@@ -59,7 +59,7 @@ def test_in_the_group_of_all_ranks_numbers_are_one():
 
 
 def gave_up(rank, number, group="0(default_pg)"):
-    """Return what torch 2.8 and later prints of a time-out: the group stands in the second line alone."""
+    """Return the time-out message of torch 2.8 and later: only the second line has the group."""
     front = f"[rank{rank}]:[E1122 17:10:58.084077512 ProcessGroupNCCL.cpp"
     work = f"WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000)"
     return (
@@ -71,7 +71,7 @@ def gave_up(rank, number, group="0(default_pg)"):
 
 @pytest.mark.parametrize(("group", "late"), [("3(tp)", []), ("0(default_pg)", [0])])
 def test_numbers_of_different_groups_are_not_compared(explain, tmp_path, group, late):
-    """Each group counts its own operations; the near miss is one group, in which rank 0 stands before the others."""
+    """Each group counts its own operations; near miss: one group, in which rank 0 is behind the others."""
     text = gave_up(0, 5, group) + "".join(gave_up(rank, 9) for rank in (4, 5, 6))
     (tmp_path / "job.log").write_text(text)
     _, job = explain(tmp_path / "job.log")
