@@ -1,4 +1,4 @@
-"""`seatrial compare` as a user types it, on records of real (simulated) runs and on damaged ones."""
+"""`seatrial compare` as a user types it, on records of simulated runs and on damaged ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    """The least that is a record whose bandwidth can be compared."""
+    """Return a minimal record whose bandwidth can be compared."""
     checks = [{"id": "nccl.gdr", "outcome": "passed", "findings": []}]
     rows = [{"size_bytes": size << 30, "in_place": {"busbw_gbps": 380.0}} for size in (2, 4, 8)]
     job = {"hosts": [{"name": "a"}, {"name": "b"}], "tables": [{"collective": "all_reduce", "rows": rows}]}
@@ -31,7 +31,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def write(path: Path, content: object) -> str:
-    """Write a record, or whatever is to be taken for one."""
+    """Write a record, or other content in its place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)
@@ -39,7 +39,7 @@ def write(path: Path, content: object) -> str:
 
 @pytest.fixture
 def broken() -> dict[str, Any]:
-    """A record in which GPUDirect is gone, with a subject that tries to act on terminal and Markdown."""
+    """Return a record without GPUDirect, with a subject that tries to act on terminal and Markdown."""
     finding = {"subject": "node\x1b[31m|<b>", "ok": False, "observed": "no GPUDirect", "fault": "nccl.gdr-off"}
     return record(checks=[{"id": "nccl.gdr", "outcome": "failed", "findings": [finding]}])
 
@@ -48,7 +48,7 @@ def broken() -> dict[str, Any]:
 def test_what_is_worse_is_told_in_every_format(
     style: str, tmp_path: Path, broken: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1, fault and subject named, nothing of the record acts on the reader's terminal or page."""
+    """Exit code 1, with fault and subject; no text of the record acts on the reader's terminal or page."""
     sides = [write(tmp_path / "a.json", record()), write(tmp_path / "b.json", broken)]
     assert main(["compare", *sides, "--format", style]) == 1
     said = capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_the_same_is_said_to_be_the_same(tmp_path: Path, capsys: pytest.CaptureF
 def test_clusters_times_and_lost_checks_are_named(
     style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which cluster each side is of, when it ran, and what is proven no longer."""
+    """Each side has its cluster and time, and lost proofs are named."""
     about = {"cluster": {"server": "https://10.0.0.1:6443", "namespace": "team-a"}, "profile": "h100-ib"}
     before = record(started="2026-11-01T08:00:00+00:00", **about)
     after = record(started="2026-11-02T08:00:00+00:00", run_id="b", **about)
@@ -85,7 +85,7 @@ def test_clusters_times_and_lost_checks_are_named(
 
 
 def test_a_run_compared_with_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is the same, of course; whoever typed one path twice is told."""
+    """The result is the same, but a path typed twice is reported."""
     path = write(tmp_path / "a.json", record())
     assert main(["compare", path, path]) == 0
     assert "note: run a is on both sides" in capsys.readouterr().out
@@ -99,7 +99,7 @@ def test_nothing_measured_is_not_the_same(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_half_a_character_is_printed_and_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON can hold a lone surrogate, which no terminal takes."""
+    """JSON can contain a lone surrogate, which no terminal accepts."""
     finding = {"subject": "node", "ok": False, "observed": "HALF", "fault": "nccl.gdr-off"}
     broken = record(checks=[{"id": "nccl.gdr", "outcome": "failed", "findings": [finding]}])
     after = write(tmp_path / "b.json", json.dumps(broken).replace("HALF", "\\ud800"))
@@ -142,7 +142,7 @@ def test_half_a_character_is_printed_and_is_no_traceback(tmp_path: Path, capsys:
     ],
 )
 def test_a_damaged_record_is_a_clear_error(content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line that names the file, exit code 4; never a verdict."""
+    """One line with the file's name and exit code 4; never a verdict."""
     good = write(tmp_path / "good.json", record())
     bad = write(tmp_path / "bad.json", content)
     assert main(["compare", good, bad]) == 4
@@ -151,7 +151,7 @@ def test_a_damaged_record_is_a_clear_error(content: object, tmp_path: Path, caps
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missing file and an empty directory are one line each."""
+    """A missing file and an empty directory get one line each."""
     good = write(tmp_path / "good.json", record())
     (tmp_path / "empty").mkdir()
     for missing in ("none.json", "empty"):

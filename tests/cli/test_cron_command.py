@@ -1,4 +1,4 @@
-"""`seatrial cron` where something is wrong around it: its state, its folder, its Lease, its Pushgateway."""
+"""`seatrial cron` with failures around it: its state, its folder, its Lease, its Pushgateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REMEMBERED = {"tested": 0.0, "passed": 0.0, "strikes": 0, "suspect": False, "fau
 
 @pytest.fixture(scope="module")
 def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The kubeconfig of a healthy cluster."""
+    """Return the kubeconfig of a healthy cluster."""
     served = Sim(root, tmp_path_factory.mktemp("cluster"), "healthy")
     yield str(served.config)
     served.close()
@@ -41,7 +41,7 @@ def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture
 def kube(cluster: str, monkeypatch: pytest.MonkeyPatch) -> Kube:
-    """A client; the cluster's nodes were tested a minute ago, so that a run is short."""
+    """Return a client; the cluster's nodes were tested a minute ago, so that a run is short."""
     monkeypatch.delenv("SEATRIAL_JOB_NAME", raising=False)
     made = Kube.connect(kubeconfig=cluster)
     for place in (LEASE, f"{MAPS}/seatrial-state", f"{MAPS}/seatrial-results"):
@@ -56,7 +56,7 @@ def kube(cluster: str, monkeypatch: pytest.MonkeyPatch) -> Kube:
 
 
 def remember(kube: Kube, text: str) -> None:
-    """Write the state as an earlier run would have left it."""
+    """Write the state of an earlier run."""
     try:
         kube.create(
             MAPS,
@@ -72,12 +72,12 @@ def remember(kube: Kube, text: str) -> None:
 
 
 def state(kube: Kube) -> Any:
-    """The history."""
+    """Return the history."""
     return json.loads(kube.get(f"{MAPS}/seatrial-state")["data"]["state.json"])
 
 
 def cron(cluster: str, out: Path, *more: str) -> int:
-    """Run it."""
+    """Run seatrial cron."""
     return main(["cron", "--kubeconfig", cluster, "--profile", "h100-ib", "--out", str(out), *more])
 
 
@@ -85,7 +85,7 @@ def cron(cluster: str, out: Path, *more: str) -> int:
 def test_a_pushgateway_that_is_down_costs_a_line(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict stands, the metrics are in the folder and the ConfigMap; no password of the address is printed."""
+    """The verdict is unchanged, the metrics are in the folder and the ConfigMap; the address's password is not printed."""
     assert cron(cluster, tmp_path, "--push", "http://user:swordfish@127.0.0.1:9/") == 0
     said = capfd.readouterr()
     assert "could not be pushed" in said.out
@@ -106,7 +106,7 @@ def test_a_damaged_memory_is_begun_anew(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A ConfigMap that somebody edited does not end scheduled runs for ever: it is said, and written whole again."""
+    """An invalid manual edit of the ConfigMap does not stop scheduled runs: it is reported, and the state is rewritten."""
     monkeypatch.setattr("cli.schedule.node_history.choose", lambda *_, **__: node_history.Choice((), "a test"))
     remember(kube, text)
     assert cron(cluster, tmp_path) == 0
@@ -116,7 +116,7 @@ def test_a_damaged_memory_is_begun_anew(
 
 @pytest.mark.slow
 def test_what_a_newer_version_remembers_is_left_alone(kube: Kube, cluster: str, tmp_path: Path) -> None:
-    """Exit code 10, and the state as it was."""
+    """Exit code 10, and the state is unchanged."""
     remember(kube, '{"schema": 2, "new": true}')
     assert cron(cluster, tmp_path) == 10
     assert state(kube) == {"schema": 2, "new": True}
@@ -124,7 +124,7 @@ def test_what_a_newer_version_remembers_is_left_alone(kube: Kube, cluster: str, 
 
 @pytest.mark.slow
 def test_nodes_that_left_are_forgotten(kube: Kube, cluster: str, tmp_path: Path) -> None:
-    """A node that was called bad and was taken out of the cluster is bad no longer; nor is a time to come believed."""
+    """A bad node that was removed from the cluster is forgotten; a time in the future is ignored."""
     now = time.time()
     nodes = {name: REMEMBERED | {"tested": now - 60, "passed": now - 60} for name in ("gpu-node-0", "gpu-node-1")}
     nodes["gone"] = REMEMBERED | {"strikes": 2}
@@ -138,7 +138,7 @@ def test_nodes_that_left_are_forgotten(kube: Kube, cluster: str, tmp_path: Path)
 def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another run may be going: what is remembered is that one's. Exit code 10, whatever was found."""
+    """Another run may be active and owns the state. Exit code 10, whatever the findings."""
     monkeypatch.setattr("jobs.cluster.client.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
     before = kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"]
 
@@ -165,7 +165,7 @@ def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
 def test_a_verdict_is_told_where_nothing_can_be_remembered(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ConfigMaps cannot be written: it is said, and metrics and verdict are there all the same."""
+    """If the ConfigMaps cannot be written, that is reported; metrics and verdict are still produced."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise StateStoreError("no room for it")
@@ -182,7 +182,7 @@ def test_a_verdict_is_told_where_nothing_can_be_remembered(
 def test_results_that_are_too_large_leave_the_verdict(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ConfigMap holds a mebibyte: the metrics are left out of it then, and are in the folder."""
+    """A ConfigMap holds a mebibyte: larger metrics are omitted from it, and are in the folder."""
     monkeypatch.setattr("jobs.cluster.state_store.LARGEST", 5000)
     assert cron(cluster, tmp_path) == 0
     assert "bytes are more than it holds" in capfd.readouterr().out
@@ -194,7 +194,7 @@ def test_results_that_are_too_large_leave_the_verdict(
 
 @pytest.mark.slow
 def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_path: Path) -> None:
-    """A label and a condition of the nodes whose judgement turned; what others say of a node stays."""
+    """Nodes whose judgement changed get a label and a condition; other marks on a node are kept."""
 
     def shown(name: str) -> tuple[str | None, dict[str, Any]]:
         node = kube.get(f"/api/v1/nodes/{name}")
@@ -202,7 +202,7 @@ def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_
         assert conditions["Ready"]["status"] == "True"
         return node["metadata"]["labels"].get("seatrial/trial"), conditions.get("SeatrialFailed", {})
 
-    assert cron(cluster, tmp_path, "--label-nodes", "--node-condition") == 0  # nothing was tried: nothing turned
+    assert cron(cluster, tmp_path, "--label-nodes", "--node-condition") == 0  # no trial, so no change
     assert shown("gpu-node-0") == (None, {})
     remember(kube, "{}")
     assert cron(cluster, tmp_path, "--label-nodes", "--node-condition") == 0
@@ -214,7 +214,7 @@ def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_
 
 @pytest.mark.slow
 def test_a_cluster_that_is_full_is_no_news(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Other teams hold every GPU, night after night: preflight passes for all else, and no node is blamed."""
+    """Other teams use every GPU, night after night: preflight passes otherwise, and no node is at fault."""
     full = Sim(root, tmp_path, "gpus-taken")
     try:
         remember(
@@ -240,7 +240,7 @@ def test_a_cluster_that_is_full_is_no_news(root: Path, tmp_path: Path, capfd: py
 def test_a_scheduled_sweep_takes_idle_nodes_oldest_first(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of three places all for those that wait longest; who is left is told, and comes next beside the suspect."""
+    """All three places go to the nodes that waited longest; the others are reported, and come next with the suspect."""
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     served = Sim(root, tmp_path, str(world))
@@ -284,7 +284,7 @@ def test_a_scheduled_sweep_takes_idle_nodes_oldest_first(
 def test_another_namespaces_trial_goes_first(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two CronJobs on the same GPUs: pods of both that wait for each other's nodes would help nobody."""
+    """Two CronJobs on the same GPUs: pods that wait for each other's nodes would block both."""
     remember(kube, "{}")
     kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}})
     ask = {"resources": {"requests": {"nvidia.com/gpu": 8}, "limits": {"nvidia.com/gpu": 8}}}
@@ -306,7 +306,7 @@ def test_another_namespaces_trial_goes_first(
 
 @pytest.mark.slow
 def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_path: Path) -> None:
-    """Folders of runs that left no record go, too; what is nobody's run stays."""
+    """Folders of runs without a record are removed, too; other folders stay."""
     for number, name in enumerate(["aaaaaaaaa2", "aaaaaaaaa3", "my-results", "aaaaaaaaa4"]):
         (tmp_path / name / "logs").mkdir(parents=True)
         os.utime(tmp_path / name, (number, number))
@@ -318,7 +318,7 @@ def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_p
 
 
 def test_runs_that_cannot_be_forgotten_leave_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The folder vanished while the trial ran, or a run's folder did just now."""
+    """The folder vanished while the trial ran, or a run's folder vanished just now."""
     options = SimpleNamespace(out=tmp_path / "gone", keep=1)
     run = ScheduledRun(None, None, options, None, "aaaaaaaaa2", ())  # type: ignore[arg-type]
     run._forget()
@@ -343,6 +343,6 @@ def test_runs_that_cannot_be_forgotten_leave_the_verdict(tmp_path: Path, capsys:
 def test_what_cannot_work_is_refused_before_anything_runs(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 4 and one line: also for a folder that cannot be written."""
+    """Exit code 4 and one line, also for an unwritable folder."""
     assert cron("nowhere", tmp_path, *more) == 4
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""``seatrial job run`` as a user runs it, and the program that the page shows."""
+"""``seatrial job run`` as a user runs it, and the program on the documentation page."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def run(config, *arguments):
 
 
 def test_the_program_on_the_page_does_what_the_documents_describe(config, tmp_path):
-    """As it stands there, but for the package's name in a clone; it has twelve lines."""
+    """It runs unchanged except for the package's name in a clone; it has twelve lines."""
     page = (ROOT / "docs" / "launcher.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# launch.py\n(.*?)```", page, re.DOTALL)[1]
     assert len([line for line in program.splitlines() if line.strip()]) <= 12
@@ -50,7 +50,7 @@ def test_the_program_on_the_page_does_what_the_documents_describe(config, tmp_pa
 
 
 def test_the_program_by_a_profile_asks_for_what_the_profile_does(config, tmp_path):
-    """As it stands on the page, but for the packages' names in a clone."""
+    """It runs unchanged except for the packages' names in a clone."""
     page = (ROOT / "docs" / "launcher.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# by_profile.py\n(.*?)```", page, re.DOTALL)[1].replace("from seatrial.", "from ")
     file = tmp_path / "by_profile.py"
@@ -73,7 +73,7 @@ def test_the_program_by_a_profile_asks_for_what_the_profile_does(config, tmp_pat
     ids=["the profile's", "given", "none"],
 )
 def test_options_win_over_the_profile(options, gpus, resources, capsys):
-    """What is not said is the profile's."""
+    """Missing options come from the profile."""
     words = ["run", "--profile", "h100-ib", "--nodes", "2", "--env", "A=b", *options, "--print-manifests", "--", "true"]
     assert job.main(words) == 0
     manifest, service = yaml.safe_load_all(capsys.readouterr().out)
@@ -90,14 +90,14 @@ def test_options_win_over_the_profile(options, gpus, resources, capsys):
     [(["--profile", "nope", "--", "true"], "nope"), (["--", "true"], "--image"), (["--profile", "h100-ib"], "command")],
 )
 def test_what_is_missing_or_unknown_is_said_in_one_line(options, words, capsys):
-    """Before any cluster is asked."""
+    """The error comes before any request to a cluster."""
     assert job.main(["run", *options]) == 4
     said = capsys.readouterr()
     assert said.out == "" and words in said.err and said.err.count("\n") == 1
 
 
 def test_a_job_that_completes_is_told_with_its_last_words(config):
-    """Progress on standard error, the end on standard output."""
+    """Progress is on standard error, the end on standard output."""
     done = run(
         config, "run", "--image", IMAGE, "--gpus", "0", "--nodes", "2", "--env", "WHO=me", "--", "echo $WHO $NODE_RANK"
     )
@@ -108,7 +108,7 @@ def test_a_job_that_completes_is_told_with_its_last_words(config):
 
 
 def test_the_exit_code_says_whose_error_it_was(config):
-    """The program's own, and as JSON the same; status afterwards, too."""
+    """It is the program's own, also as JSON, and afterwards in status."""
     program = ["python3", "-c", "raise SystemExit('no such shard')"]
     done = run(config, "run", "--image", IMAGE, "--gpus", "8", "--name", "torn", "--json", "--", *program)
     assert done.returncode == 11, done.stdout + done.stderr
@@ -123,7 +123,7 @@ def test_the_exit_code_says_whose_error_it_was(config):
 
 
 def test_what_does_not_fit_is_refused_in_one_line(config):
-    """The request's fault, and nothing is created."""
+    """The request is at fault, and no object is created."""
     done = run(
         config, "run", "--image", IMAGE, "--gpus", "8", "--nodes", "3", "--name", "big", "--", "torchrun", "train.py"
     )
@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_in_one_line(config):
 
 @pytest.mark.slow
 def test_gpus_that_others_hold_are_nobodys_fault(config):
-    """Ten, as everywhere where nothing can be told."""
+    """Exit code 10, as for every undetermined result."""
     held = run(
         config,
         "run",
@@ -166,7 +166,7 @@ def test_gpus_that_others_hold_are_nobodys_fault(config):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_is_interrupted_cancels_the_job(config, number):
-    """Its pods are gone before the command ends."""
+    """Its pods are deleted before the command ends."""
     name = f"cut-{number}"
     command = [
         "job",

@@ -1,4 +1,4 @@
-"""``seatrial lint`` as a user runs it: of a file, of standard input, of a job of the cluster; and within explain."""
+"""``seatrial lint`` as a user runs it: for a file, standard input, a job of the cluster; and within explain."""
 
 import io
 import json
@@ -84,7 +84,7 @@ def test_an_unknown_profile_is_a_usage_error(manifest, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-# -- of the cluster ----------------------------------------------------------------------------------------------------
+# -- jobs of the cluster -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture
 def job(config):
-    """Starts a job on the cluster, and cancels it."""
+    """Return a function that starts a job on the cluster; the job is canceled afterwards."""
     kube = Kube.connect(config)
     started = []
 
@@ -118,7 +118,7 @@ TRAIN = (
 
 
 def test_a_job_of_the_cluster_is_held_against_its_nodes_and_explain_says_so(config, job, capsys):
-    """The log shows sockets, and the pod asked for no RDMA device that every node offers."""
+    """The log shows sockets, and the pod did not request the RDMA device that every node offers."""
     loud = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
     handle = job(name="bare", command=TRAIN, env_vars=loud)
     assert handle.wait() == "Complete", handle.logs()

@@ -1,4 +1,4 @@
-"""seatrial mark: whom a record opens, whom it closes, and when it marks nobody."""
+"""seatrial mark: nodes that a record releases, nodes that it marks as failed, and records without effect."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KUBE: Any = SimpleNamespace(server="https://one:6443", authority="aa")
 
 @cache
 def of_a_full_run() -> tuple[str, ...]:
-    """The ids of the suite's checks, but one."""
+    """Return the ids of the suite's checks, except one."""
     return tuple(name for name in declared_checks() if name != "rdma.ports")
 
 
 def record(verdict: str = "go", *failed: str, **changes: Any) -> dict[str, Any]:
-    """A record of a trial on nodes a and b, made now; ``failed``: subjects of the findings of a failed check."""
+    """Return a record of a trial on nodes a and b, made now; ``failed``: subjects of the findings of a failed check."""
     findings = [{"subject": subject, "ok": False, "observed": "", "fault": "rdma.port-down"} for subject in failed]
     made = {
         "schema": 1,
@@ -75,7 +75,7 @@ def test_a_sweep_opens_what_it_has_proven() -> None:
 
 
 def test_what_is_wrong_with_no_single_node_opens_none_that_a_sweep_has_proven() -> None:
-    """A queue, or a fleet that is slow as a whole."""
+    """Cases: a queue fault, and a uniformly slow cluster."""
     sweep = {"proven": ["a", "b"]}
     assert judged(record("no-go", "queue/training", sweep=sweep)) == {"a": None, "b": None}
     slow = {"id": "sweep.nodes", "outcome": "failed", "fault": "sweep.fleet", "seconds": 1, "findings": []}
@@ -96,7 +96,7 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"scope": "partial"}, "partial"),
         ({"cluster": {"server": "https://two:6443", "ca": "bb"}}, "the record is of"),
         ({"cluster": {"server": "https://one:6443", "ca": "bb"}}, "the record is of"),  # rebuilt at the same address
-        ({"cluster": {"server": "https://lb:6443", "ca": "aa"}}, ""),  # the same cluster by another name
+        ({"cluster": {"server": "https://lb:6443", "ca": "aa"}}, ""),  # the same cluster under another name
         ({"cluster": {"server": "https://two:6443", "ca": ""}}, "the record is of"),
         ({"started": "2020-01-01T00:00:00+00:00"}, "hours ago"),
         ({"started": "2020-01-01T00:00:00"}, "does not say when"),
@@ -105,7 +105,7 @@ def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
         ({"required": ["gpu.free"]}, "its checks are not"),
         ({"checks": record()["checks"][-1:]}, "checks of a full run are not in it"),
         ({"checks": record()["checks"][1:]}, f"1 checks of a full run are not in it ({of_a_full_run()[0]}"),
-        ({"sweep": {"proven": ["a"]}}, "(sweep."),  # a sweep has checks of its own
+        ({"sweep": {"proven": ["a"]}}, "(sweep."),  # a sweep has separate checks
     ],
 )
 def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], phrase: str) -> None:
@@ -125,9 +125,9 @@ ACTION = {"node": "b", "action": "RESET_GPU", "said": "x", "parts": {"b GPU 3": 
             "RESET_GPU",
             "drain the node and reset the GPU (Recommended Action=RESET_GPU); rdma.port-down",
         ),
-        (record("no-go", "b mlx5_0"), None, "rdma.port-down"),  # no finding tells it; so in an earlier version's record
+        (record("no-go", "b mlx5_0"), None, "rdma.port-down"),  # no action, as in older records
         (record("no-go", "b", actions={"b": {**ACTION, "action": "rm -rf"}}), None, "rdma.port-down"),
-        (record("go", actions={"b": ACTION}), None, ""),  # it passed: nothing is to be done with it
+        (record("go", actions={"b": ACTION}), None, ""),  # it passed and needs no action
         (record("inconclusive", actions={"b": ACTION}), None, ""),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_failed_node_is_told_what_to_do_with_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In the condition's message and a label; its partner, and a node that passed, have none."""
+    """The action is in the condition's message and a label; its partner and passed nodes have none."""
     kube: Any = Nodes()
     monkeypatch.setattr("cli.mark.connect", lambda _: kube)
     monkeypatch.setattr("cli.mark.was_tried", lambda *_: True)
@@ -155,7 +155,7 @@ def test_a_failed_node_is_told_what_to_do_with_it(
 
 
 class Taints:
-    """An API server that knows one node; ``busy``: how often somebody else has just written it."""
+    """An API server with one node; ``busy``: number of recent concurrent writes."""
 
     def __init__(self, *keys: str, busy: int = 0) -> None:
         self.taints, self.busy, self.version = [{"key": key, "effect": "NoSchedule"} for key in keys], busy, 1
@@ -176,7 +176,7 @@ def test_only_the_named_taint_is_taken_away() -> None:
     kube: Any = Taints("seatrial/canary", "nvidia.com/gpu", busy=2)
     node_labels.untaint(kube, "a", "seatrial/canary")
     assert [taint["key"] for taint in kube.taints] == ["nvidia.com/gpu"]
-    node_labels.untaint(kube, "a", "seatrial/canary")  # none is there: nothing is written
+    node_labels.untaint(kube, "a", "seatrial/canary")  # no taint present: no write
     assert kube.version == 4
 
 
@@ -184,9 +184,9 @@ def test_only_the_named_taint_is_taken_away() -> None:
     ("joined", "turned", "is_it"),
     [
         ({"hours": 5}, {"hours": 5}, True),
-        ({"minutes": 22}, {"minutes": 21}, True),  # an autoscaler brought it while the run waited
+        ({"minutes": 22}, {"minutes": 21}, True),  # an autoscaler added it while the run waited
         ({"minutes": 5}, {"minutes": 5}, False),
-        ({"hours": 5}, {"minutes": 5}, False),  # it has booted, or was lost for a while
+        ({"hours": 5}, {"minutes": 5}, False),  # it has rebooted, or was lost for a while
         ({"hours": 5}, None, False),
         (None, None, False),
     ],
@@ -194,7 +194,7 @@ def test_only_the_named_taint_is_taken_away() -> None:
 def test_a_machine_that_came_after_the_run_is_not_the_one_that_was_tried(
     joined: dict[str, int] | None, turned: dict[str, int] | None, is_it: bool
 ) -> None:
-    """It has the name of the other one, and neither its GPUs nor its driver; or it is the same one after a boot."""
+    """A new machine with the same name has other GPUs and another driver; or the same machine has rebooted."""
     report: Any = record(started=ago(minutes=30), seconds=600.0)
     node: dict[str, Any] = {"status": {"conditions": [{"type": "MemoryPressure", "lastTransitionTime": ago()}]}}
     if joined:
@@ -220,7 +220,7 @@ def sim(tmp_path: Path) -> Iterator[Sim]:
 def test_a_pass_hands_the_node_over_and_a_failure_does_not(
     sim: Sim, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Condition, label and taint on a served cluster: closed, not known, then opened by a pass alone."""
+    """Condition, label and taint on a served cluster: failed, unknown, then released by a pass only."""
     kube = Kube.connect(kubeconfig=str(sim.config), context=None, namespace=None)
     node, taints = "gpu-node-0", [{"key": "seatrial/canary", "value": "true", "effect": "NoSchedule"}]
     kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
@@ -246,7 +246,7 @@ def test_a_pass_hands_the_node_over_and_a_failure_does_not(
 
 
 class Nodes:
-    """Takes what is written to nodes."""
+    """Records writes to nodes."""
 
     server, authority = "https://one:6443", "aa"
 
@@ -261,7 +261,7 @@ class Nodes:
 
 
 def test_before_a_change_every_pass_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was proven of the old driver is no word about the new one; a pass must be won again. No taint is taken."""
+    """A pass with the old driver does not apply to the new one, and must be repeated. No taint is removed."""
     kube: Any = Nodes()
     monkeypatch.setattr("cli.mark.connect", lambda _: kube)
     old = record("go", started="2026-01-01T00:00:00+00:00", scope="partial")
@@ -280,7 +280,7 @@ def test_before_a_change_every_pass_is_forgotten(tmp_path: Path, monkeypatch: py
 
 
 def test_a_record_of_an_earlier_round_opens_nothing() -> None:
-    """A change that failed half-way left the folder as the last one had filled it."""
+    """A failed change left the folder with the content of the previous one."""
     before, after = record(started=ago(minutes=30)), record(started=ago(minutes=10))
     assert refused(after, KUBE, before) == ""
     for stale in (record(started=ago(minutes=50)), before):
@@ -298,7 +298,7 @@ def test_saying_nothing_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_rule_waits_for_what_is_written() -> None:
-    """The shipped rule names our condition with the status of a pass, and a taint that the gate's profile tolerates."""
+    """The shipped rule has our condition with the status of a pass, and a taint that the gate's profile tolerates."""
     rule = yaml.safe_load((ROOT / "deploy" / "gates" / "node-readiness.yaml").read_text())
     assert (rule["apiVersion"], rule["kind"]) == ("readiness.node.x-k8s.io/v1alpha1", "NodeReadinessRule")
     assert rule["spec"]["conditions"] == [{"type": node_labels.CONDITION, "requiredStatus": "False"}]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_lint_objects_to_a_blind_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sound profile is 0; one that would notice nothing is 1 and says why; one that is not YAML is told in a line."""
+    """Exit code 0 for a sound profile, 1 with the reason for a useless floor; invalid YAML gets one line."""
     floor = {
         "collective": "all_reduce",
         "algorithm": "ring",
@@ -80,7 +80,7 @@ TOLD = [
 def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each with its line, in their order; a run is refused with one of them, in one line."""
+    """Each objection has its line, in order; a run is refused with the first, in one line."""
     file = tmp_path / "mine.yaml"
     file.write_text(WRONG)
     assert main(["profile", "lint", str(file)]) == 1
@@ -94,7 +94,7 @@ def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
 
 
 def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of one record, at the top and below it; a file that extends another one says whose its parent's faults are."""
+    """This holds within one record, at the top and below it; with `extends`, faults are attributed to the right file."""
     (tmp_path / "parent.yaml").write_text("extends: h100-ib\nnodes: -3\nfabrik: {}\ngpu: {per_node: -1, prodct: x}\n")
     file = tmp_path / "mine.yaml"
     file.write_text("extends: ./parent.yaml\nnodes: five\n")
@@ -117,7 +117,7 @@ def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, caps
 
 
 def test_lint_tells_grave_and_lesser_objections_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A floor that no run could meet hides neither one that would notice nothing nor what Kubernetes would refuse."""
+    """A floor that no run can meet hides neither a useless floor nor a value that Kubernetes would refuse."""
     row = (
         "  - {{collective: all_reduce, algorithm: ring, nodes: 2, size: {}, busbw_gbps: {}, topology: t, source: s}}\n"
     )
@@ -142,7 +142,7 @@ def test_lint_tells_grave_and_lesser_objections_together(tmp_path: Path, capsys:
     ],
 )
 def test_one_objection_is_one_line(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the file's name once; that of another file where the other one is broken."""
+    """The file's name appears once; an error in an extended file has that file's name."""
     (tmp_path / "parent.yaml").write_text("a: b: c\n")
     file = tmp_path / "mine.yaml"
     file.write_text(text)
@@ -159,7 +159,7 @@ def test_a_profile_that_is_not_there_is_named_once(tmp_path: Path, capsys: pytes
 
 
 def test_detect_proposes_a_profile_that_loads(tmp_path: Path) -> None:
-    """What detect prints is a profile that can be used as it stands."""
+    """The output of detect is a usable profile."""
     done = seatrial("profile", "detect", "--cluster", "sim:healthy")
     assert done.returncode == 0, done.stderr
     file = tmp_path / "mine.yaml"
@@ -169,7 +169,7 @@ def test_detect_proposes_a_profile_that_loads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("platform", sorted({*platform_names()} & {*profile_names()}))
 def test_each_platform_of_the_lab_is_told_by_what_it_offers(platform: str, tmp_path: Path) -> None:
-    """Claimed GPUs, AMD's, GKE's without feature discovery: the profile of that name is proposed, and it loads."""
+    """Claimed GPUs, AMD's, GKE's without feature discovery: the matching profile is proposed, and it loads."""
     world = tmp_path / "world.yaml"
     world.write_text(
         f"{{name: w, title: t, breaks: nothing, faults: [], outcome: go, world: {{platform: {platform}}}}}"
@@ -184,7 +184,7 @@ def test_each_platform_of_the_lab_is_told_by_what_it_offers(platform: str, tmp_p
 
 
 def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors() -> None:
-    """Nodes of two GPUs are not those of eight, and a pod of eight CPUs has no room on them."""
+    """Floors for eight GPUs per node do not apply to two, and a pod with eight CPUs does not fit."""
     done = seatrial("profile", "detect", "--cluster", "sim:no-profile-small-nodes")
     assert done.returncode == 0, done.stderr
     document = yaml.safe_load(done.stdout)
@@ -194,7 +194,7 @@ def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors() -> Non
 
 
 def test_detect_says_why_it_cannot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Without a GPU node there is nothing to propose; a wrong word is a usage error in one line."""
+    """Without a GPU node there is no proposal; a wrong argument is a usage error in one line."""
     done = seatrial("profile", "detect", "--cluster", "sim:cpu-only")
     assert done.returncode == 10
     assert "has a GPU" in done.stderr
@@ -204,7 +204,7 @@ def test_detect_says_why_it_cannot(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    """A record as --out writes it, as far as capture reads it."""
+    """Return a record in the form of --out, as far as capture reads it."""
     side = {"busbw_gbps": 380.0}
     table = {"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "out_of_place": side, "in_place": side}]}
     jobs = {"ring": {"nodes": 2, "ranks": 16, "inter_node_transport": "ib", "tables": [table]}}
@@ -223,7 +223,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The baseline extends the run's profile; what was measured replaces the floors that ask for less."""
+    """The baseline extends the run's profile; measured floors replace lower ones."""
     (tmp_path / "report.json").write_text(json.dumps(record()))
     assert main(["profile", "capture", str(tmp_path), "--slack", "5"]) == 0
     file = tmp_path / "baseline.yaml"
@@ -255,7 +255,7 @@ def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pyte
 def test_capture_refuses_what_is_no_accepted_run(
     text: str | None, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, exit code 4: a baseline must not come from anything else."""
+    """One line, exit code 4: a baseline must come from an accepted run."""
     if text is not None:
         (tmp_path / "report.json").write_text(text)
     assert main(["profile", "capture", str(tmp_path / "report.json"), *arguments]) == 4

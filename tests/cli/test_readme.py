@@ -1,4 +1,4 @@
-"""The commands of README and docs do what they say: each is run, in order, as a new user would."""
+"""The commands of README and docs work as documented: each is run in order, like a new user."""
 
 import os
 import re
@@ -18,15 +18,11 @@ from tests.waiting import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKED = [
-    *PAGES,
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-]  # the first is carried out by tests/layout/test_contributing.py
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]  # tests/layout/test_contributing.py runs the first
 NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
-SHELL = ("sh", "ls", "echo", "kubectl")  # run by a shell, as what has a pipe; kubectl where it is installed
-OWN_PROCESS = {"--faults", "--lint"}  # the reader takes in faults of one's own once, before it reads any log
-SERVES = ("seatrial", "sim")  # until it is stopped: tests/lab/world/test_sim_process.py
+SHELL = ("sh", "ls", "echo", "kubectl")  # run by a shell, like commands with a pipe; kubectl if installed
+OWN_PROCESS = {"--faults", "--lint"}  # the reader loads a user's faults once, before any log
+SERVES = ("seatrial", "sim")  # until stopped: tests/lab/world/test_sim_process.py
 
 
 def commands(page):
@@ -45,14 +41,14 @@ def is_run(command):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
-    """A page that shows a command nobody runs goes stale."""
+    """A documented command that is never run becomes outdated."""
     for command in commands(page):
         assert is_run(command) or split(command)[0] in NOT_RUN or tuple(split(command)[:2]) == SERVES, command
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda p: p.name)
 def test_every_link_leads_somewhere(page):
-    """Relative links of a page exist; the index of the docs leads to every page."""
+    """Relative links of a page exist; the docs' index links to every page."""
     links = {
         link.partition("#")[0] for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8"))
     }
@@ -63,7 +59,7 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """The cluster that the commands without --cluster meet."""
+    """Serve the cluster for commands without --cluster."""
     cluster = Sim(ROOT, tmp_path_factory.mktemp("served"), "healthy")
     yield cluster.config
     cluster.close()
@@ -71,13 +67,13 @@ def served(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program():
-    """What a shell runs as `seatrial`."""
+    """Return the program that a shell runs as `seatrial`."""
     with installed() as started:
         yield shlex.join(started)
 
 
 def in_a_shell(command, folder, env, program):
-    """The command line that runs this in a shell which finds seatrial; None where it needs kubectl and there is none."""
+    """Return the command line for a shell that finds seatrial; None if it needs a missing kubectl."""
     if "kubectl" in command and shutil.which("kubectl") is None:
         return None
     file = folder / "bin" / "seatrial"
@@ -93,7 +89,7 @@ def in_a_shell(command, folder, env, program):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
-    """'# exit code N' behind a command states how it ends; without it, 0. Files that a page shows are laid down first."""
+    """'# exit code N' after a command gives its exit code; without it, 0. Files shown on a page are created first."""
     for text in re.findall(r"```(?:yaml|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if name := re.match(r"# (\S+\.(?:yaml|py))\n", text):
             (tmp_path / name[1]).write_text(text)
@@ -125,13 +121,13 @@ def test_the_commands_end_as_the_page_says(page, served, program, tmp_path):
 
 
 def untimed(text: str) -> str:
-    """Without the seconds behind a check's title: which checks took noticeable time is the machine's business."""
+    """Remove the seconds after a check's title, since durations depend on the machine."""
     return re.sub(r"  \d+\.\d+s$", "", text, flags=re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_the_excerpt_is_what_the_program_prints(tmp_path):
-    """The README shows a real run: its lines stand in the output in this order, together where no ellipsis is."""
+    """The README shows a real run: its lines are in the output in this order, contiguous without an ellipsis."""
     excerpt = re.search(r"```text\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL)[1]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     done = seatrial("accept", "--cluster", "sim:socket-fallback", "--out", "report", env=env, cwd=tmp_path)
@@ -143,7 +139,7 @@ def test_the_excerpt_is_what_the_program_prints(tmp_path):
 
 
 def test_the_exit_codes_of_the_readme_are_those_of_the_program():
-    """The table and the code agree."""
+    """The table and the code have the same codes."""
     from reports.record import EXIT_CODES
 
     table = dict(re.findall(r"^\| (\d+) \| \*\*(\S+)\*\*", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE))

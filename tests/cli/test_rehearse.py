@@ -1,4 +1,4 @@
-"""seatrial rehearse: the matrix, the exit codes, and what is refused."""
+"""seatrial rehearse: the matrix, the exit codes, and refusals."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def rehearse(*arguments, cwd=ROOT, **env):
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, message):
-    """One line with the nearest right word, exit code 4."""
+    """One line with the nearest name, exit code 4."""
     done = seatrial("rehearse", *arguments)
     assert done.returncode == 4
     assert done.stdout == ""
@@ -62,7 +62,7 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, m
     ],
 )
 def test_recognised_means_exactly_the_stated_faults_and_verdict(faults, verdict, trouble, right):
-    """One fault too many is as wrong as one too few; leftovers are never right."""
+    """An extra fault is as wrong as a missing one; leftovers are always wrong."""
     each = Rehearsal("n", "n", ["a", "b"], {}, ["no-go"], faults=faults, verdict=verdict, trouble=trouble)
     assert each.recognised is right
 
@@ -81,7 +81,7 @@ def test_recognised_means_exactly_the_stated_faults_and_verdict(faults, verdict,
     ],
 )
 def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects, phrases, accused, mistaken):
-    """A right fault on a wrong node is a wrong accusation; one that spares a broken node is half blind."""
+    """A right fault on a wrong node is a false attribution; a missed broken node is a false negative."""
     each = Rehearsal(
         "n",
         "n",
@@ -98,7 +98,7 @@ def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects,
 
 
 def test_the_scenarios_own_profile_and_options_start_the_trial(tmp_path):
-    """A profile in the scenario becomes a file of the scenario's name; options are passed on as they are."""
+    """A profile in the scenario becomes a file with the scenario's name; options are passed unchanged."""
     each = Rehearsal("mine", "mine", [], {}, ["go"], run={"profile": {"extends": "h100-ib"}, "options": ["--tenant"]})
     command = command_of(each, tmp_path / "out", tmp_path)
     assert command[command.index("--profile") + 1] == str(tmp_path / "mine.yaml")
@@ -108,7 +108,7 @@ def test_the_scenarios_own_profile_and_options_start_the_trial(tmp_path):
 
 @pytest.mark.slow
 def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
-    """A row each, in the order asked; reports are kept; exit code 1 because one scenario says what is not true."""
+    """A row each, in the requested order; reports are kept; exit code 1 because one scenario has a false expectation."""
     (tmp_path / "liar.yaml").write_text(WRONG)
     env = os.environ | {"TAO_K8S_NAMESPACE": "mine"}
     code = rehearse_here(["gpu-missing", "liar.yaml", "--out", "kept"], cwd=tmp_path, env=env)
@@ -126,7 +126,7 @@ def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_two_at_once_under_api_faults(tmp_path, capsys):
-    """--jobs and --api-faults; exit code 0 when all were recognised, and the user's folder stays as it was."""
+    """--jobs and --api-faults; exit code 0 if all were recognised, and the user's folder is unchanged."""
     arguments = ["allocatable-zero", "gpu-missing", "--jobs", "2", "--api-faults", "slow:3"]
     code, said = rehearse_here(arguments, cwd=tmp_path, env=os.environ), capsys.readouterr().out
     assert code == 0, said
@@ -137,7 +137,7 @@ def test_two_at_once_under_api_faults(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_ends_the_trials_too(how, tmp_path):
-    """Exit code 2; the trial that runs is told, ends its cluster and says in its report that it was interrupted."""
+    """Exit code 2; the running trial is interrupted, ends its cluster and records the interruption."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""`seatrial checks --requirements` as a user types it: the map of a list, a run held against it, and mistakes."""
+"""`seatrial checks --requirements` as a user types it: the map of a list, a run compared with it, and mistakes."""
 
 import json
 
@@ -32,7 +32,7 @@ def run(tmp_path, **outcomes):
 
 
 def test_without_a_record_the_map_is_printed(capsys, ours):
-    """Requirement and checks, in a line; exit code 0."""
+    """Each line has a requirement and its checks; exit code 0."""
     assert main(["checks", "--requirements", str(ours)]) == 0
     assert "nccl.transport" in next(line for line in capsys.readouterr().out.splitlines() if "NET-4" in line)
 
@@ -46,7 +46,7 @@ def test_without_a_record_the_map_is_printed(capsys, ours):
     ],
 )
 def test_a_run_is_held_against_the_list(tmp_path, ours, capsys, outcomes, code, states):
-    """The exit code is the list's; the directory of a run is its record."""
+    """The exit code is the list's; a run's directory stands for its record."""
     assert main(["checks", "--requirements", str(ours), str(run(tmp_path, **outcomes)), "--format", "csv"]) == code
     assert [line.split(",")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("NET")] == states
 
@@ -72,7 +72,7 @@ def test_a_list_that_cannot_be_meant_is_refused(tmp_path, ours, capsys, text, sa
 
 
 def test_other_mistakes_are_one_line(tmp_path, ours, capsys):
-    """An unknown list, no record, two of them, a format of nothing."""
+    """An unknown list, no record, two records, an unknown format."""
     for arguments, said in (
         (["cncf-ai-1.36"], "cncf-ai-1.3"),
         ([str(ours), str(tmp_path / "gone")], "gone"),

@@ -1,4 +1,4 @@
-"""`seatrial serve`: the newest record, at every scrape; a damaged one is not covered by an older one."""
+"""`seatrial serve`: the newest record at every scrape; a damaged one is not hidden by an older one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def record(verdict: str, started: str) -> dict[str, Any]:
-    """A run without a trial."""
+    """Return the record of a run without a trial."""
     return {
         "schema": 1,
         "run_id": "a",
@@ -36,7 +36,7 @@ def record(verdict: str, started: str) -> dict[str, Any]:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """The address of a server over an empty folder."""
+    """Return the address of a server of an empty folder."""
     command = [sys.executable, "-m", "checks", "serve", str(tmp_path), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -47,7 +47,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> None:
-    """Nothing yet, a success, a later failure that keeps the time of the success, then a damaged record."""
+    """No record, a success, a later failure that keeps the time of the success, then a damaged record."""
 
     def scrape() -> str:
         with urllib.request.urlopen(served, timeout=HANG_S) as answer:
@@ -71,7 +71,7 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
 
 
 def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Path) -> None:
-    """Its metrics know which nodes are bad, and call a first failure inconclusive; a later run by hand comes before them."""
+    """Its metrics have bad nodes and an inconclusive first failure; a later manual run takes precedence."""
 
     def scrape() -> str:
         with urllib.request.urlopen(served, timeout=HANG_S) as answer:
@@ -96,7 +96,7 @@ def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Pat
 
 
 def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: Path) -> None:
-    """What matters is the newest; offsets of time zones are understood, and a pipe is not waited for."""
+    """The newest record counts; time zone offsets are understood, and the server does not wait for a pipe."""
     for name, content in (
         ("a", "{"),
         ("b", json.dumps(record("no-go", "2026-01-02T23:00:00+00:00"))),

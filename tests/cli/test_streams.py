@@ -1,6 +1,6 @@
-"""Every command under streams that do not work as usual: the exit code is the one it has, and never 1 by accident.
+"""Every command with broken streams: it keeps its exit code, and never ends with 1 by accident.
 
-1 says that the cluster is at fault; Python itself ends with it where a character or a byte cannot be written.
+1 means a cluster fault, but Python itself ends with it if a character or a byte cannot be written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "--version": ([], 0),
     "no-such-command": ([], 4),
 }
-"""By command: words that end at once, and the exit code that they have."""
+"""By command: arguments that end at once, and their exit code."""
 REDIRECTED = {
     "plain": ("", {}),
     "ascii": ("", {"PYTHONIOENCODING": "ascii"}),
@@ -63,17 +63,17 @@ REDIRECTED = {
     "closed pipe": ("", {}),
 }
 BY_COMMAND = ("ascii", "no stdout", "no stderr", "full stderr", "full stdout", "closed pipe")
-"""A command may write in a way of its own: one of each way to lose what it says."""
+"""One of each way to lose output, since commands write differently."""
 WITH_A_TRIAL = ("ascii", "nothing", "full stdout", "closed pipe")
-"""Whatever a trial prints meanwhile goes through the same streams: one of each way to lose it."""
+"""Other output of a trial uses the same streams: one of each way to lose it."""
 RUNS = (("preflight", "healthy", "go", 0), ("accept", "gpu-missing", "no-go", 1), ("accept", "healthy", "go", 0))
-"""Command, scenario, and what comes of it: the first in each way, all of them in those with a trial."""
+"""Command, scenario and expected result: the first in each way, all of them in those with a trial."""
 LOST = {"full stdout": 3, "closed pipe": 141}
-"""What 0 becomes where the output was lost."""
+"""The exit code in place of 0 if the output was lost."""
 
 
 def stream(how: str) -> int:
-    """Return the file that standard output begins as: a pipe that nobody reads, or one of each command's own."""
+    """Return the initial standard output: a pipe without a reader, or one per command."""
     if how != "closed pipe":
         return subprocess.PIPE
     reader, output = os.pipe()
@@ -82,7 +82,7 @@ def stream(how: str) -> int:
 
 
 def start(arguments: list[str], how: str) -> subprocess.Popen[str]:
-    """Start a command with its streams as REDIRECTED says."""
+    """Start a command with the streams of REDIRECTED."""
     redirected, environment = REDIRECTED[how]
     output = stream(how)
     started = subprocess.Popen(
@@ -103,7 +103,7 @@ def start(arguments: list[str], how: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def under(request: pytest.FixtureRequest) -> Iterator[tuple[str, Interpreter]]:
-    """How the streams are, and an interpreter that was started under these."""
+    """Return the state of the streams, and an interpreter that was started with them."""
     output = stream(request.param)
     interpreter = Interpreter(*REDIRECTED[request.param], stdout=output)
     if output != subprocess.PIPE:
@@ -113,21 +113,21 @@ def under(request: pytest.FixtureRequest) -> Iterator[tuple[str, Interpreter]]:
 
 
 IN_EACH_WAY = pytest.mark.parametrize("under", REDIRECTED, indirect=True)
-"""The tests of one way follow each other, so that they share its interpreter."""
+"""Tests of one way follow each other, so that they share its interpreter."""
 
 
 def test_every_command_is_tried() -> None:
-    """A new one is added here."""
+    """A new command must be added here."""
     assert CALLS.keys() >= COMMANDS.keys()
 
 
 QUICK = {"explain": BY_COMMAND, "help": tuple(REDIRECTED)}
-"""One that ends with 1 of its own and one that ends with 0, and the ways in which they are tried."""
+"""One with exit code 1 and one with 0, and the ways in which they are tried."""
 SLOW = {name: tuple(REDIRECTED) if name in ("explain", "faults") else BY_COMMAND for name in CALLS if name != "help"}
 
 
 def arguments_of(command: str, folder: Path) -> list[str]:
-    """Return its call; what it is to read is laid into the folder."""
+    """Return its arguments; its input is written to the folder."""
     record = folder / "report.json"
     record.write_text(
         json.dumps(
@@ -145,20 +145,20 @@ def arguments_of(command: str, folder: Path) -> list[str]:
 
 
 def its_own(command: str, how: str) -> int:
-    """Return the exit code that it has; where the output was lost, 0 is not given."""
+    """Return its own exit code; if the output was lost, it is not 0."""
     expected = CALLS[command][1]
     return LOST.get(how, 0) if expected == 0 else expected
 
 
 def is_well_said(how: str, out: str, err: str) -> None:
-    """Assert that nothing went wrong in what it said."""
+    """Assert that its output has no error."""
     assert "Traceback" not in err, (how, err)
     assert "UnicodeEncodeError" not in f"{out}{err}", (how, err)
 
 
 @pytest.mark.parametrize(("command", "ways"), QUICK.items(), ids=QUICK)
 def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], tmp_path: Path) -> None:
-    """Whatever becomes of the output, each in an interpreter that was started for it."""
+    """It does not depend on the output, each time in a newly started interpreter."""
     ended = {}
     for batch in (ways[:6], ways[6:]):
         running = {how: start(arguments_of(command, tmp_path), how) for how in batch}
@@ -171,7 +171,7 @@ def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], 
 @pytest.mark.slow
 @IN_EACH_WAY
 def test_each_commands_exit_code_is_its_own(under: tuple[str, Interpreter], tmp_path: Path) -> None:
-    """Those that are tried in this way, one after the other."""
+    """The commands of this way run one after the other."""
     how, interpreter = under
     ended = {}
     commands = [name for name, ways in SLOW.items() if how in ways]
@@ -187,7 +187,7 @@ def test_each_commands_exit_code_is_its_own(under: tuple[str, Interpreter], tmp_
 def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
     under: tuple[str, Interpreter], tmp_path: Path
 ) -> None:
-    """The report is whole, nothing is left behind, and the exit code is the verdict's: it is in the report, too."""
+    """The report is complete, no object is left, and the exit code is that of the report's verdict."""
     how, interpreter = under
     for command, scenario, verdict, code in RUNS if how in WITH_A_TRIAL else RUNS[:1]:
         folder = tmp_path / f"{command}-{scenario}"
@@ -200,7 +200,7 @@ def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
 
 
 def test_signs_that_an_encoding_does_not_know_are_written_in_ascii() -> None:
-    """Our own as such, all others as escapes: a finding is still read."""
+    """Our own characters are transliterated, all others escaped, so a finding remains readable."""
     process = start(["explain", LOG], "ascii")
     out, _ = process.communicate(timeout=HANG_S)
     assert out.isascii()

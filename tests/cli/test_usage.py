@@ -1,4 +1,4 @@
-"""What the user typed wrong is one clear line and exit code 4, with nothing half done."""
+"""A user's mistake gets one clear line and exit code 4, without partial effects."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ def seatrial(*arguments, cwd=ROOT, stdin="", env=None):
 
 
 def said(done):
-    """Everything that was printed, without empty lines."""
+    """Return all output without empty lines."""
     return [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
 
 
@@ -122,7 +122,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_mistake_is_one_clear_line_and_exit_code_4(name, tmp_path):
-    """The line says what is wrong and suggests the nearest right word; no report is left."""
+    """The line names the mistake and suggests the nearest name; no report is left."""
     arguments, expected = CASES[name]
     out = tmp_path / "out"
     extra = ["--out", out] if arguments[0] in ("accept", "preflight") else []
@@ -136,7 +136,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_4(name, tmp_path):
 
 
 def test_a_profile_with_a_wrong_key_names_the_nearest(tmp_path):
-    """A threshold that was silently ignored would be a check that passes without looking."""
+    """An ignored threshold would be a check that passes without a comparison."""
     profile = tmp_path / "mine.yaml"
     profile.write_text("extends: h100-ib\nfabric: {rials: 8}\n")
     done = seatrial("accept", "--cluster", "sim:healthy", "--profile", profile)
@@ -147,7 +147,7 @@ def test_a_profile_with_a_wrong_key_names_the_nearest(tmp_path):
 
 
 def test_broken_yaml_is_one_line(tmp_path):
-    """The line names the file and where it broke."""
+    """The line has the file and the position."""
     profile = tmp_path / "broken.yaml"
     profile.write_text("gpu: {per_node: [\n")
     done = seatrial("accept", "--cluster", "sim:healthy", "--profile", profile)
@@ -165,7 +165,7 @@ def test_an_unknown_context_names_the_nearest(kubeconfig):
 
 
 def test_a_broken_kubeconfig_is_one_line(tmp_path):
-    """Not YAML, or YAML that is no kubeconfig."""
+    """Not YAML, or YAML that is not a kubeconfig."""
     path = tmp_path / "kubeconfig"
     path.write_text("{")
     done = seatrial("preflight", "--kubeconfig", path)
@@ -175,7 +175,7 @@ def test_a_broken_kubeconfig_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("where", ["a-file", "a-file/below", "/proc/nowhere"])
 def test_a_report_that_could_not_be_written_is_refused_before_the_trial(tmp_path, where):
-    """Minutes of trial whose report is lost are worse than a line at once."""
+    """An early error is better than minutes of trial without a report."""
     (tmp_path / "a-file").touch()
     done = seatrial("accept", "--cluster", "sim:healthy", "--out", tmp_path / where)
     assert done.returncode == 4
@@ -184,13 +184,13 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_trial(tmp_path
 
 
 def test_an_empty_name_of_a_folder_is_no_folder():
-    """`--out "$DIR"` with DIR unset must not run for minutes and report nowhere."""
+    """`--out "$DIR"` with DIR unset must not run for minutes without a report."""
     done = seatrial("accept", "--cluster", "sim:healthy", "--out", "")
     assert (done.returncode, len(said(done))) == (4, 1), said(done)
 
 
 def test_a_selection_that_selects_nothing_says_so(tmp_path):
-    """pytest's own exit code for it, and a word; no report of nothing."""
+    """pytest's own exit code for it, with a message; no empty report."""
     done = seatrial("accept", "--cluster", "sim:healthy", "-k", "no-such-check", "--out", tmp_path / "out")
     assert done.returncode == 5
     assert "nothing was selected" in done.stderr
@@ -198,7 +198,7 @@ def test_a_selection_that_selects_nothing_says_so(tmp_path):
 
 
 def test_a_file_of_checks_that_cannot_be_read_says_why(tmp_path):
-    """The user's own file is broken: its error is shown, and nothing is judged without it."""
+    """The error of the user's file is shown, and nothing is judged without it."""
     path = tmp_path / "test_broken_checks.py"
     path.write_text("import no_such_module_anywhere\n")
     done = seatrial("preflight", "--cluster", "sim:healthy", path)
@@ -208,7 +208,7 @@ def test_a_file_of_checks_that_cannot_be_read_says_why(tmp_path):
 
 
 def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
-    """`seatrial checks | head -1` ends as other programs do; with pipefail a broken pipe is never exit code 0."""
+    """`seatrial checks | head -1` ends like other programs; with pipefail a broken pipe is never exit code 0."""
     line = f"set -o pipefail; {shlex.quote(sys.executable)} -m checks faults nccl.{{hang,crash}} {'nccl.hang ' * 2000} | head -1; exit $?"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 141, done.stderr
@@ -216,7 +216,7 @@ def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
 
 
 def test_the_printed_manifests_are_yaml_and_nothing_else():
-    """What is printed goes into `kubectl create -f -`."""
+    """The output can be piped into `kubectl create -f -`."""
     yaml = pytest.importorskip("yaml")
     done = seatrial("accept", "--cluster", "sim:healthy", "--print-manifests", "--with-files")
     assert done.returncode == 0, done.stderr
@@ -235,7 +235,7 @@ def test_the_printed_manifests_are_yaml_and_nothing_else():
     ],
 )
 def test_without_a_command_it_says_what_comes_next(files, expected, tmp_path, monkeypatch, capsys):
-    """Three commands, by what there is: a kubeconfig, a report, or nothing."""
+    """Three commands that depend on what exists: a kubeconfig, a report, or neither."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -253,7 +253,7 @@ def test_without_a_command_it_says_what_comes_next(files, expected, tmp_path, mo
 
 @pytest.mark.parametrize(("kind", "word", "shown"), [("checks", "nccl", "nccl.gdr"), ("faults", "gdr", "nccl.gdr-off")])
 def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
-    """By family, or by a word of id, title or text; nothing found is said with the nearest id."""
+    """By family, or by a word of id, title or text; without a match the nearest id is shown."""
     show = {"checks": listing.show_checks, "faults": listing.show_faults}[kind]
     assert show([word]) == 0
     rows = capsys.readouterr().out.splitlines()
@@ -263,7 +263,7 @@ def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
 
 
 def test_a_fault_in_full_has_the_causes_that_messages_tell(capsys):
-    """Each with its own confirm and remedy; the names that a message would give are a word."""
+    """Each has its own confirm and remedy; placeholders replace the names of a message."""
     assert listing.show_faults(["container.config"]) == 0
     said = capsys.readouterr().out
     assert "- the Secret NAME that a container of the pod refers to" in said
@@ -276,7 +276,7 @@ def test_a_fault_in_full_has_the_causes_that_messages_tell(capsys):
 
 
 def faults_shown(capsys, *words):
-    """The ids that seatrial faults lists, or what it says where there are none."""
+    """Return the ids that seatrial faults lists, or its message if there are none."""
     code = listing.show_faults(list(words))
     out, err = capsys.readouterr()
     return [line.split()[0] for line in out.splitlines()[2:]] if code == 0 else err.strip()
@@ -293,17 +293,17 @@ def faults_shown(capsys, *words):
         ("ipc_lock", "pod-security.denied", "nccl.hang"),
         ("rubin", "nccl.mnnvl-failed", "gpu.ecc"),
         ("GB300", "nccl.imex-asleep", "gpu.ecc"),
-        ("OOM", "container.oom", "quota.exceeded"),  # room
-        ("rail", "sweep.rail", "training.slow-gpu"),  # training
+        ("OOM", "container.oom", "quota.exceeded"),  # contains "room"
+        ("rail", "sweep.rail", "training.slow-gpu"),  # contains "training"
         ("FORCE_NUM_RAILS", "nccl.nic-count", "sweep.rail"),
         ("OFI_NCCL_FORCE", "nccl.nic-count", "sweep.rail"),
         ("kubelet", "nodes.kubelet-skew", "sweep.rail"),
         ("mig.config.state", "stack.device-plugin-down", "gpu.ecc"),
-        ("hugepages", "job.unschedulable", "gpu.ecc"),  # of a message alone
+        ("hugepages", "job.unschedulable", "gpu.ecc"),  # of a message only
     ],
 )
 def test_faults_are_found_by_the_beginnings_of_words_and_by_what_people_call_them(word, found, left, capsys):
-    """And not by letters in the middle of one."""
+    """Letters in the middle of a word do not match."""
     shown = faults_shown(capsys, word)
     assert found in shown
     assert left not in shown
@@ -317,8 +317,8 @@ def test_ids_that_hold_the_word_come_first(capsys):
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("strangler", "none found: seatrial faults lists them all"),  # one letter beside straggler
-        ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id, and its family is right
+        ("strangler", "none found: seatrial faults lists them all"),  # one letter different from straggler
+        ("nccl.socket-falback", "did you mean nccl.socket-fallback"),  # an id with the correct family
         ("nccl.sockt", "did you mean nccl.socket-address or nccl.socket-fallback or nccl.local-socket?"),  # by a part
         ("nccl.adress-sockt", "did you mean nccl.socket-address?"),
         ("nccl.zzz", "none found"),
@@ -339,7 +339,7 @@ def test_what_nothing_is_about_is_never_answered_by_letters_alone(word, said, ca
 
 
 def test_each_synonym_stands_for_faults_that_do_not_hold_it_all_by_themselves():
-    """A word that every one of its entries holds needs no synonym; an id that is gone would be shown to nobody."""
+    """A word contained in all of its entries needs no synonym, and a removed id must not be shown."""
     about = {name: f"{name} {f.title} {f.meaning} {f.confirm} {f.remedy}".casefold() for name, f in FAULTS.items()}
     for word, names in listing._synonyms().items():
         assert word == word.casefold()
@@ -348,7 +348,7 @@ def test_each_synonym_stands_for_faults_that_do_not_hold_it_all_by_themselves():
 
 
 def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):
-    """Nothing to judge is not a verdict."""
+    """An input without a log has no verdict."""
     empty = tmp_path / "empty.log"
     empty.touch()
     folder = tmp_path / "folder"
@@ -361,14 +361,14 @@ def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):
 
 
 def test_help_fits_80_columns_and_names_every_command():
-    """A command that --help does not name does not exist for its user."""
+    """A command that --help omits is unknown to its user."""
     assert max(map(len, HELP.splitlines())) <= 80
     assert not [name for name in COMMANDS if f"  seatrial {name}" not in HELP]
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, capsys):
-    """80 columns and 50 lines, and a command line to begin with."""
+    """80 columns and 50 lines, with an example command line."""
     monkeypatch.setenv("COLUMNS", "200")
     assert main([command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -379,7 +379,7 @@ def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, 
 
 @pytest.mark.parametrize("command", ["accept", "preflight"])
 def test_help_of_a_run_fits_a_terminal_and_help_all_shows_the_rest(command, monkeypatch, capsys):
-    """24 lines of 80 columns; no option is lost to who asks for all."""
+    """24 lines of 80 columns; --help-all shows every option."""
     monkeypatch.setenv("COLUMNS", "200")
     assert main([command, "--help"]) == 0
     short = capsys.readouterr().out
@@ -395,7 +395,7 @@ def test_help_of_a_run_fits_a_terminal_and_help_all_shows_the_rest(command, monk
 
 
 def _examples():
-    """Return the words of each example that a help text shows, its subcommands' too."""
+    """Return the words of each example in a help text, including its subcommands."""
     for command in COMMANDS:
         for action in ((), *((name,) for name in ACTIONS.get(command, ()))):
             done = program.seatrial(command, *action, "--help")
@@ -408,7 +408,7 @@ HELPED = {"preflight": "--help-all", "accept": "--help-all"}
 
 
 def test_every_example_of_a_help_text_has_options_and_ids_that_exist():
-    """An example that is refused teaches nothing."""
+    """An example with an error would be refused."""
     helps = functools.cache(lambda *words: program.seatrial(*words).stdout)
     ids = set(listing.all_checks())
     examples = [words for words in _examples() if words and words[0] in COMMANDS]
@@ -431,7 +431,7 @@ def test_every_example_of_a_help_text_has_options_and_ids_that_exist():
 
 
 def on_a_terminal(*arguments):
-    """Run a command on a terminal of its own; returns all that it showed."""
+    """Run a command on its own terminal; return the whole output."""
     screen, terminal = pty.openpty()
     started = subprocess.Popen(
         [sys.executable, "-m", "checks", *arguments], cwd=ROOT, stdin=terminal, stdout=terminal, stderr=terminal
@@ -441,7 +441,7 @@ def on_a_terminal(*arguments):
     while True:
         try:
             read = os.read(screen, 65536)
-        except OSError:  # Linux says so of a terminal that nobody holds any more
+        except OSError:  # Linux reports this if no process holds the terminal any more
             read = b""
         if not read:
             break
@@ -452,7 +452,7 @@ def on_a_terminal(*arguments):
 
 
 def test_a_terminal_is_told_at_once_what_begins():
-    """Before anything is imported that takes time; what comes next takes the place of the line."""
+    """It comes before slow imports; later output replaces the line."""
     shown = on_a_terminal("accept", "--cluster", "sim:no-such-scenario")
     first, rest = shown.split("\r", 1)
     assert first == "  · starting the embedded cluster (no-such-scenario) ..."
@@ -482,7 +482,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ],
 )
 def test_bash_completes_commands_options_and_values(arguments, completed):
-    """The script that `seatrial completion bash` prints, in a real bash."""
+    """A real bash runs the output of `seatrial completion bash`."""
     pytest.importorskip("shtab")
     script = _completion()
     done = subprocess.run(
@@ -503,7 +503,7 @@ def _completion():
 
 
 def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
-    """Nothing depends on the working directory."""
+    """The working directory has no effect."""
     command = [
         sys.executable,
         "-c",
@@ -521,7 +521,7 @@ def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
 
 
 def test_an_unreachable_cluster_is_inconclusive_and_reported(kubeconfig, tmp_path):
-    """Nothing listens: exit code 10, a report that says why, no traceback."""
+    """No listener: exit code 10, a report with the reason, no traceback."""
     done = seatrial("preflight", "--kubeconfig", kubeconfig, "--out", tmp_path / "out")
     assert done.returncode == 10, done.stdout + done.stderr
     record = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -531,13 +531,13 @@ def test_an_unreachable_cluster_is_inconclusive_and_reported(kubeconfig, tmp_pat
 
 
 def test_a_real_cluster_without_a_profile_is_not_judged_on_what_only_a_profile_knows(kubeconfig):
-    """The header says so, and nothing is guessed."""
+    """The header says so, and missing values are not assumed."""
     done = seatrial("preflight", "--kubeconfig", kubeconfig)
     assert "profile none" in done.stdout
 
 
 def test_a_mistyped_option_leaves_no_older_report_for_a_gate_to_believe(tmp_path):
-    """pytest refuses the option before any plugin is asked: the verdict of last week must be gone all the same."""
+    """pytest refuses the option before any plugin runs: an old verdict must still be removed."""
     (tmp_path / "report.json").write_text('{"verdict": "go", "exit_code": 0}')
     done = seatrial("accept", "--cluster", "sim:healthy", "--profil", "h100-ib", "--out", tmp_path)
     assert done.returncode == 4
@@ -545,7 +545,7 @@ def test_a_mistyped_option_leaves_no_older_report_for_a_gate_to_believe(tmp_path
 
 
 def test_the_value_of_an_option_is_not_what_is_collected():
-    """`--deselect checks/x.py` once collected the tests of this repository instead of the checks."""
+    """`--deselect checks/x.py` once collected this repository's tests in place of the checks."""
     done = seatrial("accept", "--collect-only", "-q", "--deselect", "checks/test_nccl.py")
     collected = [line for line in done.stdout.splitlines() if line.startswith(("checks", "tests"))]
     assert collected
@@ -553,7 +553,7 @@ def test_the_value_of_an_option_is_not_what_is_collected():
 
 
 def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
-    """An installation that lacks a package, a bug: exit code 3, for 1 would say that the cluster is at fault."""
+    """A missing package, a bug: exit code 3, since 1 would mean a cluster fault."""
     (tmp_path / "tabulate.py").write_text("raise RuntimeError('broken installation')")
     done = seatrial("accept", "--cluster", "sim:healthy", env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 3
@@ -561,7 +561,7 @@ def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
 
 
 def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
-    """The second trial of a gate keeps to the nodes of the first; a run that tried none is a usage error."""
+    """The second trial of a gate uses the nodes of the first; a run without tried nodes is a usage error."""
     from checks.framework.named_nodes import names_in, tried
 
     record = {"schema": 1, "run_id": "a", "verdict": "go", "scope": "full", "checks": [], "collectives": {}}
@@ -598,12 +598,12 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     ],
 )
 def test_how_much_is_told_is_taken_from_the_words(arguments, rest, verbosity):
-    """A value of an option is none of them."""
+    """An option's value does not count as -v or -q."""
     assert _verbosity(arguments) == (rest, verbosity)
 
 
 def test_each_check_has_a_line_and_no_file():
-    """-v tells each check and why it was skipped; the names of our files are pytest's."""
+    """-v lists each check with its skip reason, without file names, which only pytest itself prints."""
     done = seatrial("preflight", "--cluster", "sim:healthy", "--check", "api.version", "-v")
     assert done.returncode == 0
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("PASSED")] == [

@@ -1,7 +1,7 @@
-"""An interpreter that Python started under certain streams, from which commands are forked.
+"""An interpreter started by Python with certain streams, from which commands are forked.
 
-A command finds the streams as Python made them at its start, and ends as an interpreter does. Only the imports, most of
-what a short command takes, are made once. The cluster of a simulated run is forked, as in tests/program.py.
+A command gets the streams as Python set them up at its start, and ends like an interpreter. Only the imports, most of a
+short command's time, are done once. A simulated run's cluster is forked, as in tests/program.py.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 1 << 16
-"""Bytes of a command's arguments."""
+"""Size in bytes of a command's arguments."""
 IMPORTED = ("cli", "jobs.run", "checks.rules", "reports", "lab")
 
 
 class Interpreter:
-    """A started one. Its commands run one after the other."""
+    """A started interpreter. Its commands run one after the other."""
 
     def __init__(self, redirected: str, environment: Mapping[str, str], *, stdout: int) -> None:
-        """Start it, its streams redirected by a shell; `stdout` is a file, or subprocess.PIPE: each command has its own."""
+        """Start it with streams redirected by a shell; `stdout` is a file, or subprocess.PIPE for a separate one per
+        command."""
         self._line, theirs = socket.socketpair()
         self._line.settimeout(HANG_S)
         own = {
@@ -76,7 +77,7 @@ class Interpreter:
 
 
 def _lead(line: socket.socket) -> None:
-    """Fork a command for each order, until no reader is left."""
+    """Fork a command for each order, until there is no reader."""
     while True:
         told, outputs, _, _ = socket.recv_fds(line, LONGEST, 2)
         if not told:
@@ -98,7 +99,7 @@ def _lead(line: socket.socket) -> None:
 
 
 def _import() -> None:
-    """Import what commands and the cluster do."""
+    """Import the modules of commands and the cluster."""
     for package in map(importlib.import_module, IMPORTED):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if "fakes" not in module.name.split("."):
@@ -108,12 +109,12 @@ def _import() -> None:
     simulation = importlib.import_module("checks.framework.simulation")
     forked = {"Popen": program.ForkedLab, "PIPE": subprocess.PIPE, "TimeoutExpired": subprocess.TimeoutExpired}
     vars(simulation)["subprocess"] = SimpleNamespace(**forked)
-    gc.freeze()  # what a command need not take apart at its end
+    gc.freeze()  # objects that a command need not finalise at its end
 
 
 if __name__ == "__main__":
     given = int(sys.argv[1])
-    # No file of the interpreter takes the place of a stream that is closed.
+    # No file of the interpreter may get the number of a closed stream.
     number = os.dup2(given, 100, inheritable=False)
     os.close(given)
     _import()

@@ -1,4 +1,4 @@
-"""The trial under API faults: never a wrong verdict, and mostly the right one."""
+"""The trial under API faults: never a wrong verdict, and usually the right one."""
 
 import json
 
@@ -48,7 +48,7 @@ def said(record):
 @pytest.mark.slow
 @pytest.mark.parametrize("api_faults", KINDS)
 def test_a_healthy_cluster_is_not_accused_of_api_faults(api_faults, tmp_path):
-    """go, or an honest inconclusive; no fault of the cluster is made up, and nothing is left behind."""
+    """go or inconclusive; no cluster fault is invented, and no object is left behind."""
     record = accept("healthy", api_faults, 1, tmp_path / "out")
     assert record["verdict"] in ("go", "inconclusive"), said(record)
     assert not [c["id"] for c in record["checks"] if c["outcome"] == "failed"], said(record)
@@ -59,6 +59,6 @@ def test_a_healthy_cluster_is_not_accused_of_api_faults(api_faults, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("api_faults", KINDS)
 def test_a_fault_is_recognised_under_any_api_faults(api_faults, tmp_path):
-    """Sockets are sockets, whatever the API server does meanwhile; and they are the only fault."""
+    """The socket fault is reported under any API faults, and is the only fault."""
     record = accept("socket-fallback", api_faults, 1, tmp_path / "out")
     assert (record["verdict"], faults_of(record)) == ("no-go", {"nccl.socket-fallback"}), said(record)

@@ -1,4 +1,4 @@
-"""A trial that its runner left, or that outlived it, is judged by another process as its own run would have."""
+"""A trial that its runner left, or that outlived it, gets the verdict of an undisturbed run from another process."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def healthy(root, tmp_path_factory):
 
 @pytest.fixture
 def seatrial(tmp_path):
-    """Runs a command of ours; returns its exit code and all that it said."""
+    """Run a seatrial command; return its exit code and all its output."""
     (tmp_path / "mine.yaml").write_text(json.dumps(PROFILE))
 
     def run(*arguments, kubeconfig):
@@ -48,7 +48,7 @@ def record(folder):
 
 
 def without_times(accepted):
-    """The record as text: no run's id, no number, no choice among equal nodes; an image is pulled once only."""
+    """Return the record as text without run id, numbers, the choice among equal nodes, and pull times of cached images."""
     accepted["trial"].pop("timeline", None)
     text = json.dumps(accepted, indent=1, sort_keys=True).replace(accepted["run_id"], "RUN")
     text = re.sub(r"(RUN-\d)-\w{5}\b", r"\1-xxxxx", re.sub(r"gpu-node-\d", "NODE", text))
@@ -68,14 +68,14 @@ def detached(seatrial, config, out, *more):
 
 @pytest.mark.slow
 def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp_path):
-    """The same checks, evidence and verdict; until then cleanup and other runs leave it alone."""
+    """The same checks, evidence and verdict; until then cleanup and other runs do not touch it."""
     code, said = seatrial("accept", "--profile", "h100-ib", "--out", "alone", kubeconfig=healthy)
     assert code == 0, said
     job = detached(seatrial, healthy, tmp_path / "begun")
     code, said = seatrial("cleanup", kubeconfig=healthy)
     assert code == 0 and f"kept job/{job}: it was detached, and waits for seatrial job attach {job}" in said
     code, said = seatrial("preflight", "--profile", "h100-ib", kubeconfig=healthy)
-    assert code in (0, 1, 10) and f"job/{job}" not in said  # 1: while its pods run, they hold the GPUs
+    assert code in (0, 1, 10) and f"job/{job}" not in said  # 1: while its pods run, they use the GPUs
     code, said = seatrial("job", "attach", job, "--out", "attached", kubeconfig=healthy)
     assert code == 0, said
     attached = record(tmp_path / "attached")
@@ -105,7 +105,7 @@ def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, options
 
 
 def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
-    """Another namespace, another profile, no rights, what is no trial of ours; and the trial waits all the while."""
+    """Another namespace, another profile, no permissions, a foreign job; the trial keeps waiting."""
     job = detached(seatrial, healthy, tmp_path / "begun")
     for arguments, expected, reason in (
         (("-n", "kube-system", job), 4, "in namespace kube-system, and no event of one"),
@@ -137,7 +137,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
 
 
 def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
-    """Nobody could look: 10, and the right that is missing."""
+    """The result is undetermined: 10, with the missing permission."""
     config, nobody = tmp_path / "admin", tmp_path / "nobody"
     command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
     command += ["--write-kubeconfig", str(config), "--write-nobody-kubeconfig", str(nobody)]
@@ -150,7 +150,7 @@ def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
 
 
 def test_what_a_detached_run_leaves_is_no_result_of_it(seatrial, healthy, tmp_path):
-    """Only what it judged is in its record; the command that judges the rest names a profile of one's own."""
+    """Its record has only the checks that it judged; the command that judges the others names a custom profile."""
     code, said = seatrial("accept", "--profile", "mine.yaml", "--detach", "--out", "begun", "-q", kubeconfig=healthy)
     begun = record(tmp_path / "begun")
     job = begun["trial"]["job"]
@@ -166,7 +166,7 @@ def test_what_a_detached_run_leaves_is_no_result_of_it(seatrial, healthy, tmp_pa
 
 @pytest.mark.slow
 def test_what_preflight_found_fails_beside_a_trial_that_goes_on(seatrial, root, tmp_path):
-    """Exit code 1, as documented; the trial is named all the same."""
+    """Exit code 1, as documented; the trial is still named."""
     sim = Sim(root, tmp_path, "kubelet-skew")
     try:
         options = ("--profile", "h100-ib", "--detach", "--out", "begun")
@@ -180,7 +180,7 @@ def test_what_preflight_found_fails_beside_a_trial_that_goes_on(seatrial, root, 
 
 @pytest.mark.slow
 def test_a_fault_is_found_by_who_attaches(seatrial, root, tmp_path):
-    """The verdict is that of the trial, not of the command that began it."""
+    """The verdict is the trial's, not that of the command that started it."""
     sim = Sim(root, tmp_path, "gdr-off")
     try:
         job = detached(seatrial, sim.config, tmp_path / "begun")
@@ -193,7 +193,8 @@ def test_a_fault_is_found_by_who_attaches(seatrial, root, tmp_path):
 
 @pytest.mark.slow
 def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_path):
-    """Its lease runs out; while it lives nobody else takes it, and one of two who attach at once is refused."""
+    """Its lease expires; while the runner lives no other process takes it, and one of two simultaneous attaches is
+    refused."""
     kube = Kube.connect(kubeconfig=str(healthy))
     command = [sys.executable, "-m", "checks", "accept", "--profile", str(tmp_path / "mine.yaml")]
     env = {**os.environ, "PYTHONPATH": str(root), "KUBECONFIG": str(healthy)}
@@ -213,7 +214,7 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
 
 
 def test_a_trial_that_is_judged_while_its_lease_is_watched_is_told_as_gone(monkeypatch, capsys):
-    """Of two who attach at once one judges it; the other reads what became of it, and no answer of the API server."""
+    """Of two simultaneous attaches one judges the trial; the other reports its state instead of an API error."""
 
     @contextlib.contextmanager
     def taken(_kube, place, _tell):

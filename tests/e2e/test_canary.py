@@ -1,4 +1,5 @@
-"""`seatrial accept --nodes NEW --partner GOOD`: the upgraded node is blamed only after good with good has passed."""
+"""`seatrial accept --nodes NEW --partner GOOD`: a fault is attributed to the upgraded node only after a pass of two
+good nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from cli.canary import pair
     ("new", "good", "control", "trial"),
     [
         (["c"], ["a", "b"], ("a", "b"), ("c", "a")),
-        (["c"], ["a", "b", "c"], ("a", "b"), ("c", "a")),  # the upgraded node is no partner of its own
+        (["c"], ["a", "b", "c"], ("a", "b"), ("c", "a")),  # the upgraded node is not its own partner
         (["c"], ["a"], (), ("c", "a")),
         (["c"], [], (), ()),
         (["c"], ["c"], (), ()),
@@ -24,14 +25,14 @@ from cli.canary import pair
     ],
 )
 def test_who_is_paired(new: list[str], good: list[str], control: tuple[str, ...], trial: tuple[str, ...]) -> None:
-    """Good with good first, then the new one with a good one; whatever cannot be done is said."""
+    """A pair of good nodes comes first, then the new one with a good one; impossible pairs are reported."""
     pairing = pair(new, good, 2)
     assert (pairing.control, pairing.trial) == (control, trial)
     assert bool(pairing.why) == (not control)
 
 
 def scenario(folder: Path, broken: str) -> str:
-    """Three nodes, the third upgraded; one of them has lost GPUDirect."""
+    """Return three nodes, of which the third is upgraded; one of them has lost GPUDirect."""
     labels = {f"gpu-node-{n}": {"metadata": {"labels": {"driver": "new" if n == 2 else "old"}}} for n in range(3)}
     made = {
         "name": "canary",
@@ -54,7 +55,7 @@ def scenario(folder: Path, broken: str) -> str:
 def test_only_the_upgraded_node_is_judged(
     broken: str, code: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Healthy: go. The new node broken: no-go. A known-good node broken: inconclusive, whatever the new one is."""
+    """Healthy: go. The new node broken: no-go. A known-good node broken: inconclusive, whatever the new one's state."""
     out = tmp_path / "out"
     arguments = ["--cluster", f"sim:{scenario(tmp_path, broken)}", "--nodes", "driver=new", "--partner", "driver=old"]
     assert main(["accept", *arguments, "--out", str(out)]) == code
@@ -69,7 +70,7 @@ def test_only_the_upgraded_node_is_judged(
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) -> None:
-    """It has no room for the trial because it is broken: no-go on that node, while the good ones pass among themselves."""
+    """It is broken and has no room for the trial: no-go on that node, while the good ones pass."""
     path = Path(scenario(tmp_path, ""))
     made = json.loads(path.read_text())
     made["world"]["node"]["gpu-node-2"]["status"] = {"allocatable": {"nvidia.com/gpu": "7"}}

@@ -1,4 +1,4 @@
-"""What is proven: every check can fail, every fault is shown, and the page about it is true."""
+"""Coverage: every check can fail, every fault is shown, and the page about it is correct."""
 
 import json
 import subprocess
@@ -19,9 +19,9 @@ LOGS = "tests/e2e/test_told_by_logs.py"
 CAUSES = "tests/logs/test_nccl_causes.py"
 IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
 IN_LINES += ("shm-name", "chunk-size", "nvls-slots", "uneven-hosts")
-#: Faults that a line of the catalogue tells of a job: tests/logs/test_nccl_lines.py shows each, by its examples.
+# Faults that a catalogue line reports for a job: tests/logs/test_nccl_lines.py shows each by its examples.
 BY_LINES = {line.fault for line in read_lines() if line.role in ("cause", "degraded")}
-#: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
+# Faults without a scenario, their substitute (a labelled log, a recording, facts as data), and the reason.
 SHOWN_OTHERWISE = {
     **{
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
@@ -62,7 +62,7 @@ SHOWN_OTHERWISE = {
         for name in ("low-bandwidth-all", "low-bandwidth-gpu", "write-failed")
     },
     "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
-    # another fault of the same world is found first, and is the better word for it
+    # another fault of the same world is found first, and describes it better
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
     "nccl.gdr-no-module": (ROWS, "a cause that older NCCL prints"),
     "nccl.gdr-distance": (ROWS, "a cause that older NCCL prints"),
@@ -71,7 +71,7 @@ SHOWN_OTHERWISE = {
     "nccl.net-env": (LOGS, "NCCL does not print NCCL_NET"),
     "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
     "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
-    # of logs that no trial writes
+    # logs that no trial writes
     "nccl.separate-runs": ("tests/logs/test_nccl_pasted.py", "several runs in one pasted log"),
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
     "nccl.odd-numbers": ("tests/logs/test_nccl_tables.py", "numbers that no measurement gives"),
@@ -110,7 +110,7 @@ SHOWN_OTHERWISE = {
         "small files of the lab are as fast as its disk",
     ),
     "checkpoint.gather-memory": ("tests/checks/test_judge_checkpoint.py", "pods of the lab have no limit of memory"),
-    # what the cluster in the box does not do, or not within a rehearsal's time
+    # conditions that the embedded cluster lacks, or that take longer than a rehearsal
     "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),
     "job.deadline": ("tests/jobs/test_diagnosis_general.py", "it takes the whole time that a job may take"),
     "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
@@ -128,9 +128,9 @@ SHOWN_OTHERWISE = {
     },
     "lab.machine": ("tests/lab/box/test_machines.py", "what the lab cannot do is no world of its own"),
 }
-#: Platforms for which no profile is shipped: nobody can call them healthy.
+# Platforms without a shipped profile: a healthy verdict is impossible.
 NO_PROFILE = {"kind-cpu", "small-unknown", "dra-unknown"}
-#: Checks that cannot fail by themselves: they record, or hand on whatever else the log tells of.
+# Checks that cannot fail independently: they record, or forward other faults of the log.
 RECORDS = {"bom.platform", "bom.runtime", "gpu.shapes", "nccl.other"}
 
 
@@ -155,7 +155,7 @@ def shown(entries):
 
 
 def test_every_fault_of_the_catalogue_is_shown(shown):
-    """By a scenario that must find it or name it as the cause, or by its line; else by a recorded case that is listed here."""
+    """A scenario finds it or names it as the cause, or a line does; otherwise a recorded case is listed here."""
     assert shown <= set(FAULTS)
     missing = set(FAULTS) - shown
     assert missing - set(SHOWN_OTHERWISE) - BY_LINES == set()
@@ -166,14 +166,14 @@ def test_every_fault_of_the_catalogue_is_shown(shown):
 
 
 def test_no_check_is_beyond_failing(shown):
-    """For every check there is a scenario that makes one of its faults appear."""
+    """Every check has a scenario that raises one of its faults."""
     checks = all_checks()
     assert {name for name, each in checks.items() if not each.faults} == RECORDS
     assert [name for name, each in checks.items() if each.faults and not set(each.faults) & shown] == []
 
 
 def test_the_lab_is_as_large_as_it_claims_to_be(entries):
-    """At least 80 scenarios and 20 healthy variants; every fault says whom it accuses; every platform is shown healthy."""
+    """At least 80 scenarios and 20 healthy variants; every fault has a subject; every platform has a healthy scenario."""
     healthy = [entry for entry in entries if not entry["faults"]]
     assert len(entries) - len(healthy) >= 80
     assert len(healthy) >= 20
@@ -183,5 +183,5 @@ def test_the_lab_is_as_large_as_it_claims_to_be(entries):
 
 
 def test_the_page_of_rehearsals_is_the_commands_output(entries):
-    """docs/rehearsals.md: `seatrial rehearse --matrix > docs/rehearsals.md` renews it."""
+    """docs/rehearsals.md: `seatrial rehearse --matrix > docs/rehearsals.md` regenerates it."""
     assert (ROOT / "docs" / "rehearsals.md").read_text() == page(entries)

@@ -1,4 +1,4 @@
-"""A trial on CPUs alone (`cpu-gloo`): go on a cluster without GPUs and never more than that; its faults are red."""
+"""A trial on CPUs alone (`cpu-gloo`): go with the CPU mark on a cluster without GPUs, and red for its faults."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FAMILIES = {
     "rights",
     "storage",
 }
-"""Families that say something without GPUs; a new family is of one kind or of the other."""
+"""Families with results on CPUs; a new family must be in one of the two sets."""
 NOT_TESTED = "not tested: the trial of profile cpu-gloo runs on CPUs alone (gpu.per_node: 0)"
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "any"}}
 
 
 def queue(name="trial", cpus=4):
-    """A LocalQueue and its ClusterQueue with so many CPUs."""
+    """Return a LocalQueue and its ClusterQueue with this many CPUs."""
     shares = [{"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "4Gi"}]
     group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "any", "resources": shares}]}
     api = {"apiVersion": "kueue.x-k8s.io/v1beta1"}
@@ -44,7 +44,7 @@ def queue(name="trial", cpus=4):
 
 
 def closed(first, last):
-    """A NetworkPolicy that lets in the TCP ports below the first of these and above the second, and UDP."""
+    """Return a NetworkPolicy that permits TCP ports below the first and above the second of these, and UDP."""
     bounds = ((1, first - 1), (last + 1, 65535))
     open_ports = [{"protocol": "TCP", "port": low, "endPort": high} for low, high in bounds if low <= high]
     rule = {"from": [{"podSelector": {}}], "ports": [*open_ports, {"protocol": "UDP", "port": 1, "endPort": 65535}]}
@@ -55,7 +55,7 @@ def closed(first, last):
 
 
 def node(**spec):
-    """The second worker, changed."""
+    """Return the second worker with changes."""
     return {"node": {"kind-worker2": spec}}
 
 
@@ -66,7 +66,7 @@ TAINTED = {"spec": {"taints": [{"key": "maintenance", "value": "yes", "effect": 
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a command on two CPU workers with something changed; return exit code, what was printed, the record."""
+    """Run a command on two CPU workers with a change; return exit code, output and record."""
 
     def judge(world, *options, command="accept", profile="cpu-gloo"):
         text = {"name": "w", "title": "t", "breaks": "-", "extends": "cpu-only", "faults": [], "outcome": "go"}
@@ -113,7 +113,7 @@ def test_the_exercise_with_a_queue_and_a_job_that_is_too_large(run):
     ended = outcomes(record)
     gang = next(check for check in record["checks"] if check["id"] == "queue.gang")
     assert (code, record["verdict"]) == (0, "go"), printed
-    assert gang["findings"][0]["subject"] == "job of 5 pods"  # one more than 4 GiB of quota hold, of 1 GiB each
+    assert gang["findings"][0]["subject"] == "job of 5 pods"  # one more than 4 GiB of quota allow, of 1 GiB each
     assert [ended[name] for name in ("queue.present", "queue.admitted", "queue.gang")] == ["passed"] * 3
 
 
@@ -184,7 +184,7 @@ def test_a_check_of_gpus_that_is_named_is_never_green(run, asked):
 
 
 def test_a_profile_that_requires_what_it_cannot_test_is_never_green(run, tmp_path):
-    """Zero GPUs put over a profile of GPUs: its requirements stay."""
+    """A profile with GPU requirements and an override to zero GPUs keeps its requirements."""
     profile = tmp_path / "mine.yaml"
     pod = {"resources": None, "cpu": "250m", "memory": "1Gi", "shm": "64Mi", "capabilities": []}
     profile.write_text(yaml.safe_dump({"extends": "h100-ib", "gpu": {"per_node": 0}, "pod": pod}))

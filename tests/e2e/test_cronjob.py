@@ -1,4 +1,4 @@
-"""The CronJob in the embedded cluster: its pod's process runs the real suite with exactly the shipped rights."""
+"""The CronJob in the embedded cluster: its pod's process runs the real suite with exactly the shipped permissions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 class Lab:
-    """A served cluster with the manifests applied; the pod's program is this checkout instead of the image's."""
+    """A served cluster with the manifests applied; the pod's program is this checkout in place of the image's."""
 
     def __init__(self, folder: Path, scenario: str, overlay: str, render: Render, namespace: str = "default") -> None:
         self.namespace = namespace
@@ -66,11 +66,11 @@ class Lab:
             self.kube.create(self.path(thing["kind"]), thing)
 
     def path(self, kind: str) -> str:
-        """Where objects of a kind are made."""
+        """Return the path at which objects of a kind are created."""
         return PATHS[kind].format(namespace=self.namespace)
 
     def run(self, name: str, *, wait: bool = True) -> str:
-        """Start a Job as the CronJob's controller would; return how it ended."""
+        """Start a Job like the CronJob's controller; return its result."""
         spec = copy.deepcopy(self.cron["spec"]["jobTemplate"]["spec"])
         container = spec["template"]["spec"]["containers"][0]
         self.program(container)
@@ -80,13 +80,13 @@ class Lab:
         return self.ended(name) if wait else ""
 
     def program(self, container: dict[str, Any]) -> None:
-        """Put this checkout's program and the image's user in the place of the image."""
+        """Replace the image by this checkout's program and the image's user."""
         container["securityContext"]["runAsUser"] = 65532
         container["command"] = [sys.executable, "-P", "-m", "checks"]
         container.setdefault("env", []).append({"name": "PYTHONPATH", "value": str(ROOT)})
 
     def scrape(self, deployment: str) -> str:
-        """What a Deployment answers to Prometheus once it is available."""
+        """Return a Deployment's response to Prometheus once it is available."""
         kubectl = ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
         subprocess.run([*kubectl, "rollout", "status", f"deployment/{deployment}", KUBECTL_LIMIT], check=True)
         read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
@@ -94,7 +94,7 @@ class Lab:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def ended(self, name: str) -> str:
-        """Wait until the Job has ended: Complete or Failed."""
+        """Wait until the Job is Complete or Failed."""
 
         def end() -> str:
             conditions = self.kube.get(f"{self.path('Job')}/{name}")["status"]["conditions"]
@@ -103,7 +103,7 @@ class Lab:
         return str(until(end, f"the end of {name}", lambda: self.log(name)))
 
     def pod(self, name: str) -> dict[str, Any]:
-        """The Job's pod."""
+        """Return the Job's pod."""
         items, _ = self.kube.list(
             f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}"
         )
@@ -111,11 +111,11 @@ class Lab:
         return first
 
     def exit_code(self, name: str) -> int:
-        """With which exit code the runner ended."""
+        """Return the runner's exit code."""
         return int(self.pod(name)["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"])
 
     def log(self, name: str) -> str:
-        """What the runner printed."""
+        """Return the runner's output."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.pod(name)['metadata']['name']}/log"
         return self._log(path)
 
@@ -129,13 +129,13 @@ class Lab:
         return done.stdout + done.stderr
 
     def results(self) -> dict[str, Any]:
-        """What the run left for others to see."""
+        """Return the results that the run left for other programs."""
         data = self.kube.get(f"/api/v1/namespaces/{self.namespace}/configmaps/seatrial-results")["data"]
         latest: dict[str, Any] = json.loads(data["latest.json"])
         return latest | {"metrics": data["metrics.prom"]}
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Our Events on a Job."""
+        """Return our Events on a Job."""
         items, _ = self.kube.list(f"/api/v1/namespaces/{self.namespace}/events")
         return [
             e
@@ -153,7 +153,7 @@ class Lab:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path, rendered: Render) -> Iterator[Lab]:
-    """A cluster with the manifests of an overlay; parametrized by (scenario, overlay[, namespace])."""
+    """Start a cluster with the manifests of an overlay; parametrized by (scenario, overlay[, namespace])."""
     made = Lab(tmp_path, *request.param[:2], rendered, *request.param[2:])
     yield made
     made.close()
@@ -161,7 +161,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, rendered: Render) -> Ite
 
 @pytest.mark.parametrize("lab", [("healthy", "cluster")], indirect=True, ids=["healthy"])
 def test_a_healthy_cluster_is_go_and_is_left_alone_for_a_week(lab: Lab) -> None:
-    """Verdict, Event, results and metrics; the next run finds nothing due and only looks at the API."""
+    """Verdict, Event, results and metrics exist; in the next run nothing is due and only the API is read."""
     assert lab.run("one") == "Complete", lab.log("one")
     latest = lab.results()
     assert (latest["verdict"], latest["scope"]) == ("go", "full")
@@ -174,12 +174,12 @@ def test_a_healthy_cluster_is_go_and_is_left_alone_for_a_week(lab: Lab) -> None:
     assert again["scope"] == "partial"
     assert "no trial" in again["said"][0]
     success = next(line for line in latest["metrics"].splitlines() if line.startswith("seatrial_last_success"))
-    assert success in again["metrics"]  # preflight alone is no new success, and does not forget the last one
+    assert success in again["metrics"]  # preflight alone is not a new success, and keeps the last one
 
 
 @pytest.mark.parametrize("lab", [("healthy", "tenant")], indirect=True, ids=["healthy"])
 def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
-    """With the Role of the namespace and nothing else the scheduled run comes to its verdict; so does the next night's."""
+    """With only the namespace's Role the scheduled run reaches its verdict, and so does the next one."""
     assert lab.run("one") == "Complete", lab.log("one")
     assert lab.results()["verdict"] == "go"
     assert lab.run("two") == "Complete", lab.log("two")
@@ -195,7 +195,7 @@ def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
     ids=["tenant", "cluster"],
 )
 def test_another_namespace_is_as_good(lab: Lab) -> None:
-    """Rights, Lease, memory, results and Events are all in the namespace of the CronJob, and nothing is in the default one."""
+    """Permissions, Lease, state, results and Events are all in the CronJob's namespace, and none in the default one."""
     assert lab.run("one") == "Complete", lab.log("one")
     assert lab.results()["verdict"] == "go"
     assert [event["reason"] for event in lab.events("one")] == ["TrialGo"]
@@ -208,7 +208,7 @@ def test_another_namespace_is_as_good(lab: Lab) -> None:
 
 @pytest.mark.parametrize("lab", [("healthy", "tenant", "gpu-acceptance")], indirect=True, ids=["tenant"])
 def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -> None:
-    """The component beside the overlay: from the ConfigMap, without a right and without a claim; restricted PodSecurity."""
+    """The component next to the overlay reads the ConfigMap, without a permission or a PVC; restricted PodSecurity."""
     made = {o["kind"]: o for o in rendered("tenant", lab.namespace, "serve")}
     lab.kube.patch(
         f"/api/v1/namespaces/{lab.namespace}",
@@ -238,7 +238,7 @@ def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -
 
 @pytest.mark.parametrize("lab", [("low-bandwidth", "cluster")], indirect=True, ids=["slow"])
 def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
-    """The first failed trial is no verdict yet; the second says no-go, with Events that name the fault."""
+    """The first failed trial is not yet a verdict; the second is no-go, with Events that name the fault."""
     assert lab.run("one") == "Failed"
     assert lab.exit_code("one") == 10, lab.log("one")
     assert lab.results()["run_verdict"] == "no-go"
@@ -254,7 +254,7 @@ def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
 
 @pytest.mark.parametrize("lab", [("nccl-hang", "cluster")], indirect=True, ids=["hang"])
 def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
-    """A second run exits at once and says who holds the lease; after kill -9 of the first, the next one cleans up."""
+    """A second run exits at once and names the lease holder; after kill -9 of the first, the next one cleans up."""
     lab.run("one", wait=False)
     until(lambda: ours(lab), "its trial", lambda: lab.log("one"))
     assert lab.run("two") == "Failed"
@@ -271,13 +271,13 @@ def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
 
 
 def ours(lab: Lab) -> list[str]:
-    """The trial jobs in the namespace."""
+    """Return the trial jobs in the namespace."""
     items, _ = lab.kube.list(lab.path("Job"), labelSelector="app.kubernetes.io/managed-by=seatrial")
     return [item["metadata"]["name"] for item in items]
 
 
 def kill_runner(lab: Lab) -> None:
-    """Kill -9 the runner's process and its child, as the OOM killer would the whole pod."""
+    """Kill -9 the runner's process and its child, like an OOM kill of the whole pod."""
     pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_runner(p, lab.process.pid)]
     assert pids
     for pid in pids:
@@ -286,7 +286,7 @@ def kill_runner(lab: Lab) -> None:
 
 
 def is_runner(process: Path, sim: int) -> bool:
-    """Whether it is a runner of this cluster: a descendant of its process whose program is this suite's."""
+    """Say whether it is a runner of this cluster: a descendant of its process whose program is this suite's."""
     try:
         argv = (process / "cmdline").read_bytes().split(b"\0")
         if b"checks" not in argv or not {b"cron", b"accept"} & set(argv):
@@ -297,7 +297,7 @@ def is_runner(process: Path, sim: int) -> bool:
 
 
 def ancestors(process: Path) -> set[int]:
-    """The ids of all parents."""
+    """Return the ids of all parents."""
     pids: set[int] = set()
     while (parent := int((process / "stat").read_text().rpartition(")")[2].split()[1])) > 1:
         pids.add(parent)

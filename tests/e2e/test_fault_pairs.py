@@ -1,4 +1,4 @@
-"""Two faults at once, on two nodes of a fleet of eight: never go. ``benchmarks/fault_pairs.py`` tries hundreds."""
+"""Two simultaneous faults on two of eight nodes are never go. ``benchmarks/fault_pairs.py`` tries hundreds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-    """Fork what it would start."""
+    """Fork the process that it would start."""
     return seatrial(*command[command.index("checks") + 1 :])
 
 
@@ -25,12 +25,12 @@ def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
 def test_two_faults_at_once_are_never_go(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are told, or one that hides the other; the program's exit code is 1 for go and for neither."""
+    """Both are reported, or one that hides the other; the program's exit code is 1 for go and for neither."""
     monkeypatch.setattr(fault_pairs, "subprocess", SimpleNamespace(run=run))
     monkeypatch.setattr(sys, "argv", ["fault_pairs.py", "--pairs", "2", "--kind", kind, "--seed", str(seed)])
     code, said = fault_pairs.main(), capsys.readouterr().out
     assert code == 0, said
     lines = said.splitlines()[1:-1]
     assert [line.split()[0] in ("both", "one") for line in lines] == [True, True], said
-    if kind != "trial":  # what preflight finds hides nothing of another node
+    if kind != "trial":  # a preflight finding hides no fault of another node
         assert all(line.startswith("both") for line in lines), said

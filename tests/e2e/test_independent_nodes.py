@@ -1,4 +1,4 @@
-"""Faults of different nodes of one fleet are all told in one run, and none of them leads to go."""
+"""Faults of different nodes are all reported in one run, and none of them leads to go."""
 
 import json
 
@@ -21,7 +21,7 @@ BROKEN = (
 
 @pytest.fixture
 def fleet(tmp_path, capsys):
-    """Run the trial on a fleet whose first nodes have these faults; returns the record, and its faults by node."""
+    """Run the trial on a cluster whose first nodes have these faults; return the record, and its faults by node."""
 
     def run(command, nodes, faults):
         changes = "".join(f"    gpu-node-{number}: {change}\n" for number, (_, change) in enumerate(faults))
@@ -37,7 +37,7 @@ def fleet(tmp_path, capsys):
 
 
 def test_every_broken_node_is_told_in_one_run(fleet):
-    """Five nodes of eight, each with another fault; before, the first of them hid the rest."""
+    """Five nodes of eight have a fault each; previously the first one hid the others."""
     code, record, named = fleet("preflight", 8, BROKEN)
     assert named == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}
     assert (code, record["verdict"]) == (1, "no-go")
@@ -52,7 +52,7 @@ def test_every_broken_node_is_told_in_one_run(fleet):
 
 
 def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
-    """Three of five are: it keeps off the others, says so, and the verdict stays no-go."""
+    """Three of five are fit: the trial avoids the others, reports them, and the verdict remains no-go."""
     code, record, _ = fleet("accept", 5, BROKEN[:2])
     outcomes = {c["id"]: c for c in record["checks"]}
     assert (code, record["verdict"]) == (1, "no-go")
@@ -64,7 +64,7 @@ def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
 
 
 def test_too_few_fit_nodes_start_no_trial(fleet):
-    """One of two is left: nothing is created, and nobody is accused of the job that could not start."""
+    """One of two is fit: no object is created, and the trial that could not start is not a cluster fault."""
     code, record, named = fleet("accept", 2, BROKEN[1:2])
     outcomes = {c["id"]: c["outcome"] for c in record["checks"]}
     assert (code, record["verdict"], named) == (1, "no-go", {("gpu-node-0", "gpu.missing")})

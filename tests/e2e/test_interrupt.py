@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM at any moment: everything created is deleted or named; nothing foreign is touched."""
+"""SIGINT and SIGTERM at any time: everything created is deleted or named; foreign objects are not touched."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ OURS = "app.kubernetes.io/managed-by=seatrial"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A simulated cluster in which the collective never ends, so that there is time to interrupt."""
+    """Serve a simulated cluster in which the collective never ends, so that there is time to interrupt."""
     cluster = Sim(ROOT, tmp_path_factory.mktemp("served"), "nccl-hang")
     yield cluster.config
     cluster.close()
@@ -36,7 +36,7 @@ def kube(served):
 
 
 def labelled(kube):
-    """Everything of ours in the namespace, by kind and name."""
+    """Return all our objects in the namespace, by kind and name."""
     names = []
     for path in (
         "/apis/batch/v1/namespaces/default/jobs",
@@ -56,13 +56,13 @@ def start(served, out, profile="h100-ib", starts=Program):
 
 
 def gone(kube):
-    """Foreground deletion takes its time; what is left after it is left."""
+    """Wait for foreground deletion; objects that remain after it are leftovers."""
     until(lambda: not labelled(kube), "an empty namespace", lambda: labelled(kube))
     return True
 
 
 def reached(kube, process, moment):
-    """Wait until a run is that far: it reads its program, says something, has made an object, or its pods run."""
+    """Wait until a run reaches a stage: it loads its program, prints, has created an object, or its pods run."""
     if moment == "output":
         assert process.stdout.read(1)
         return
@@ -109,7 +109,7 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
 
 
 def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
-    """A report of a rehearsal must not pass for one of a cluster: the server itself says what it is."""
+    """A report of a rehearsal must not be mistaken for a cluster's, so the server itself reports it."""
     where = ["--kubeconfig", str(served), "--profile", "h100-ib"]
     done = seatrial("preflight", *where, "--out", str(tmp_path / "out"))
     assert "SIMULATED" in done.stdout
@@ -117,7 +117,7 @@ def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
 
 
 def pending(pid, number):
-    """Whether a process has a signal before it that it has not taken."""
+    """Say whether a process has an undelivered signal."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:  # it has ended
@@ -128,11 +128,11 @@ def pending(pid, number):
 
 @pytest.mark.slow
 def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
-    """An impatient second Ctrl-C must not leave a Job behind."""
+    """A second Ctrl-C must not leave a Job behind."""
     process = start(served, tmp_path / "out")
     reached(kube, process, "configmaps/")
     process.send_signal(signal.SIGINT)
-    until(lambda: not pending(process.pid, signal.SIGINT), "the first is taken")  # two at once are one to the kernel
+    until(lambda: not pending(process.pid, signal.SIGINT), "the first is taken")  # the kernel merges two at once
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=HANG_S)
     assert gone(kube)
@@ -140,7 +140,7 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
 
 @pytest.mark.slow
 def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_foreign(served, kube, tmp_path):
-    """It watches whether the run's lease is renewed; an object of somebody else stays, whatever its name."""
+    """The clean-up watches whether the run's lease is renewed; a foreign object stays, whatever its name."""
     from jobs.cluster.client.errors import NotFound
 
     foreign = {

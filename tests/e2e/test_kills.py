@@ -1,4 +1,4 @@
-"""Runs are killed at random moments, and the next one finds nothing of theirs."""
+"""Runs are killed at random times, and the next one finds none of their objects."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.program import Program, seatrial
 
 
 def start(command, **streams):
-    """A run is forked; the cluster is not: what kills its pods finds them by the environment that they started with."""
+    """Fork a run but not its cluster, which kills its pods by the environment that they started with."""
     return (Program if "checks" in command else subprocess.Popen)(command, **streams)
 
 
@@ -22,7 +22,7 @@ def run(command, **_):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20260, 20261, 20262])
 def test_kills_leave_nothing_and_touch_nothing_foreign(monkeypatch, capsys, seed):
-    """A dozen, a few at a time; of the campaign in benchmarks/, with seeds of their own."""
+    """A dozen kills, a few at a time, of the campaign in benchmarks/, with separate seeds."""
     same = {name: getattr(subprocess, name) for name in ("PIPE", "STDOUT", "TimeoutExpired")}
     monkeypatch.setattr(kills, "subprocess", SimpleNamespace(Popen=start, run=run, **same))
     monkeypatch.setattr(sys, "argv", ["kills.py", "--kills", "4", "--seed", str(seed), "--neighbours", "0.25"])

@@ -1,4 +1,4 @@
-"""Where driver and toolkit are the provider's, nothing else of the GPUs goes without judgement."""
+"""With a provider's driver and toolkit, all other GPU facts are still judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.program import seatrial
         ("gpu-count-pod", {"runtime.gpu-count"}),
         pytest.param("gpu-throttled", {"gpu.throttled"}, marks=pytest.mark.slow),
         pytest.param("nvlink-down", {"gpu.nvlink-down"}, marks=pytest.mark.slow),
-        ("driver-mismatch", {"runtime.nvidia-smi"}),  # whoever it belongs to: no pod can use these GPUs
+        ("driver-mismatch", {"runtime.nvidia-smi"}),  # whatever its origin: no pod can use these GPUs
     ],
 )
 def test_the_variable_leaves_out_driver_and_toolkit_alone(scenario, faults, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
-"""Every fault of the cluster has a near miss: a world that looks like it, in which it must stay quiet.
+"""Every cluster fault has a near miss: a similar world in which it must not be reported.
 
-Near misses of an NCCL log's faults stand beside their lines (tests/logs/test_nccl_symptoms.py). A name in the table is
-a scenario that must not find the fault, which its rehearsal proves; `test_...` is a test of a judgement.
+Near misses of an NCCL log's faults are next to their lines (tests/logs/test_nccl_symptoms.py). A name in the table is a
+scenario that must not find the fault, which its rehearsal proves; `test_...` is a test of a rule.
 """
 
 import ast
@@ -18,7 +18,7 @@ from seatrial.faults.catalogue import fault_catalogue
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = [path for room in ("checks", "jobs", "e2e") for path in ROOT.glob(f"tests/{room}/test_*.py")]
 NEAR_MISSES = {
-    # a user's own job: its manifest, its program, what it waits for
+    # a user's own job: its manifest, its program, its unmet conditions
     "dns.service-missing": "test_a_crash_is_not_put_down_to_a_service_that_is_missing",
     "job.canceled": "test_a_drained_node_is_told_of_and_nobody_is_at_fault",
     "queue.unnamed": "test_a_job_of_a_queue_without_a_workload_is_told_so_at_once",
@@ -271,12 +271,12 @@ def scenarios():
 
 
 def test_every_fault_of_the_cluster_has_a_near_miss():
-    """Who adds a fault says in which world it must stay quiet."""
+    """A new fault needs a world in which it must not be reported."""
     assert sorted(NEAR_MISSES) == sorted(set(FAULTS) - set(fault_catalogue()))
 
 
 def test_every_near_miss_exists_and_does_not_show_the_fault(scenarios):
-    """A scenario that must find the fault is none; a test is known by its name."""
+    """It is not a scenario that must find the fault; a test is identified by its name."""
     tests = {
         node.name for path in TESTS for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
     }

@@ -1,4 +1,4 @@
-"""`seatrial cron --new-nodes` in the embedded cluster: a new node, a repaired one, one that fails again, and near misses."""
+"""`seatrial cron --new-nodes` in the embedded cluster: a new node, a repaired one, a repeated failure, and near misses."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class Fleet:
         return ["cron", *given, "--out", str(self.folder / "out"), f"--new-nodes={KEY}"]
 
     def run(self) -> int:
-        """One scheduled run."""
+        """Start one scheduled run."""
         return main(self.arguments)
 
     @property
     def runs(self) -> int:
-        """How many runs have started a trial."""
+        """Return the number of runs that have started a trial."""
         return len(list((self.folder / "out").glob("*/report.json")))
 
     def shown(self, name: str) -> tuple[str, str, bool]:
-        """What our condition says of a node, its message, and whether the taint of new nodes is there."""
+        """Return the status of our condition on a node, its message, and whether it has the taint of new nodes."""
         raw = marking.read(self.kube, name)
         conditions = {each["type"]: each for each in raw["status"]["conditions"]}
         assert conditions["Ready"]["status"] == "True"
@@ -64,7 +64,7 @@ class Fleet:
         return ours.get("status", ""), ours.get("message", ""), TAINT in (raw["spec"].get("taints") or [])
 
     def reset(self) -> None:
-        """Two nodes have passed, the third has just joined; nothing is remembered."""
+        """Reset the state: two nodes have passed, the third has just joined, and no history exists."""
         for name in (*PROVEN, NEW):
             taints = [TAINT, FOREIGN] if name == NEW else None
             self.kube.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": taints, "unschedulable": None}})
@@ -76,13 +76,13 @@ class Fleet:
                 continue
 
     def reboot(self, name: str, boot: str) -> None:
-        """The machine comes back from a boot."""
+        """Simulate a reboot of the node."""
         self.kube.patch(f"/api/v1/nodes/{name}/status", {"status": {"nodeInfo": {"bootID": boot}}})
 
 
 @pytest.fixture(scope="module")
 def served(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """The shipped scenario."""
+    """Serve the shipped scenario."""
     made = Fleet(root, tmp_path_factory.mktemp("fleet"), "healthy-new-node")
     yield made
     made.sim.close()
@@ -90,13 +90,13 @@ def served(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
 
 @pytest.fixture
 def fleet(served: Fleet) -> Fleet:
-    """The same as at the beginning."""
+    """Return the fleet in its initial state."""
     served.reset()
     return served
 
 
 def broken(root: Path, folder: Path, **world: Any) -> Fleet:
-    """The same with a fault in its world."""
+    """Return the fleet with a fault in its world."""
     made = yaml.safe_load((root / "lab" / "scenarios" / "healthy-new-node.yaml").read_text())
     made["world"] |= world
     (folder / "broken.yaml").write_text(yaml.safe_dump(made))
@@ -106,7 +106,7 @@ def broken(root: Path, folder: Path, **world: Any) -> Fleet:
 def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
     fleet: Fleet, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its taint alone goes; a node that somebody cordoned is no partner and stays so; then nothing is left to do."""
+    """Only its taint is removed; a manually cordoned node is not a partner and stays cordoned; then nothing is due."""
     fleet.kube.patch(f"/api/v1/nodes/{PROVEN[0]}", {"spec": {"unschedulable": True}})
     assert fleet.run() == 0
     said = capfd.readouterr().out
@@ -125,7 +125,7 @@ def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
 
 
 def test_a_repaired_node_is_tried_again_only_after_a_change(fleet: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
-    """It failed, and nobody did anything: left alone. After a boot it is tried, and opened."""
+    """It failed and has not changed: no trial. After a reboot it is tried and released."""
     marking.condition(fleet.kube, NEW, True, faults=["rdma.port-down"])
     runs = fleet.runs
     assert fleet.run() == 0
@@ -134,7 +134,7 @@ def test_a_repaired_node_is_tried_again_only_after_a_change(fleet: Fleet, capfd:
     fleet.reboot(NEW, "after-the-repair")
     assert fleet.run() == 0
     assert fleet.shown(NEW)[::2] == ("False", False)
-    fleet.reboot(NEW, "and-again")  # whoever has booted is not what has passed: also while somebody works on it
+    fleet.reboot(NEW, "and-again")  # a rebooted node has not passed: also during manual work on it
     fleet.kube.patch(f"/api/v1/nodes/{NEW}", {"spec": {"unschedulable": True}})
     assert fleet.run() == 0
     said = capfd.readouterr().out
@@ -150,7 +150,7 @@ def test_a_repaired_node_is_tried_again_only_after_a_change(fleet: Fleet, capfd:
 def test_a_node_that_boots_during_its_trial_stays_closed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What has passed is no longer there."""
+    """The machine that passed no longer exists in that state."""
     child = ScheduledRun._child
 
     def and_boots(run: ScheduledRun, choice: Any) -> int:
@@ -165,7 +165,7 @@ def test_a_node_that_boots_during_its_trial_stays_closed(
 
 
 def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_nobody(fleet: Fleet) -> None:
-    """SIGTERM while the trial's pods run, as an eviction of the runner: the taint stays, the next run tries again."""
+    """SIGTERM while the trial's pods run, like an eviction of the runner: the taint stays, the next run tries again."""
     runner = Program([sys.executable, "-m", "checks", *fleet.arguments], env=dict(os.environ))
     until(lambda: any(name.startswith("pods/") for name in left_over(fleet.kube)), "the trial's pods")
     runner.send_signal(signal.SIGTERM)
@@ -183,14 +183,14 @@ def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_nobody(fleet: Fle
             {"node": {NEW: {"status": {"allocatable": {"nvidia.com/gpu": "7"}}}}},
             "gpu.missing",
             1,
-        ),  # the API shows it: that is no accident
+        ),  # visible in the API, hence not transient
     ],
     ids=["names-the-node", "names-no-node", "lacks-a-gpu"],
 )
 def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
     world: dict[str, Any], fault: str, first: int, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Once more before it counts; then the condition says the fault, and without a change nobody tries it again."""
+    """The first failure is repeated; then the condition has the fault, and without a change no trial follows."""
     fleet = broken(root, tmp_path, **world)
     try:
         fleet.reset()
@@ -225,7 +225,7 @@ def test_a_sweep_opens_several_at_once(fleet: Fleet, capfd: pytest.CaptureFixtur
 
 
 def test_a_node_without_a_partner_stays_closed(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its only neighbour is at work: inconclusive, said, and no pod is started."""
+    """Its only possible partner is in use: inconclusive, reported, and no pod is started."""
     fleet = broken(root, tmp_path)
     try:
         fleet.reset()

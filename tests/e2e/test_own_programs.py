@@ -1,4 +1,4 @@
-"""`accept --command`: the user's own program is run in the trial's pods, and judged by what its log shows."""
+"""`accept --command`: the user's own program runs in the trial's pods, and is judged by its log."""
 
 import json
 
@@ -30,7 +30,7 @@ def finding(record, check_id):
 
 
 def test_a_program_that_shows_the_fabric_is_go_and_no_acceptance(accept):
-    """Its transport, rails and bandwidth are judged; a gate refuses the run, since the rest was not tried."""
+    """Its transport, rails and bandwidth are judged; a gate refuses the run, since the others were not tested."""
     done, record = accept(TRAIN)
     assert done.returncode == 0, done.stdout + done.stderr
     got = outcomes(record)
@@ -54,7 +54,7 @@ def test_a_program_below_the_floors_is_no_go(accept):
 
 
 def test_a_program_with_a_traceback_is_told_by_its_last_words(accept):
-    """It finds no fault: the network was not judged."""
+    """No fault is raised, since the network was not judged."""
     script = 'raise ValueError("no shard 7")'
     done, record = accept(f"python3 -c '{script}'")
     assert done.returncode == 10, done.stdout
@@ -92,7 +92,7 @@ def test_a_program_that_goes_on_is_not_taken_for_a_hang(accept):
 
 
 def test_the_program_finds_what_a_job_of_its_own_would(accept):
-    """Both conventions, the image's own folder, and NCCL's log switched on."""
+    """Both rendezvous conventions, the image's own folder, and NCCL's log enabled."""
     done, record = accept("echo $WORLD_SIZE $NODE_RANK $PET_NNODES $PET_NODE_RANK $NPROC_PER_NODE $NCCL_DEBUG; exit 3")
     assert done.returncode == 10
     _, notes = finding(record, "nccl.completed")

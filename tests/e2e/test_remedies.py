@@ -1,6 +1,6 @@
-"""A remedy that is a change of profile, option or label is carried out on the scenario of its fault, which must then pass.
+"""A remedy that changes profile, option or label is applied to its fault's scenario, which must then pass.
 
-And what a remedy once told and what does not help: the verdict stays.
+Obsolete and useless remedies leave the verdict unchanged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ HELPS = [
 
 @pytest.fixture
 def tried(tmp_path, monkeypatch):
-    """Rehearse a scenario with a change; return its verdict, its faults and those that the scenario itself has."""
+    """Rehearse a scenario with a change; return its verdict, its faults, and the scenario's own faults."""
 
     def run(scenario, change):
         file = tmp_path / "scenario.yaml"

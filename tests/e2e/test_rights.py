@@ -1,4 +1,4 @@
-"""What `seatrial rbac` prints is enough for a run, nothing of it is unneeded, and the API is asked for nothing twice."""
+"""The permissions printed by `seatrial rbac` are sufficient and necessary, and no API request is repeated."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ from lab.apiserver.paths import route
 from lab.background import running
 from tests.program import seatrial
 
-TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # asked for on behalf of training, not used here
+TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # requested for training, not used here
 OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
 SUSPENDED = {
     "spec": {
@@ -26,7 +26,7 @@ LAUNCHING = {("get", "batch", "jobs", ""), ("get", "", "services", ""), ("get", 
 
 
 def granted(*options):
-    """The rules that rbac prints: (of the Role, of the ClusterRole)."""
+    """Return the rules that rbac prints: (of the Role, of the ClusterRole)."""
     done = seatrial("rbac", "--profile", "h100-ib", *options)
     assert done.returncode == 0, done.stderr
     rules = {each["kind"]: each["rules"] for each in yaml.safe_load_all(done.stdout) if "rules" in each}
@@ -34,7 +34,7 @@ def granted(*options):
 
 
 def spread(rules):
-    """Every (verb, group, resource, subresource) of some rules."""
+    """Return every (verb, group, resource, subresource) of some rules."""
     return {
         (verb, group, *f"{resource}/".split("/")[:2])
         for rule in rules
@@ -46,7 +46,7 @@ def spread(rules):
 
 @pytest.fixture
 def requests(monkeypatch):
-    """Every request that reaches the lab's API server, as (user, method, path and query, attributes)."""
+    """Return every request to the lab's API server, as (user, method, path and query, attributes)."""
     requests_made = []
 
     def listening(scenario, injection):
@@ -65,7 +65,7 @@ def requests(monkeypatch):
 
 
 def scenario(folder, rules, cluster_rules, **world):
-    """A world whose user has these rights and no others."""
+    """Return a world whose user has exactly these permissions."""
     user = {"name": "seatrial", "rules": rules, "cluster_rules": cluster_rules}
     path = folder / "exactly.yaml"
     path.write_text(
@@ -85,7 +85,7 @@ def scenario(folder, rules, cluster_rules, **world):
 
 @pytest.mark.parametrize("mode", ["--tenant", pytest.param("--cluster", marks=pytest.mark.slow)])
 def test_the_printed_rights_are_enough_and_each_is_used(mode, tmp_path, requests):
-    """A run with exactly these rights is go; each of them is used by a run, by its clean-up, or asked for training."""
+    """A run with exactly these permissions is go; each is used by a run or its clean-up, or requested for training."""
     role, cluster_role = granted(mode)
     assert bool(cluster_role) == (mode == "--cluster")
     assert not any("secrets" in resource for rule in [*role, *cluster_role] for resource in rule["resources"])
@@ -110,7 +110,7 @@ def test_the_printed_rights_are_enough_and_each_is_used(mode, tmp_path, requests
 
 
 def once(requests):
-    """No list is asked for twice, and /version, the namespace and the dry run of the pod once each."""
+    """Assert that no list is requested twice, and /version, the namespace and the pod's dry run once each."""
     counted = collections.Counter()
     for _, method, target, asked in requests:
         query = parse_qs(urlsplit(target).query)
@@ -127,7 +127,7 @@ def once(requests):
 
 
 def test_without_a_right_the_run_says_which(tmp_path):
-    """Take one right away: the run names it and stops before anything is created."""
+    """With one permission removed the run names it and stops before anything is created."""
     role, _ = granted("--tenant")
     fewer = [{**rule, "verbs": [v for v in rule["verbs"] if v != "watch"]} for rule in role]
     done = seatrial(
@@ -143,7 +143,7 @@ def test_without_a_right_the_run_says_which(tmp_path):
 
 
 def test_without_cluster_rights_the_run_is_inconclusive_and_names_the_ways_out(tmp_path):
-    """Who is no administrator and does not say so learns of both: more rights, or --tenant."""
+    """A user without administrator rights learns of both alternatives: more permissions, or --tenant."""
     role, _ = granted("--tenant")
     done = seatrial("preflight", "--cluster", f"sim:{scenario(tmp_path, role, [])}")
     assert done.returncode == 10, done.stdout
@@ -154,7 +154,7 @@ def test_without_cluster_rights_the_run_is_inconclusive_and_names_the_ways_out(t
 
 
 def test_rbac_prints_the_rights_of_a_selection_only():
-    """A version check needs no right; a launcher of its own needs those of its kind; a typing mistake is one line."""
+    """A version check needs no permission; a launcher needs those of its kind; a typo gets one line."""
     assert "Role" not in seatrial("rbac", "--check", "api.version").stdout
     role, cluster_role = granted("--tenant", "--launcher", "mpijob", "--queue", "kueue:team")
     assert cluster_role == []
@@ -165,7 +165,7 @@ def test_rbac_prints_the_rights_of_a_selection_only():
 
 
 def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
-    """Only --training asks for them; who has not granted them reads why nothing was said."""
+    """Only --training requests them; without them the skip states the reason."""
     role, cluster_role = granted("--cluster")
     _, more = granted("--cluster", "--training")
     asked = {("list", "policy", "poddisruptionbudgets", ""), ("list", "apps", "daemonsets", "")}
@@ -183,7 +183,7 @@ def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
 
 @pytest.mark.slow
 def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_path):
-    """Condition, label and taint: `seatrial rbac --label-nodes --node-condition` is enough for all three."""
+    """Condition, label and taint: the output of `seatrial rbac --label-nodes --node-condition` is enough for all three."""
     role, rules = granted("--label-nodes", "--node-condition")
     with running(scenario(tmp_path, role, rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
@@ -199,7 +199,7 @@ def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_pat
 
 @pytest.mark.slow
 def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
-    """The same Role is enough to leave it to the cluster and to judge it later."""
+    """One Role is enough to detach the trial and to judge it later."""
     role, _ = granted("--tenant")
     with running(scenario(tmp_path, role, [])) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
@@ -214,7 +214,8 @@ def test_a_trial_is_attached_to_with_the_rights_of_a_run(tmp_path):
 
 
 def test_cleanup_with_the_printed_role_is_done_where_kinds_of_other_operators_are_served(tmp_path):
-    """A Role for Indexed Jobs names no MPIJob, PyTorchJob, TrainJob or PodGroup: not to see them is no failure."""
+    """A Role for Indexed Jobs does not include MPIJob, PyTorchJob, TrainJob or PodGroup: hidden kinds are not a
+    failure."""
     role, _ = granted("--tenant")
     with running(scenario(tmp_path, role, [], operators=["mpi", "training", "trainer", "volcano"])) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))

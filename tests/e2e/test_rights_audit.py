@@ -1,6 +1,6 @@
-"""Every request of every mode is compared with the rights that are printed for it, as the lab's API server saw it.
+"""Every request of every mode is compared with its printed permissions, as the lab's API server received it.
 
-None goes beyond (what Kubernetes grants every account aside), and none is printed that no mode uses.
+No request exceeds them (except for what Kubernetes grants every account), and none is printed that no mode uses.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ EVERYBODY = {
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
     ("create", "authentication.k8s.io", "selfsubjectreviews"),
 }
-"""By system:basic-user; discovery and /version by system:discovery and system:public-info-viewer."""
+"""Granted by system:basic-user; discovery and /version by system:discovery and system:public-info-viewer."""
 ON_BEHALF = {
-    # What a tool that trains needs and the trial itself does not (judgement/rights.py, TRAINING), and what undoes a
-    # create whose answer was lost (running/creation.py).
+    # Permissions that training tools need and the trial does not (judgement/rights.py, TRAINING), and those that revert
+    # a create whose response was lost (running/creation.py).
     ("get", "", "pods"),
     ("delete", "", "pods"),
     ("get", "batch", "jobs"),
@@ -49,7 +49,7 @@ ON_BEHALF = {
         )
         for verb in ("get",)
     ),
-    # Who submits to a queue looks at it; a tenant's run does so only where it sees the ClusterQueue, too.
+    # Submitters to a queue read it; a tenant's run does so only if it sees the ClusterQueue.
     ("get", "kueue.x-k8s.io", "localqueues"),
     ("get", "scheduling.volcano.sh", "podgroups"),
     ("get", "resource.k8s.io", "resourceclaimtemplates"),
@@ -58,10 +58,10 @@ OTHER_TOOLS = {
     *((verb, "batch", "jobs") for verb in ("create", "list", "watch", "delete")),
     *((verb, "", kind) for verb in ("create", "delete") for kind in ("services", "configmaps")),
 }
-"""Where an operator launches the trial: training tools submit Jobs with Services and ConfigMaps all the same."""
+"""If an operator launches the trial, training tools still submit Jobs with Services and ConfigMaps."""
 BY_THE_QUEUE = {("patch", "batch", "jobs"), ("get", "kueue.x-k8s.io", "topologies")}
-"""Kueue resumes what it admits; where nothing goes wrong with the queue, a run changes nothing itself. A topology is read
-where a flavor names one."""
+"""Kueue resumes admitted jobs; without a queue fault, a run changes nothing itself. A topology is read if a flavor
+names one."""
 Request = tuple[str, str, str, str, str]  # verb, group, resource[/subresource], namespace, name
 
 
@@ -69,7 +69,7 @@ Requests = list[tuple[Request, str]]
 
 
 def listening(hear: Callable[[tuple[Request, str]], object]) -> Callable[[Any, Any], Callable[[Any], Any]]:
-    """Return what stands around the API server's handler: it passes on each request for a resource, with its target."""
+    """Return a wrapper of the API server's handler that reports each request for a resource with its target."""
 
     def around(handler: Any) -> Any:
         async def answer(request: Any) -> Any:
@@ -86,14 +86,14 @@ def listening(hear: Callable[[tuple[Request, str]], object]) -> Callable[[Any, A
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """Every request that reached the API server of a cluster in this process from outside."""
+    """Return every external request to the API server of a cluster in this process."""
     requests: Requests = []
     monkeypatch.setattr(lab.cluster, "_around", listening(requests.append))
     return requests
 
 
 def noting(arguments: list[str]) -> int:
-    """Serve a cluster that writes the requests into a file of the folder that comes first."""
+    """Serve a cluster that writes the requests to a file in the folder given first."""
     with Path(arguments[0], "requests").open("w", encoding="utf-8", buffering=1) as file:
         vars(lab.cluster)["_around"] = listening(lambda each: file.write(json.dumps(each) + "\n"))
         return program.lab(arguments[1:])
@@ -103,7 +103,7 @@ def noting(arguments: list[str]) -> int:
 def served(
     folder: Path, scenario: str, rules: dict[str, list[dict[str, Any]]], **more: Any
 ) -> Iterator[tuple[str, Requests]]:
-    """Serve a shipped scenario to a user with these rights; yield the kubeconfig, and what was seen once it is over."""
+    """Serve a shipped scenario to a user with these permissions; yield the kubeconfig, and finally the requests."""
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
     about = {"name": "audited", "title": "t", "breaks": "b", "faults": [], "outcome": "go"}
     file, config, requests = folder / "audited.yaml", str(folder / "kubeconfig"), Requests()
@@ -120,14 +120,14 @@ def served(
 
 
 def printed(*options: str) -> dict[str, list[dict[str, Any]]]:
-    """The rules that rbac prints, by the kind of role."""
+    """Return the rules that rbac prints, by the kind of role."""
     done = seatrial("rbac", *options)
     assert done.returncode == 0, done.stderr
     return {each["kind"]: each["rules"] for each in yaml.safe_load_all(done.stdout) if "rules" in each}
 
 
 def granting(rules: Iterable[dict[str, Any]], asked: Request) -> set[tuple[str, str, str]]:
-    """The (verb, group, resource) of these rules by which a request is granted."""
+    """Return the (verb, group, resource) of these rules that grants a request."""
     verb, group, resource, _, name = asked
     return {
         (verb, group, resource)
@@ -142,7 +142,7 @@ def granting(rules: Iterable[dict[str, Any]], asked: Request) -> set[tuple[str, 
 def audit(
     requests: Requests, rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
 ) -> tuple[list[str], set[tuple[str, str, str]]]:
-    """Return the requests that no printed rule grants, and what was printed and not used."""
+    """Return the requests that no printed rule grants, and the printed but unused rules."""
     beyond: list[str] = []
     used: set[tuple[str, str, str]] = set()
     for asked, target in requests:
@@ -165,14 +165,14 @@ def audit(
 
 
 def world(scenario: str, rules: dict[str, list[dict[str, Any]]]) -> lab.scenario.Scenario:
-    """A shipped scenario whose user has these rights and no others."""
+    """Return a shipped scenario whose user has exactly these permissions."""
     loaded = load(scenario)
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
     return replace(loaded, world={**loaded.world, "user": user})
 
 
 def profile_of(scenario: str, folder: Path) -> str:
-    """The profile with which a scenario is rehearsed, as a name or a file."""
+    """Return the profile with which a scenario is rehearsed, as a name or a file."""
     loaded = load(scenario)
     asked = loaded.run.get("profile", loaded.platform)
     if isinstance(asked, str):
@@ -183,7 +183,7 @@ def profile_of(scenario: str, folder: Path) -> str:
 
 
 def modes() -> Iterator[Any]:
-    """Each way to run a trial, with the scenario in which it is played."""
+    """Yield each mode of a trial, with its scenario."""
     for scope in ("--tenant", "--cluster"):
         for scenario, options in (
             ("healthy", ()),
@@ -205,7 +205,7 @@ def modes() -> Iterator[Any]:
 def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
     scenario: str, scope: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Preflight, trial, clean-up: with exactly what is printed the run is go, and it asks for nothing else."""
+    """Preflight, trial, clean-up: with exactly the printed permissions the run is go, and sends no other request."""
     profile = profile_of(scenario, tmp_path)
     rules = printed(scope, "--profile", profile, *options)
     assert ("ClusterRole" in rules) == (scope == "--cluster")
@@ -220,7 +220,7 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
         assert (tmp_path / "requests").stat().st_size > before
     beyond, idle = audit(requests, rules)
     assert beyond == []
-    # Whether a kind of the stack is served decides which of its objects are read; a run that is refused lists events.
+    # The served kinds of the stack decide which objects are read; a refused run lists events.
     allowed = (
         {("list", "", "events")}
         | (OTHER_TOOLS if "--launcher" in options else set())
@@ -238,7 +238,7 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
     ],
 )
 def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path: Path) -> None:
-    """What explains a failure is within the same rights: a tenant's run lists no nodes."""
+    """The explanation of a failure needs no more permissions: a tenant's run lists no nodes."""
     profile = str(tmp_path / "short.yaml")
     deadlines = {"start_s": HANG_S if scenario == "node-lost" else 10.0, "probe_s": HANG_S, "job_s": 2 * HANG_S}
     Path(profile).write_text(yaml.safe_dump({"extends": profile_of(scenario, tmp_path), "deadlines": deadlines}))
@@ -257,7 +257,7 @@ def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path
 def test_every_command_keeps_to_the_printed_rights_where_all_operators_are_installed(
     scope: str, tmp_path: Path
 ) -> None:
-    """Of what other kinds of jobs there may be, whether a right is granted is asked first."""
+    """For other kinds of jobs, the permission is checked before the request."""
     rules = printed(scope, "--profile", "h100-ib")
     operators = ["mpi", "training", "trainer", "volcano", "kueue"]
     tenant = ["--tenant"] if scope == "--tenant" else []
@@ -277,7 +277,7 @@ def test_every_command_keeps_to_the_printed_rights_where_all_operators_are_insta
         job = detach()
         for command in ("status", "logs", "attach"):
             run("job", command, job)
-        for command in ("status", "logs", "cancel", "attach"):  # there is none any more
+        for command in ("status", "logs", "cancel", "attach"):  # the job no longer exists
             run("job", command, job)
         run("job", "cancel", detach())
         run("cleanup")
@@ -300,7 +300,7 @@ def test_every_command_keeps_to_the_printed_rights_where_all_operators_are_insta
 def test_a_users_own_job_keeps_to_the_printed_rights(
     scenario: str, options: tuple[str, ...], scope: str, tmp_path: Path
 ) -> None:
-    """Created, looked at, canceled; the guard asks for nodes only where that is granted."""
+    """Created, queried, canceled; the guard requests nodes only if permitted."""
     image = "registry.example.com/training/pytorch-mpi:25.08"
     asked = ("--image", image, "--gpus", "8", "--nodes", "2", "--cpu", "1", "--memory", "1Gi", *options)
     rules = printed(scope, "--profile", "h100-ib", *options)
@@ -325,7 +325,7 @@ def test_a_users_own_job_keeps_to_the_printed_rights(
 
 
 def test_a_proposed_profile_says_what_the_printed_rights_hide(tmp_path: Path) -> None:
-    """Nothing of it is taken for not being there."""
+    """A hidden part is not treated as missing."""
     with served(tmp_path, "healthy-roce", printed("--cluster", "--profile", "h100-ib")) as (config, _):
         done = seatrial("profile", "detect", "--kubeconfig", config)
     assert done.returncode == 0, done.stderr
@@ -341,7 +341,7 @@ def test_a_proposed_profile_says_what_the_printed_rights_hide(tmp_path: Path) ->
 
 
 def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, requests: Requests) -> None:
-    """What a killed run left goes by the same Role, and its deletion is seen."""
+    """A killed run's leftovers are deleted with the same Role, and the deletion is verified."""
     rules = printed("--tenant", "--profile", "h100-ib")
     with running(world("healthy", rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
@@ -367,7 +367,7 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, request
 
 
 def booted(node: dict[str, Any], boot: str) -> None:
-    """A node after another boot: no pass of the one before counts."""
+    """Return a node after a reboot, for which an earlier pass does not count."""
     node["status"]["nodeInfo"]["bootID"] = boot
 
 
@@ -379,7 +379,7 @@ def booted(node: dict[str, Any], boot: str) -> None:
 def test_scheduled_runs_ask_for_what_is_printed_for_them(
     extra: tuple[str, ...], tmp_path: Path, requests: Requests
 ) -> None:
-    """`cron`: Lease, state, results, events, marks of nodes, and a label of new ones that is taken away."""
+    """`cron`: Lease, state, results, events, node marks, and a new node's removed label."""
     scope = () if "--tenant" in extra else ("--cluster",)
     rules = printed("--cron", "--profile", "h100-ib", *scope, *extra)
     scenario = world("healthy", rules)
@@ -397,7 +397,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
     beyond, idle = audit(requests, rules)
     assert beyond == []
-    # An Event is written on the Job in which a scheduled run runs; started by hand there is none.
+    # An Event is written on the Job of a scheduled run; a manual run has none.
     assert idle - {("create", "", "events"), ("list", "", "events")} == set()
 
 
@@ -414,7 +414,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
 def test_what_only_prints_asks_nobody(
     command: tuple[str, ...], tmp_path: Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a kubeconfig at hand, too."""
+    """This holds with a kubeconfig present, too."""
     with running("healthy") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.write_kubeconfig(tmp_path / "kubeconfig")))
         assert seatrial(*command).returncode == 0
@@ -422,7 +422,7 @@ def test_what_only_prints_asks_nobody(
 
 
 def test_the_audit_can_fail() -> None:
-    """A right too few, one too many, another namespace and another name are each seen."""
+    """A missing permission, an extra one, another namespace and another name are each detected."""
     rules = {
         "Role": [
             {"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]},

@@ -1,4 +1,4 @@
-"""The trial on every scenario of the embedded cluster: the right fault on the right subject, and nothing else."""
+"""The trial on every scenario of the embedded cluster: the right fault on the right subject, and no other."""
 
 import fnmatch
 import functools
@@ -25,32 +25,33 @@ from tests.waiting import HANG_S
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 SHIPPED = ROOT / "checks" / "profiles"
-#: One of each family, for those who deselect the slow ones.
+# One of each family, for runs without the slow tests.
 QUICK = {"socket-fallback", "gpu-missing", "port-blocked"}
 SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)  # made once: jsonschema.validate looks at the schema each time
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)  # jsonschema.validate would check the schema each time
 NAMES = sorted(path.stem for path in (ROOT / "lab" / "scenarios").glob("*.yaml"))
 
 
 @functools.cache
 def asked_of_all():
-    """What is expected of each scenario: asked of the lab by the first test, as collecting would ask in every worker."""
+    """Return the expectations of all scenarios: the first test loads them, since collection would do so in every
+    worker."""
     return {each.name: each for each in rehearse.rehearsals(rehearse.parse([]))}
 
 
 def conforms(record):
-    """Hold a record against the published schema: a key that is added is documented there."""
+    """Validate a record with the published schema, so that every added key is documented."""
     VALIDATOR.validate(record)
     assert record.keys() == SCHEMA["properties"].keys()
 
 
 @pytest.fixture
 def rehearsed(tmp_path, monkeypatch):
-    """Rehearse a scenario by its name; returns what was recognised, the record and the folder of the report."""
+    """Rehearse a scenario by its name; return the findings, the record and the folder of the report."""
     asked = asked_of_all()
 
     class Kept(Program):
-        """A program whose output stays beside its report."""
+        """A program whose output is kept next to its report."""
 
         def communicate(self, *arguments, **options):
             printed, said = super().communicate(*arguments, **options)
@@ -77,7 +78,7 @@ def test_every_scenario_is_rehearsed():
 
 
 def flaky(sweep):
-    """The link failed, it was tried again, and it passed; nobody is blamed for it."""
+    """Assert the note: the link failed, was retried, and passed, without a fault."""
     pair = ["gpu-node-0", "gpu-node-1"]
     assert [test["share"] < 0.9 for test in sweep["tests"] if test["nodes"] == pair] == [True, False]
     assert (sweep["findings"], sweep["flaky"]) == ([], [pair])
@@ -85,18 +86,18 @@ def flaky(sweep):
 
 
 def groups(sweep):
-    """The nodes of one leaf have older cables: a note, and a go."""
+    """Assert the note: one leaf's nodes have older cables, and the verdict is go."""
     assert sweep["findings"] == []
     assert any(line.startswith("Note: two groups in a leaf") for line in lines(sweep)), sweep["notes"]
 
 
 SWEEPS = {"sweep-flaky": flaky, "sweep-groups": groups}
-"""What a sweep tells of a cluster besides its faults."""
+"""A sweep's notes about a cluster, in addition to its faults."""
 
 
 @pytest.mark.parametrize("name", parameters())
 def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
-    """Exactly the stated faults on the stated subjects, the stated outcome, nothing left behind, and words for it."""
+    """Exactly the stated faults on the stated subjects, the stated outcome, no leftovers, and a text for each."""
     asked, record, out = rehearsed(name)
     said = "\n".join(f"{c['id']}: {c['outcome']} {c['reason']}" for c in record["checks"] if c["outcome"] != "passed")
     assert asked.recognised, f"{asked.trouble}; {asked.mistaken}; found {asked.accused}, {asked.verdict}:\n{said}"
@@ -124,7 +125,7 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
 
 
 def asks_of_the_guilty_alone(asked, record):
-    """Only a node that the scenario breaks is to be reset, rebooted or replaced; each part of it is in a finding."""
+    """Assert that only a broken node gets an action (reset, reboot, replace), with each part in a finding."""
     subjects = {f["subject"]: f for c in record["checks"] for f in c["findings"] if f["action"]}
     assert {part for each in record["actions"].values() for part in each["parts"]} == subjects.keys()
     assert not record["actions"] or record["verdict"] != "go"
@@ -159,18 +160,18 @@ ACTIONS = {
     "training-fails": {},
     "image-without-torch": {},
 }
-"""What is to be done with which node, in scenarios of each action and of none."""
+"""Node actions, in scenarios of each action and of none."""
 
 
 def logs_are_go(out, *options):
-    """What the pods of a good trial printed is good for `explain`, too."""
+    """Assert that the pod logs of a good trial are go for `explain`, too."""
     if any((out / "logs").glob("*.log")):
         done = seatrial("explain", "--full", *options, str(out / "logs"))
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def in_every_form(out, record):
-    """Page, ticket, JUnit and metrics carry the record's verdict, culprit and counts."""
+    """Assert that page, ticket, JUnit and metrics have the record's verdict, culprit and counts."""
     summary = summarize(completed(record))
     assert (summary.culprit == "") == (summary.verdict == "go")
     page = html.unescape((out / "report.html").read_text())
@@ -201,11 +202,12 @@ def in_every_form(out, record):
 
 
 WIDTH = 100
-"""Columns that the terminal's text fills where the output is no terminal."""
+"""Width of the text if the output is not a terminal."""
 
 
 def on_the_terminal(printed, summary):
-    """The terminal has the record's verdict, culprit, counts and numbers, layers in their order, and no broken word."""
+    """Assert that the terminal has the record's verdict, culprit, counts and numbers, layers in order, and no split
+    word."""
     said = " ".join(printed.split())
     assert said.count("VERDICT: ") == 1
     assert f"VERDICT: {' '.join(summary.short.split())} " in said
@@ -218,13 +220,13 @@ def on_the_terminal(printed, summary):
         assert " ".join([what, *text.split()[:2]]) in said
     families = re.findall(r"^(?:PASSED|FAILED|ERROR|BLOCKED) +([\w-]+)  ", printed, re.MULTILINE)
     assert families == terminal.by_layer(families)
-    lines = [line for line in printed.splitlines() if not line.startswith("  · ")]  # of progress: one, however long
+    lines = [line for line in printed.splitlines() if not line.startswith("  · ")]  # one progress line of any length
     long = [line for line in lines if len(line) > WIDTH and len(line.split()) > 1]
     assert not [line for line in long if not any(len(word) > WIDTH - 30 for word in line.split())], long
 
 
 def test_the_schema_refuses_a_damaged_record(rehearsed):
-    """Of a run that could not even begin: an outcome that there is not."""
+    """The record of a run that could not start, with an invalid outcome."""
     record = rehearsed("api-down")[1]
     conforms(record)
     record["checks"][0]["outcome"] = "green"
@@ -250,4 +252,4 @@ def test_the_healthy_cluster_is_go_and_marked_simulated(tmp_path):
     assert "SIMULATED" in (tmp_path / "out" / "report.html").read_text()
     assert {"report.json", "report.html", "junit.xml", "logs"} <= {p.name for p in (tmp_path / "out").iterdir()}
     logs_are_go(tmp_path / "out")
-    logs_are_go(tmp_path / "out", "--profile", "h100-ib")  # each floor is of one of the trial's runs
+    logs_are_go(tmp_path / "out", "--profile", "h100-ib")  # each floor belongs to one of the trial's runs

@@ -1,4 +1,4 @@
-"""Sweeps that are disturbed: what flakes is told, what is cut off is resumed, and nothing is left behind."""
+"""Disturbed sweeps: flaky tests are reported, interrupted sweeps are resumed, and no object is left behind."""
 
 import functools
 import json
@@ -28,7 +28,7 @@ world:
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Run a sweep of a scenario; returns exit code, record and output."""
+    """Run a sweep of a scenario; return exit code, record and output."""
 
     def run(scenario, *options, out="out"):
         done = seatrial("sweep", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / out), *options)
@@ -39,7 +39,7 @@ def sweep(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
-    """What it found is kept, why it ended is said, and --resume tests what is missing only."""
+    """Its results are kept, the reason of its end is reported, and --resume runs only the missing tests."""
     file = tmp_path / "cut-off.yaml"
     file.write_text(
         WORLD.format(breaks="rank 0's pod", world="happens: [{do: delete, index: 0, says: 'sweep: round 2'}]")
@@ -60,7 +60,7 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
 
 @pytest.mark.slow
 def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sweep, tmp_path):
-    """Its steps were cut off; the pod that comes after it is tested alone from the beginning."""
+    """Its steps were interrupted; the replacement pod's single-node tests start from the beginning."""
     file = tmp_path / "preempted.yaml"
     file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, says: nodes are here}]"))
     code, record, said = sweep(file, "--training")
@@ -74,7 +74,7 @@ def _second_round(running, out):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
-    """SIGTERM: the rounds so far are counted, and the command is said."""
+    """SIGTERM: the completed rounds count, and the command to resume is printed."""
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
     out = tmp_path / "out"
@@ -93,7 +93,7 @@ def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_a_tenant_names_the_nodes_of_a_sweep(sweep):
-    """Whose nodes are free only the scheduler knows; with --on it runs, and without them it says so in one line."""
+    """Only the scheduler knows idle nodes; with --on the sweep runs, and without it one line explains it."""
     code, _, said = sweep("tenant-healthy", "--tenant", out="first")
     assert code == 10
     assert "Not judged, the nodes are not ours to see: name those to sweep with --on NODE,NODE" in " ".join(
@@ -108,7 +108,7 @@ def test_a_tenant_names_the_nodes_of_a_sweep(sweep):
     ("scenario", "code", "why"), [("healthy-kueue", 0, "2 of 2 nodes proven"), ("kueue-full", 10, "its queue")]
 )
 def test_a_sweep_goes_through_a_queue(sweep, scenario, code, why):
-    """Kueue lets in all pods or none; one that has no room is waited for, and nothing is said of the nodes."""
+    """Kueue admits all pods or none; a sweep without room waits, and the nodes are not judged."""
     got, record, said = sweep(scenario, "--queue", "kueue:trial")
     assert got == code, said
     assert why in " ".join(said.split())
@@ -147,7 +147,7 @@ ONE_GPU = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "code"), [(0, 0), (3, 1)])
 def test_nodes_of_one_gpu_are_tested_alone_too(sweep, tmp_path, wrong, code):
-    """Their products, copies and clocks; there is no bus inside of which a speed could be asked."""
+    """Their products, copies and clocks are tested; there is no bus to measure."""
     for name, text in ONE_GPU.items():
         (tmp_path / name).write_text(textwrap.dedent(text).replace("WRONG", str(wrong)))
     got, record, said = sweep(tmp_path / "world.yaml", "--profile", str(tmp_path / "ours.yaml"))
@@ -160,7 +160,7 @@ def test_nodes_of_one_gpu_are_tested_alone_too(sweep, tmp_path, wrong, code):
 
 
 def left(kube):
-    """What a sweep leaves in its namespace: jobs, pods, Services and ConfigMaps of its label."""
+    """Return a sweep's objects in its namespace: jobs, pods, Services and ConfigMaps with its label."""
     places = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
     label = "app.kubernetes.io/managed-by=seatrial"
     listed = [kube.list(place.format("namespaces/default"), labelSelector=label)[0] for place in places]
@@ -169,7 +169,7 @@ def left(kube):
 
 @pytest.mark.slow
 def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_path):
-    """kill -9 in the middle: nobody writes a record, and the rounds in the coordinator's log are not run again."""
+    """kill -9 during the sweep: no record is written, and the rounds in the coordinator's log are not run again."""
     world = tmp_path / "eight.yaml"
     world.write_text("name: eight\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 8}\n")
     served = Sim(root, tmp_path, str(world))
@@ -222,7 +222,7 @@ world:
 
 @pytest.mark.slow
 def test_nodes_whose_pods_ran_are_tried_though_no_round_of_theirs_was_told(sweep, tmp_path):
-    """They are not tested, and that is said; one on which none of the pods ran is not tried."""
+    """They are reported as not tested; a node without any pod is not tried."""
     file = tmp_path / "first-round.yaml"
     file.write_text(FIRST_ROUND)
     code, record, said = sweep(file)

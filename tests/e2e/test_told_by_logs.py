@@ -1,4 +1,4 @@
-"""Labelled logs for the faults of the catalogue that no scenario shows."""
+"""Labelled logs for catalogue faults without a scenario."""
 
 import io
 
@@ -13,7 +13,7 @@ SOCKETS = sequential(Maker(net="Socket").processes()).decode()
 
 
 def said_by_all(text):
-    """Every rank on sockets, having said something first."""
+    """Return a log in which every rank uses sockets after printing a line."""
     heads = [line.split("NCCL INFO")[0] for line in SOCKETS.splitlines() if "Using network" in line]
     return "".join(f"{head}NCCL INFO {text}\n" for head in heads) + SOCKETS
 
@@ -38,14 +38,14 @@ LOGS = {
 
 @pytest.mark.parametrize("fault", LOGS)
 def test_a_log_tells_of_its_fault(fault):
-    """The analyzer names the fault, or names it as the cause of the one that it names."""
+    """The analyzer reports the fault, or names it as the cause of the reported one."""
     (job,) = conclude(read([("job.log", io.BytesIO(LOGS[fault].encode()))]))
     assert fault in {name for each in job["faults"] for name in (each["fault"], each.get("why"))}
 
 
 @pytest.mark.parametrize("fault", LOGS)
 def test_a_log_without_that_line_is_quiet_about_it(fault):
-    """Near misses: a healthy job, and one that runs on sockets for another reason."""
+    """Near misses: a healthy job, and one that uses sockets for another reason."""
     for text in (sequential(Maker().processes()).decode(), SOCKETS):
         (job,) = conclude(read([("job.log", io.BytesIO(text.encode()))]))
         assert fault not in {name for each in job["faults"] for name in (each["fault"], each.get("why"))}

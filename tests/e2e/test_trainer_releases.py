@@ -1,4 +1,4 @@
-"""Kubeflow Trainer before and after v2.2, which changed how a TrainJob changes the pods of its runtime."""
+"""Kubeflow Trainer before and after v2.2, which changed how a TrainJob modifies the pods of its runtime."""
 
 import pytest
 import yaml
@@ -12,7 +12,7 @@ FIELDS = {"runtimePatches": "podTemplateOverrides", "podTemplateOverrides": "run
 
 
 def printed(*options):
-    """The manifests that are printed: (the note, the TrainJob)."""
+    """Return the printed manifests: (the note, the TrainJob)."""
     done = seatrial("accept", "--profile", "h100-ib", "--launcher", "trainjob", "--print-manifests", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     note = " ".join(line for line in done.stdout.splitlines() if line.startswith("# The API server"))
@@ -26,7 +26,7 @@ def printed(*options):
     ids=["2.2", "2.1"],
 )
 def test_a_trainjob_is_printed_and_created_as_the_trainer_here_takes_it(operators, field, tmp_path):
-    """What is printed passes a strict dry run, the other form does not; the trial is launched, in a queue as well."""
+    """The printed form passes a strict dry run, the other one does not; the trial is launched, also in a queue."""
     world = {"name": "t", "extends": "healthy-kueue", "title": "t", "breaks": "b", "faults": [], "outcome": "go"}
     scenario = tmp_path / "trainer.yaml"
     scenario.write_text(yaml.safe_dump({**world, "world": {"operators": ["kueue", *operators]}}))
@@ -46,7 +46,7 @@ def test_a_trainjob_is_printed_and_created_as_the_trainer_here_takes_it(operator
 
 
 def test_without_a_server_the_newest_form_is_printed_and_that_is_said(tmp_path):
-    """Nobody listens at the port; nothing else of the manifests needs a server."""
+    """The port has no listener; no other part of the manifests needs a server."""
     config = tmp_path / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}

@@ -1,4 +1,4 @@
-"""Two runs at once: a cluster, or a quota, that the first one uses is not at fault; its lease tells that it lives."""
+"""Two concurrent runs: a cluster or a quota in use by the first is not at fault; its lease shows that it is live."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.waiting import HANG_S, until
 
 @pytest.fixture
 def first(root, tmp_path):
-    """A cluster of two GPU nodes, whose GPUs a detached trial holds: (kubeconfig, client, the trial's job)."""
+    """Return a cluster of two GPU nodes whose GPUs a detached trial uses: (kubeconfig, client, the trial's job)."""
     sim = Sim(root, tmp_path, "healthy")
     kube = Kube.connect(kubeconfig=str(sim.config))
     holder = spec(kube, env={"NAP": str(HANG_S)}, nodes=2, gpus_per_node=8, namespace="default")
@@ -26,7 +26,7 @@ def first(root, tmp_path):
 
 
 def second(config, tmp_path, *options):
-    """What a run says that comes second: its exit code, its record, the findings that are not good."""
+    """Return the results of the second run: its exit code, its record, the findings that are not ok."""
     arguments = ("--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"), *options)
     done = program.seatrial("accept", *arguments)
     record = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -35,7 +35,7 @@ def second(config, tmp_path, *options):
 
 
 def quota(kube, gpus):
-    """Give the namespace a quota of so many GPUs, and wait until it is counted."""
+    """Give the namespace a quota of this many GPUs, and wait until it is counted."""
     place = path("resourcequotas", namespace="default")
     kube.create(place, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.nvidia.com/gpu": str(gpus)}}})
     used = path("resourcequotas", "team", namespace="default")
@@ -44,7 +44,7 @@ def quota(kube, gpus):
 
 
 def test_gpus_of_a_trial_that_goes_on_are_in_use(first, tmp_path):
-    """Detached, its runner alive: inconclusive each time, and the lease says which it is."""
+    """Detached with a live runner: inconclusive each time, and the lease distinguishes the cases."""
     config, kube, job = first
     code, record, findings = second(config, tmp_path)
     assert (code, record["verdict"], record["failure_class"]) == (10, "inconclusive", None)
@@ -63,7 +63,7 @@ def test_gpus_of_a_trial_that_goes_on_are_in_use(first, tmp_path):
 
 
 def test_a_gang_that_waits_for_gpus_in_use_is_not_at_fault(root, tmp_path):
-    """To a tenant, who sees no nodes, Volcano says what its pods miss."""
+    """A tenant sees no nodes, but Volcano reports the missing resource of its pods."""
     sim = Sim(root, tmp_path, "healthy-volcano")
     try:
         kube = Kube.connect(kubeconfig=str(sim.config))
@@ -86,7 +86,7 @@ def test_a_gang_that_waits_for_gpus_in_use_is_not_at_fault(root, tmp_path):
     ids=["large enough", "too small"],
 )
 def test_a_quota_that_the_first_trial_uses_up_is_not_at_fault(first, tmp_path, options, gpus, code, fault, whose):
-    """A quota of one trial: the second waits for the first. One that is too small for any trial fails."""
+    """With a quota for one trial the second waits for the first. A quota too small for any trial fails."""
     config, kube, _ = first
     quota(kube, gpus)
     ended, record, findings = second(config, tmp_path, *options)
