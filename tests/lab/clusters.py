@@ -1,4 +1,4 @@
-"""A whole cluster of the lab in this process, from a scenario that is written for the test."""
+"""A whole cluster of the lab in this process, from the test's own scenario."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ from tests.waiting import seen
 
 @contextlib.asynccontextmanager
 async def cluster(tmp_path, *operators, **world):
-    """Start it with these operators; it ends with the block."""
+    """Start a cluster with these operators; it ends with the block."""
     path = tmp_path / "w.yaml"
     path.write_text(
         json.dumps(
@@ -31,18 +31,18 @@ async def cluster(tmp_path, *operators, **world):
 
 
 def seen_in(cluster):
-    """`seen`, which reports the cluster's pods where it fails."""
+    """Wait with `seen`, and report the cluster's pods on failure."""
     return functools.partial(seen, told=functools.partial(told, cluster))
 
 
 async def told(cluster):
-    """How the pods of a cluster are, and what they have said."""
+    """Return the states of a cluster's pods, and their output."""
     lines = []
     for pod in cluster.store.list("pods", "default"):
         name = pod["metadata"]["name"]
         lines.append(f"{name}: {pod['status']}")
         for container in pod["spec"]["containers"]:
-            with contextlib.suppress(ApiError):  # none has been started
+            with contextlib.suppress(ApiError):  # no container has started
                 pieces = [piece async for piece in cluster.kubelet.logs("default", name, container["name"])]
                 lines.append(b"".join(pieces).decode(errors="replace"))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""One `sim healthy` in a process of its own, with kubeconfigs of an administrator and of nobody."""
+"""One `sim healthy` in a separate process, with kubeconfigs of an administrator and of an account without permissions."""
 
 import contextlib
 import subprocess
@@ -9,7 +9,7 @@ from tests.waiting import HANG_S
 
 @contextlib.contextmanager
 def serving(root, folder):
-    """Start it; yields the folder with `admin` and `nobody`, and sees it end well."""
+    """Start the server; yield the folder with `admin` and `nobody`, and assert its clean end."""
     command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
     command += ["--write-kubeconfig", str(folder / "admin"), "--write-nobody-kubeconfig", str(folder / "nobody")]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

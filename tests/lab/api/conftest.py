@@ -1,4 +1,4 @@
-"""A real API server for each test module: two GPU nodes, the controllers, and a kubelet that only has logs."""
+"""A real API server for each test module: two GPU nodes, the controllers, and a kubelet that only serves logs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LogOnly:
 
 @dataclass
 class Answer:
-    """What came back."""
+    """A response."""
 
     code: int
     headers: dict[str, str]
@@ -80,7 +80,7 @@ class Answer:
 
 @dataclass
 class Cluster:
-    """A served cluster and the ways to talk to it."""
+    """A served cluster and its clients."""
 
     store: Store
     server: Server
@@ -116,11 +116,11 @@ class Cluster:
         return answer
 
     def connect(self) -> HTTPSConnection:
-        """A connection of its own."""
+        """Return a separate connection."""
         return HTTPSConnection(self.server.url.removeprefix("https://"), context=self.context, timeout=HANG_S)
 
     def on_loop(self, call: Any) -> Any:
-        """Run something where the store lives."""
+        """Run a function in the store's event loop."""
 
         async def run() -> Any:
             return call()
@@ -130,7 +130,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A running cluster; its loop lives in a thread of its own."""
+    """Start a cluster whose event loop runs in a separate thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -161,7 +161,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own, with its service account."""
+    """Create a namespace for the test, with its service account."""
     name = f"t-{abs(hash(request.node.name)) % 10**8}"
     cluster("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     until(lambda: cluster("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default").code == 200, "its account")
@@ -171,7 +171,7 @@ def space(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def kubeconfig(cluster: Cluster, tmp_path: Any) -> str:
-    """The administrator's kubeconfig as a file."""
+    """Write the administrator's kubeconfig."""
     path = tmp_path / "config"
     path.write_text(cluster.server.kubeconfig)
     return str(path)

@@ -1,6 +1,6 @@
-"""The distance from a real cluster: conversations recorded at Kubernetes 1.36, replayed against this server.
+"""Differences to a real cluster: conversations recorded with Kubernetes 1.36, replayed on this server.
 
-Only cases that need no running pod are replayed here; the whole contract is replayed against `python -m lab healthy`.
+Only cases without a running pod are replayed here; the whole contract is replayed on `python -m lab healthy`.
 """
 
 from __future__ import annotations
@@ -76,5 +76,5 @@ def replayed(cluster, shared, tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_recorded_conversation_goes_the_same_way(replayed, name):
-    """What was equal to the real server once stays equal."""
+    """A response that once equalled the real server's must stay equal."""
     assert replayed[name] == [], replayed[name]

@@ -1,4 +1,4 @@
-"""The API over HTTPS: who may, what comes back, in which form."""
+"""The API over HTTPS: authentication, authorisation, and response formats."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ JOB = {
 
 
 def test_a_wrong_token_is_nobody(cluster):
-    """401, not 403: the caller must know that the credentials are the problem."""
+    """401, not 403: the caller must know that the credentials are wrong."""
     answer = cluster("GET", "/api/v1/nodes", who="not-a-token")
     assert (answer.code, answer.json["reason"]) == (401, "Unauthorized")
 
 
 def test_without_rights_the_sentence_names_user_verb_resource_and_scope(cluster):
-    """People search for this text."""
+    """Users search for this text."""
     answer = cluster("GET", "/api/v1/namespaces/default/pods", who="nobody")
     expected = 'pods is forbidden: User "user-without-rights" cannot list resource "pods" in API group "" in the namespace "default"'
     assert (answer.code, answer.json["message"]) == (403, expected)
 
 
 def test_a_role_opens_exactly_what_it_names(cluster, space):
-    """RBAC is evaluated, not assumed."""
+    """RBAC is evaluated."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
     rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}]
     assert cluster("POST", f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": rules}).code == 201
@@ -75,19 +75,19 @@ def test_pages_show_one_moment_even_while_things_change(cluster, space):
 
 
 def test_list_items_lack_kind_and_version(cluster):
-    """Clients that rely on it on a real cluster break here, too."""
+    """Clients that rely on them fail on a real cluster, and here, too."""
     listed = cluster("GET", "/api/v1/nodes").json
     assert listed["kind"] == "NodeList"
     assert "kind" not in listed["items"][0]
 
 
 def test_protobuf_only_is_refused(cluster):
-    """406 rather than a body that the client cannot read."""
+    """406 instead of a body that the client cannot read."""
     assert cluster("GET", "/api/v1/nodes", Accept="application/vnd.kubernetes.protobuf").code == 406
 
 
 def test_strict_validation_names_the_unknown_field(cluster, space):
-    """`kubectl --validate=strict` relies on it; the default only warns."""
+    """`kubectl --validate=strict` relies on it; by default there is only a warning."""
     body = {**JOB, "metadata": {"name": "s"}, "spec": {**JOB["spec"], "retries": 3}}
     path = f"/apis/batch/v1/namespaces/{space}/jobs"
     answer = cluster("POST", f"{path}?fieldValidation=Strict", body)
@@ -100,14 +100,14 @@ def test_strict_validation_names_the_unknown_field(cluster, space):
 
 
 def test_dry_run_keeps_nothing_and_tells_nobody(cluster, space):
-    """The preflight relies on dry-run creates that leave no trace."""
+    """The preflight relies on dry-run creates that leave no object and send no event."""
     path = f"/apis/batch/v1/namespaces/{space}/jobs"
     assert cluster("POST", f"{path}?dryRun=All", {**JOB, "metadata": {"name": "dry"}}).code == 201
     assert cluster("GET", f"{path}/dry").code == 404
 
 
 def test_a_strategic_patch_merges_containers_by_name(cluster, space):
-    """As kubectl set image and kubectl edit send it."""
+    """kubectl set image and kubectl edit send it."""
     path = f"/apis/apps/v1/namespaces/{space}/deployments"
     template = {
         "metadata": {"labels": {"a": "b"}},
@@ -130,7 +130,7 @@ def test_a_watch_tells_what_enters_and_leaves_its_selector(cluster, space):
     watching = f"{path}?watch=1&labelSelector=x%3Dy&resourceVersion={revision}&timeoutSeconds=60"
     with contextlib.closing(cluster.connect()) as connection:
         connection.request("GET", watching, headers={"Authorization": f"Bearer {cluster.tokens['admin']}"})
-        answer = connection.getresponse()  # its head is there: the watch has begun
+        answer = connection.getresponse()  # its header has arrived, so the watch has begun
         cluster("POST", path, {"metadata": {"name": "a"}})
         for label in ("y", "z"):
             cluster("PATCH", f"{path}/a", {"metadata": {"labels": {"x": label}}}, media="application/merge-patch+json")
@@ -138,7 +138,7 @@ def test_a_watch_tells_what_enters_and_leaves_its_selector(cluster, space):
 
 
 def test_a_log_is_streamed_from_the_kubelet(cluster, space):
-    """The API server only passes on what the node says, and its refusals."""
+    """The API server forwards the node's output and its refusals."""
     pods = f"/api/v1/namespaces/{space}/pods"
     spec = {"nodeName": "gpu-node-0", "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}
     assert cluster("POST", pods, {"metadata": {"name": "p"}, "spec": spec}).code == 201
@@ -150,7 +150,7 @@ def test_a_log_is_streamed_from_the_kubelet(cluster, space):
 
 
 def test_quota_refuses_what_does_not_fit(cluster, space):
-    """The text that TAO users see when a team's GPUs are used up."""
+    """The text is what TAO users see when a team's GPUs are used up."""
     hard = {"requests.nvidia.com/gpu": "2"}
     cluster("POST", f"/api/v1/namespaces/{space}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8}}}]}
@@ -162,7 +162,7 @@ def test_quota_refuses_what_does_not_fit(cluster, space):
 
 
 def test_limit_ranges_fill_in_and_refuse(cluster, space):
-    """Defaults arrive in the pod, the maximum is enforced."""
+    """Defaults are set in the pod, and the maximum is enforced."""
     limits = [{"type": "Container", "default": {"memory": "1Gi"}, "max": {"memory": "2Gi"}}]
     cluster("POST", f"/api/v1/namespaces/{space}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
     pods = f"/api/v1/namespaces/{space}/pods?dryRun=All"
@@ -175,7 +175,7 @@ def test_limit_ranges_fill_in_and_refuse(cluster, space):
 
 
 def test_applied_fields_belong_to_their_manager(cluster, space):
-    """Server-side apply refuses to take another manager's field, and says whose it is."""
+    """Server-side apply refuses to take another manager's field, and names that manager."""
     path = f"/apis/apps/v1/namespaces/{space}/deployments/d"
 
     def config(image: str) -> dict:
@@ -193,7 +193,7 @@ def test_applied_fields_belong_to_their_manager(cluster, space):
 
 
 def test_a_definition_serves_its_kind_until_it_goes(cluster, space):
-    """CRDs at run time: defaults, pruning, validation, and a 404 afterwards."""
+    """CRDs at run time: defaults, pruning, validation, and 404 after deletion."""
     names = {"kind": "Widget", "plural": "widgets"}
     size = {"type": "integer", "minimum": 1, "default": 3}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": size}}}}
@@ -238,7 +238,7 @@ def test_a_client_certificate_is_an_identity(cluster, tmp_path):
 
 
 def test_evictions_respect_disruption_budgets(cluster, space):
-    """429 with the cause DisruptionBudget, as kubectl drain waits for."""
+    """429 with the cause DisruptionBudget, which kubectl drain retries."""
     pods = f"/api/v1/namespaces/{space}/pods"
     body = {
         "metadata": {"name": "p", "labels": {"a": "b"}},

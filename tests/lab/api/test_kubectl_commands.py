@@ -1,4 +1,4 @@
-"""The real kubectl and the real Python client against this server: what users type must work."""
+"""The unmodified kubectl and Python client with this server: users' commands must work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ spec:
 
 @pytest.fixture
 def kubectl(cluster, kubeconfig, space, tmp_path):
-    """Run kubectl in the test's namespace; returns what it printed."""
+    """Run kubectl in the test's namespace; return its output."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("kubectl is not installed here")
@@ -62,7 +62,7 @@ def test_a_manifest_is_applied_and_recognised_as_unchanged(kubectl):
 
 
 def test_typed_commands_speak_protobuf(kubectl):
-    """`create job`, `create token`, `auth can-i` send protobuf, not JSON."""
+    """`create job`, `create token`, `auth can-i` send protobuf instead of JSON."""
     assert "created" in kubectl("create", "job", "typed", "--image=a:1", "--", "sleep", "5")
     shown = kubectl("get", "job", "typed", "-o", "jsonpath={.spec.template.spec.containers[0].command[1]}")
     assert shown == "5"
@@ -90,26 +90,26 @@ def test_objects_are_changed_in_all_the_usual_ways(kubectl):
 
 
 def test_kubectl_explains_kinds_and_lists_resources(kubectl):
-    """From the OpenAPI v3 documents and aggregated discovery."""
+    """The data comes from the OpenAPI v3 documents and aggregated discovery."""
     assert "FIELD: backoffLimit <integer>" in kubectl("explain", "job.spec.backoffLimit")
     assert "jobs" in kubectl("api-resources", "--api-group=batch")
 
 
 def test_a_log_is_followed(kubectl, cluster, space):
-    """logs asks for a container and streams it."""
+    """kubectl logs selects a container and streams its log."""
     spec = {"nodeName": "gpu-node-0", "containers": [{"name": "a", "image": "i"}]}
     cluster("POST", f"/api/v1/namespaces/{space}/pods", {"metadata": {"name": "p"}, "spec": spec})
     assert kubectl("logs", "-f", "p").splitlines() == ["a line 0", "a line 1", "a line 2"]
 
 
 def test_without_rights_kubectl_says_who_may_not_what(kubectl, cluster):
-    """The sentence reaches the terminal."""
+    """The API server's sentence is printed."""
     refused = kubectl("get", "pods", "--as=carol", code=1)
     assert 'User "carol" cannot list resource "pods"' in refused
 
 
 def test_the_python_client_lists_creates_and_watches(cluster, kubeconfig, space):
-    """The client that the suite itself uses."""
+    """The suite uses this client."""
     from kubernetes import client, config, watch
 
     api = config.new_client_from_config(kubeconfig)

@@ -1,4 +1,4 @@
-"""Quantities and selectors: the small grammars that everything else stands on."""
+"""Quantities and selectors: the basic grammars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lab.apiserver.store import ApiError
     ids=str,
 )
 def test_quantities_have_one_canonical_text(given, shown):
-    """What a user writes as 0.5 the server shows as 500m."""
+    """The user's 0.5 is shown by the server as 500m."""
     assert quantity.canonical(given) == shown
 
 
@@ -34,7 +34,7 @@ def test_what_is_no_quantity_is_refused(bad):
 
 
 def test_sums_keep_the_format_of_the_first():
-    """Memory stays binary, CPU stays milli."""
+    """Memory keeps binary suffixes, CPU keeps milli."""
     assert quantity.add("1Gi", "512Mi") == "1536Mi"
     assert quantity.add("500m", "1") == "1500m"
 
@@ -61,7 +61,7 @@ def test_label_selectors(selector, names):
 
 @pytest.mark.parametrize("bad", ["app in x", "a b", "=x", "app in (x", "app=x y"])
 def test_a_bad_label_selector_is_400(bad):
-    """Never read as "everything"."""
+    """It is never interpreted as "everything"."""
     with pytest.raises(ApiError) as caught:
         selectors.labels(bad)
     assert caught.value.code == 400

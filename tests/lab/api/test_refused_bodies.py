@@ -1,6 +1,6 @@
-"""What the API server refuses, and which fields it names: each answer was compared with that of a kube-apiserver.
+"""Refusals of the API server with the fields that they name, compared with a kube-apiserver.
 
-(v1.20.2, built from its source; rules that have changed since then are left out.)
+(v1.20.2, built from its source; rules that have changed since then are omitted.)
 """
 
 import copy
@@ -22,7 +22,7 @@ LIMIT = "spec.limits[0]"
 
 
 def placed(spec, path, value):
-    """The spec with another value at that path."""
+    """Return the spec with another value at that path."""
     made = copy.deepcopy(spec)
     inner = made
     for step in path[:-1]:
@@ -61,7 +61,7 @@ def placed(spec, path, value):
     ],
 )
 def test_the_same_fields_are_named_as_by_a_real_server(cluster, space, plural, path, value, fields):
-    """422, and the causes that a real API server lists."""
+    """422, with the causes that a real API server lists."""
     body = {"metadata": {"name": "x"}, "spec": placed(SPECS[plural], path, value)}
     answer = cluster("POST", f"/api/v1/namespaces/{space}/{plural}?dryRun=All", body)
     assert answer.code == 422, answer.raw
@@ -69,13 +69,13 @@ def test_the_same_fields_are_named_as_by_a_real_server(cluster, space, plural, p
 
 
 def test_metadata_that_is_null_is_empty(cluster, space):
-    """A null is no value of the wrong type."""
+    """A null is not a value of the wrong type."""
     answer = cluster("POST", f"/api/v1/namespaces/{space}/configmaps?dryRun=All", {"metadata": None, "data": {}})
     assert (answer.code, answer.json["details"]["causes"][0]["field"]) == (422, "metadata.name")
 
 
 def test_an_event_may_have_any_name_that_a_path_holds(cluster, space):
-    """Events are named after what they are about, which may be anything."""
+    """Event names contain the name of their object, which may be anything."""
     about = {"kind": "Pod", "name": "P", "namespace": space}
     body = {
         "metadata": {"name": "Upper Case"},

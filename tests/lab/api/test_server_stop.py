@@ -1,4 +1,4 @@
-"""The API server's end: no socket of it stays open, whatever its clients do."""
+"""The API server's end: no socket remains open, whatever its clients do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import HANG_S
 
 
 def unclosed(talk) -> list[str]:
-    """Run a coroutine function in a loop of its own; what it left open when the loop had ended."""
+    """Run a coroutine function in a separate loop; return the resources left open when the loop ended."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -53,7 +53,7 @@ def test_a_client_that_stays_connected_keeps_no_socket_of_the_server_open():
 
 
 def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
-    """An error behind the first listener, or a start that is cancelled."""
+    """Cases: an error after the first listener, and a cancelled start."""
 
     def refuse(*_, **__):
         raise OSError("no second listener")
@@ -68,7 +68,7 @@ def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
 
 
 def test_a_connection_that_has_ended_by_itself_keeps_no_other_open():
-    """Its transport is gone: Python 3.11.2 raises AttributeError where it is closed once more."""
+    """Its transport is gone: Python 3.11.2 raises AttributeError if it is closed again."""
     closed = []
 
     def gone():

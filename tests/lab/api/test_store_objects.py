@@ -1,4 +1,4 @@
-"""The store: one revision, nothing lost, deletion in stages, events that count."""
+"""The store: one revision, no lost writes, deletion in stages, counted events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_write_raises_the_one_resource_version(store):
 
 
 def test_a_write_that_changes_nothing_keeps_the_revision(store):
-    """Reconcilers write often; watchers must not hear of it."""
+    """Reconcilers write often, and watchers must not be notified each time."""
     made = store.create("configmaps", {"metadata": {"name": "a"}, "data": {"k": "v"}}, "default")
     again = store.mutate("configmaps", "default", "a", lambda obj: obj["data"].update(k="v"))
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
@@ -58,14 +58,14 @@ def test_a_bound_pod_leaves_in_two_steps(store):
 
 
 def test_a_pod_without_a_node_leaves_at_once(store):
-    """Nothing runs, so there is nothing to wait for."""
+    """No process runs, so there is no wait."""
     store.create("pods", POD, "default")
     store.delete("pods", "default", "p")
     assert store.get("pods", "default", "p") is None
 
 
 def test_finalizers_hold_an_object_until_they_are_gone(store):
-    """Delete marks; removing the last finalizer removes the object."""
+    """Delete marks the object; removing the last finalizer removes it."""
     store.create("configmaps", {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}}, "default")
     store.delete("configmaps", "default", "a")
     assert store.get("configmaps", "default", "a")["metadata"]["deletionTimestamp"]
@@ -74,14 +74,14 @@ def test_finalizers_hold_an_object_until_they_are_gone(store):
 
 
 def test_a_job_deleted_without_a_policy_orphans_its_pods(store):
-    """batch/v1 keeps the old default: the finalizer `orphan` tells the garbage collector."""
+    """batch/v1 keeps the old default: the finalizer `orphan` informs the garbage collector."""
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "a"}]}}}
     store.create("jobs.batch", {"metadata": {"name": "j"}, "spec": spec}, "default")
     assert store.delete("jobs.batch", "default", "j")["metadata"]["finalizers"] == ["orphan"]
 
 
 def test_subscribers_hear_of_changes_in_order(store):
-    """Controllers see ADDED, MODIFIED, DELETED as they happened."""
+    """Controllers receive ADDED, MODIFIED, DELETED in order."""
     heard = []
     store.subscribe("configmaps", lambda kind, obj, old: heard.append((kind, obj["metadata"]["name"], old is not None)))
     store.create("configmaps", {"metadata": {"name": "a"}}, "default")
@@ -111,7 +111,7 @@ def test_the_past_can_be_listed_while_history_reaches_back(store):
 
 
 def test_the_same_event_again_is_counted(store):
-    """Kubernetes keeps one Event per cause and raises its count."""
+    """Kubernetes keeps one Event per cause and increments its count."""
     pod = store.create("pods", POD, "default")
     for _ in range(3):
         store.event(pod, "Warning", "BackOff", "Back-off", "kubelet", "n")
@@ -120,7 +120,7 @@ def test_the_same_event_again_is_counted(store):
 
 
 def test_a_terminating_namespace_takes_no_more_objects(store):
-    """403 NamespaceTerminating, so that cleanup can end."""
+    """403 NamespaceTerminating, so that cleanup can complete."""
     store.create("namespaces", {"metadata": {"name": "x"}})
     store.create("serviceaccounts", {"metadata": {"name": "default"}}, "x")
     store.delete("namespaces", None, "x")

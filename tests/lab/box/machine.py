@@ -1,7 +1,7 @@
-"""Run a command as an ordinary user, on a machine that lacks something: `machine.py CONDITION... -- COMMAND...`.
+"""Run a command as an ordinary user, on a machine that lacks a feature: `machine.py CONDITION... -- COMMAND...`.
 
-Whoever is root becomes a user without rights who sees this Python and this checkout where they are. Each condition is
-that of a real machine, in namespaces of this process alone. Exit code 77: this kernel grants none to set it up in.
+root becomes an unprivileged user with access to this Python and this checkout. Each condition is that of a real
+machine, in namespaces of this process only. Exit code 77: this kernel grants no such namespaces.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes
 
 
 def call(name: str, *given: str | int | None) -> None:
-    """Call a function of the C library; OSError where it fails."""
+    """Call a function of the C library; raise OSError if it fails."""
     if getattr(libc, name)(*(each.encode() if isinstance(each, str) else each for each in given)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
 
 
 def own_user_namespace(more: int = 0) -> None:
-    """Enter one in which this user is the same and may do all, until the next program."""
+    """Enter a user namespace in which this user has the same id and all capabilities, until the next exec."""
     ids = os.getuid(), os.getgid()
     call("unshare", NEWUSER | more)
     for name, text in ("setgroups", "deny"), ("uid_map", f"{ids[0]} {ids[0]} 1"), ("gid_map", f"{ids[1]} {ids[1]} 1"):
@@ -40,7 +40,7 @@ def own_user_namespace(more: int = 0) -> None:
 
 
 def show(folders: set[str]) -> None:
-    """Let every user reach folders, through those above them that only root may enter: there, nothing else is left."""
+    """Give every user access to folders below folders that only root may enter; other content there is hidden."""
     closed: dict[str, list[tuple[str, int]]] = {}
     for folder in sorted(folders):
         for above in reversed(Path(folder).parents):
@@ -55,7 +55,7 @@ def show(folders: set[str]) -> None:
 
 
 def without_shm() -> None:
-    """Have a /dev without shm, as in a container that was made so."""
+    """Provide a /dev without shm, as in some containers."""
     names = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "fd", "stdin", "stdout", "stderr")
     there = {name: os.open(f"/dev/{name}", os.O_PATH) for name in names if Path("/dev", name).exists()}
     links = {name: Path("/dev", name).readlink() for name in names if Path("/dev", name).is_symlink()}
@@ -70,19 +70,19 @@ def without_shm() -> None:
 
 
 def read_only_home() -> None:
-    """Have a home that no user can write."""
+    """Provide a home that no user can write."""
     home = os.environ["HOME"]
     call("mount", home, home, None, BIND, None)
     call("mount", None, home, None, REMOUNT | BIND | RDONLY, None)
 
 
 def refuse(name: str, flag: int = 0) -> None:
-    """Have a system call answered with "Permission denied", as a security module or a container's filter does.
+    """Make a system call fail with "Permission denied", like a security module or a container's filter.
 
-    `flag`: only where its fourth argument, that of the flags of mount(2), has it.
+    `flag`: only if its fourth argument, the flags of mount(2), contains it.
     """
     load, if_equal, if_at_least, if_set, answer = 0x20, 0x15, 0x35, 0x45, 0x06  # <linux/bpf_common.h>
-    denied, allowed = 0x50000 | errno.EACCES, 0x7FFF0000  # <linux/seccomp.h>, which also says where the words are
+    denied, allowed = 0x50000 | errno.EACCES, 0x7FFF0000  # <linux/seccomp.h>, which also documents the offsets
     rules = [
         (load, 0, 0, 0),
         (if_equal, 0, 3, CALLS[os.uname().machine][name]),
@@ -100,7 +100,7 @@ def refuse(name: str, flag: int = 0) -> None:
 
 
 def main(conditions: list[str], command: list[str]) -> None:
-    """Set up and become the command."""
+    """Set up the conditions and exec the command."""
     user = "root" not in conditions
     try:
         if os.getuid() == 0:
@@ -120,7 +120,7 @@ def main(conditions: list[str], command: list[str]) -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        call("prctl", DUMPABLE, 1, 0, 0, 0)  # else /proc/self stays root's until the next program
+        call("prctl", DUMPABLE, 1, 0, 0, 0)  # otherwise /proc/self belongs to root until the next exec
     if "no-namespaces" in conditions:
         own_user_namespace()
         Path("/proc/sys/user/max_user_namespaces").write_text("0")

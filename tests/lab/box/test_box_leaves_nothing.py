@@ -1,4 +1,4 @@
-"""A cluster in a process of its own: what it opens, what it leaves, what strangers may do."""
+"""A cluster in a separate process: its sockets, its leftovers, and anonymous access."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def box(root, tmp_path):
 
 
 def family(pid: int) -> set[int]:
-    """The process and all its descendants."""
+    """Return the process and all its descendants."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -129,7 +129,7 @@ def family(pid: int) -> set[int]:
 
 
 def listening(pids: set[int]) -> set[str]:
-    """Addresses on which these processes listen, in the network namespace of this test."""
+    """Return the addresses on which these processes listen, in the network namespace of this test."""
     own = Path("/proc/self/ns/net").readlink()
     sockets = set()
     for pid in pids:
@@ -177,7 +177,7 @@ def test_nothing_listens_beyond_loopback(box):
 
 
 def test_no_process_and_no_file_outlives_a_stop(box):
-    """Also of pods that ignore SIGTERM and left their session."""
+    """This includes pods that ignore SIGTERM and left their session."""
     box.run_pod(BUSY, "Running")
     assert sleepers()
     box.stop()
@@ -186,7 +186,7 @@ def test_no_process_and_no_file_outlives_a_stop(box):
 
 
 def test_no_process_and_no_file_outlives_a_killed_parent(box):
-    """SIGKILL leaves no time to clean up; the agent does it."""
+    """SIGKILL leaves no time to clean up, so the agent does it."""
     box.run_pod(BUSY, "Running")
     members = family(box.process.pid) - {box.process.pid}
     box.process.send_signal(signal.SIGKILL)
@@ -212,7 +212,7 @@ def test_two_clusters_live_side_by_side(root, box, tmp_path):
 
 
 def test_anonymous_may_what_strangers_may_on_a_real_cluster(box):
-    """Health and version (system:public-info-viewer), and nothing else; a wrong token is no anonymous."""
+    """Health and version (system:public-info-viewer) only; a wrong token is not anonymous."""
     for path in ("/healthz", "/livez", "/readyz", "/version"):
         assert box.ask("GET", path, token="")[0] == 200, path
     for path in (
@@ -254,7 +254,8 @@ print(json.dumps({"namespace": namespace, "host": host, "version": ask("10.96.0.
 
 
 def test_a_pod_reaches_the_api_server_with_its_token(box):
-    """At 10.96.0.1:443 and by name, trusting the mounted CA; the token is the service account's and has its rights."""
+    """At 10.96.0.1:443 and by name, trusting the mounted CA; the token is the service account's and has its
+    permissions."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -276,7 +277,7 @@ def test_a_pod_reaches_the_api_server_with_its_token(box):
 
 
 def test_a_token_dies_with_its_pod_and_names_its_audience(box):
-    """A bound token of a deleted pod is refused, as is one for another audience."""
+    """A bound token of a deleted pod is refused, and so is one for another audience."""
     box.run_pod({**BUSY, "metadata": {"name": "holder"}}, "Running")
     path = "/api/v1/namespaces/default/serviceaccounts/default/token"
     body = {

@@ -1,4 +1,5 @@
-"""The embedded cluster plays a healthy cluster on every machine and for every user, or says that it cannot: lab.machine."""
+"""The embedded cluster runs a healthy cluster on every machine and for every user, or reports that it cannot:
+lab.machine."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.lab.box import machine
 
 MACHINE = machine.__file__
 REFUSALS = ("no-namespaces", "no-mount", "no-setns")
-"""Where pods can only be plain processes: forbidden as a whole, by a security module, or only at the last step."""
+"""Machines on which pods can only be plain processes: forbidden entirely, by a security module, or at the last step."""
 CONDITIONS = ("user", "no-shm", "read-only-home", "no-shm no-namespaces", *REFUSALS)
 AS_ROOT = ("root", "root no-shm", "root no-namespaces")
 EVERYWHERE = [
@@ -25,9 +26,9 @@ EVERYWHERE = [
 ]
 
 TARGETS = (
-    "/usr/sbin/seatrial-file",  # a file beside those of another owner, as sshd is
+    "/usr/sbin/seatrial-file",  # a file among files of another owner, like sshd
     "/usr/share/seatrial-new/deep",
-    "/usr/share",  # over what is there
+    "/usr/share",  # over existing content
     "/etc/seatrial-new",
     "/seatrial-new/place",
     "/root/seatrial-new",  # in a folder that only root may list
@@ -59,7 +60,7 @@ asyncio.run(main())
 def run(
     condition: str, *command: str, cwd: Path = machine.ROOT, timeout_s: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command on such a machine; skip where this one cannot be made so."""
+    """Run a command on such a machine; skip if the condition is not possible here."""
     with tempfile.TemporaryDirectory(prefix="seatrial-home-") as home:
         Path(home).chmod(0o777)
         given = {"HOME": home, "PYTHONPATH": str(cwd), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -80,7 +81,8 @@ def run(
 
 @pytest.mark.parametrize("condition", EVERYWHERE)
 def test_whatever_a_pod_mounts_is_there(condition: str) -> None:
-    """In folders of another owner, of the kernel, and in those that hide this Python; nothing of it on the machine."""
+    """Mounts in folders of another owner, of the kernel, and in folders that contain this Python; none is on the
+    machine."""
     done = run(condition, sys.executable, "-c", POD, json.dumps(TARGETS))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -91,7 +93,7 @@ def test_whatever_a_pod_mounts_is_there(condition: str) -> None:
 
 
 def accepted(done: subprocess.CompletedProcess[str]) -> None:
-    """See that the trial is go, of both nodes."""
+    """Assert that the trial is go for both nodes."""
     assert done.returncode == 0, done.stdout + done.stderr
     assert "VERDICT: go (SIMULATED) · 2 of 2 nodes tried" in done.stdout, done.stdout
 
@@ -99,7 +101,7 @@ def accepted(done: subprocess.CompletedProcess[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("condition", EVERYWHERE)
 def test_the_trial_of_a_healthy_cluster_is_go(condition: str) -> None:
-    """Whoever runs it, and whatever this machine lacks: the README's first command."""
+    """This is the README's first command, for any user and machine."""
     accepted(run(condition, sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy"))
 
 
@@ -107,7 +109,7 @@ def test_the_trial_of_a_healthy_cluster_is_go(condition: str) -> None:
 @pytest.mark.parametrize("condition", ["user", "no-namespaces"])
 @pytest.mark.parametrize("below", ["/tmp", "/var/tmp", "/dev/shm"])
 def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
-    """A clone with a blank in its path, whose .venv is a link: below what pods have a folder of their own for."""
+    """A clone with a space in its path, whose .venv is a link: below a folder that pods replace."""
     if not os.access(below, os.W_OK):
         pytest.skip(f"{below} is not here")
     with tempfile.TemporaryDirectory(prefix="seatrial clone ", dir=below) as folder:
@@ -126,7 +128,7 @@ def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
     "checked", [(), ("--launcher", "mpijob", "--image", "registry.example.com/training/pytorch-mpi:25.08")]
 )
 def test_what_this_machine_refuses_a_pod_is_no_fault_of_a_cluster(checked: tuple[str, ...]) -> None:
-    """Nothing may be mounted read-only: inconclusive, lab.machine, and not a word of a GPU runtime."""
+    """Read-only mounts are impossible: inconclusive, lab.machine, and no mention of a GPU runtime."""
     cluster = "sim:healthy-mpijob" if checked else "sim:healthy"
     done = run("no-remount", sys.executable, "-m", "checks", "accept", "--cluster", cluster, *checked)
     said = " ".join(done.stdout.split())
@@ -142,9 +144,9 @@ def test_what_this_machine_refuses_a_pod_is_no_fault_of_a_cluster(checked: tuple
 
 @pytest.mark.parametrize("condition", ["user", "root"])
 def test_a_kubeconfig_never_takes_the_place_of_a_device(condition: str) -> None:
-    """Root may replace /dev/null by a file; whoever writes the kubeconfig there wants none."""
+    """root could replace /dev/null by a file; a user who writes the kubeconfig there wants none."""
     if condition == "root" and os.getuid() != 0:
         pytest.skip("needs root")
     ends = ["--until-stdin-closes", "--write-kubeconfig", "/dev/null"]
-    done = run(condition + " no-shm", sys.executable, "-m", "lab", "api-down", *ends)  # with a /dev of its own
+    done = run(condition + " no-shm", sys.executable, "-m", "lab", "api-down", *ends)  # with a separate /dev
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Lists in pages: every object exactly once, whatever the namespaces are called and whatever changes in between."""
+"""Paged lists contain every object exactly once, for any namespace names and concurrent changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import HANG_S
 
 @pytest.fixture
 def ask():
-    """Ask a served store that runs in this thread's loop; yields (store, coroutine function)."""
+    """Run requests to a served store in this thread's loop; yield (store, coroutine function)."""
     store = Store()
 
     async def get(server, path):
@@ -46,7 +46,7 @@ def ask():
 
 
 def test_pages_follow_the_keys_of_etcd(ask):
-    """`a-b/x` comes before `a/x`; with a page size of one nothing is lost or twice there, also after changes."""
+    """`a-b/x` comes before `a/x`; with a page size of one no object is lost or repeated there, also after changes."""
     store, run = ask
     for namespace in ("a", "a-b", "a.b", "b"):
         store.load("namespaces", {"metadata": {"name": namespace}})
@@ -58,7 +58,7 @@ def test_pages_follow_the_keys_of_etcd(ask):
         while True:
             page = await get(f"/api/v1/configmaps?limit=1&continue={quote(token)}")
             names += [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in page["items"]]
-            if len(names) == 3:  # the pages stay at the revision of the first
+            if len(names) == 3:  # the pages keep the first page's revision
                 store.delete("configmaps", "b", "y")
                 store.load("configmaps", {"metadata": {"name": "new"}}, "b")
             token = page["metadata"].get("continue", "")
@@ -70,7 +70,7 @@ def test_pages_follow_the_keys_of_etcd(ask):
 
 
 def test_a_list_of_many_megabytes_arrives_whole(ask):
-    """Written in pieces, with the right length, and again after a change."""
+    """It is written in pieces, with the right length, and again after a change."""
     store, run = ask
     for number in range(300):
         store.load("configmaps", {"metadata": {"name": f"c-{number:03}"}, "data": {"k": "v" * 20_000}}, "default")

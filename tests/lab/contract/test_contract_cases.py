@@ -1,8 +1,8 @@
-"""Conversations whose answers Kubernetes documents, and the recorded ones, held with one served `sim healthy`.
+"""Conversations with documented or recorded answers, run on one served `sim healthy`.
 
 A case is a list of steps in the form of the recorded contract (api-contract/README.md): `do`, `body`, `headers`, `as`,
-`until`; here each step also says what it expects: `code`, `expect: {path: value}`, `matches: {path: regex}`,
-`warnings: [texts]`.
+`until`; here each step also has its expectation: `code`, `expect: {path: value}`, `matches: {path: regex}`, `warnings:
+[texts]`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREFIXES = {
     "policy": "/apis/policy/v1/namespaces/{ns}",
 }
 ABSENT = "<absent>"
-LEAST = 0.97  # of the recorded steps must be equal
+LEAST = 0.97  # minimum share of equal recorded steps
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def served(root, tmp_path_factory):
 
 
 class Conversation:
-    """One case on its way."""
+    """One running case."""
 
     def __init__(self, folder: Path, case: dict):
         self.case = case
@@ -125,7 +125,7 @@ class Conversation:
 
 
 def pick(value, path: str):
-    """`a.b[0].c`, `["a.b/c"]`, `[type=Ready]`, `[*]`, and `|len`, `|sort` at the end."""
+    """Evaluate a path: `a.b[0].c`, `["a.b/c"]`, `[type=Ready]`, `[*]`, and `|len`, `|sort` at the end."""
     path, *pipes = path.split("|")
     for quoted, bracket, name in re.findall(r'\["([^"]+)"\]|\[([^\]]+)\]|([^.\[\]]+)', path):
         if isinstance(value, list) and value and isinstance(value[0], Many):
@@ -154,7 +154,7 @@ def pick(value, path: str):
 
 
 class Many:
-    """One of several values that a path goes through at once."""
+    """Several values that a path traverses at once."""
 
     def __init__(self, value):
         self.value = value
@@ -163,7 +163,7 @@ class Many:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
 def test_a_documented_conversation(path, served):
-    """Kubernetes 1.36 answers so."""
+    """The expectation is that of Kubernetes 1.36."""
     case = yaml.safe_load(path.read_text())
     assert case["name"] == path.stem
     problems = Conversation(served, case).run()
@@ -172,7 +172,7 @@ def test_a_documented_conversation(path, served):
 
 @pytest.mark.slow
 def test_the_recorded_conversations(served, shared):
-    """At least 97 % of the recorded steps are equal, and no case is left out."""
+    """At least 97 % of the recorded steps are equal, and no case is omitted."""
     out = served / "replay.json"
     command = [sys.executable, shared / "api-contract" / "replay.py", "--jobs", "4", "--json", out, "--slow", "2"]
     command += ["--kubeconfig", served / "admin", "--nobody-kubeconfig", served / "nobody"]

@@ -1,4 +1,4 @@
-"""The real kubectl, unmodified, against one served `sim healthy`."""
+"""The unmodified kubectl with one served `sim healthy`."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class Kubectl:
         return Result(done.returncode, done.stdout, done.stderr)
 
     def __call__(self, *arguments: str, text: str | None = None) -> str:
-        """Standard output of a command that must succeed."""
+        """Return standard output of a command that must succeed."""
         done = self.run(*arguments, text=text)
         assert done.code == 0, f"kubectl {' '.join(arguments)}: {done.err}{done.out}"
         return done.out
 
     def refused(self, *arguments: str, text: str | None = None) -> str:
-        """Standard error of a command that must fail."""
+        """Return standard error of a command that must fail."""
         done = self.run(*arguments, text=text)
         assert done.code != 0, done.out
         return done.err
@@ -101,7 +101,7 @@ class Kubectl:
         until(lambda: re.search(expected, self.run(*arguments).out), repr(expected), lambda: self.run(*arguments).out)
 
     def awaited(self, what: str, thing: str) -> str:
-        """What `kubectl wait` says when it is so; where it never is, what is known of the object is reported."""
+        """Return the output of `kubectl wait`; on failure the object's state is reported."""
         done = self.run("wait", f"--for={what}", thing, KUBECTL_LIMIT)
         assert done.code == 0, f"{done.err}{self.run('describe', thing).out}{self.run('logs', thing).out}"
         return done.out
@@ -124,14 +124,14 @@ def program() -> tuple[str, tuple[int, int]]:
 
 @pytest.fixture(scope="session")
 def served(root, tmp_path_factory):
-    """One `sim healthy` in a process of its own."""
+    """Serve one `sim healthy` in a separate process."""
     with serving(root, tmp_path_factory.mktemp("sim")) as folder:
         yield folder
 
 
 @pytest.fixture(scope="module")
 def kubectl(served, program, tmp_path_factory, request):
-    """kubectl in a namespace of the module's own."""
+    """Return kubectl in a namespace of the module."""
     name = request.module.__name__.rpartition("test_")[2].replace("_", "-")
     path, version = program
     client = Kubectl(path, version, served / "admin", tmp_path_factory.mktemp("home"))

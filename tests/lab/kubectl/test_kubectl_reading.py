@@ -1,4 +1,4 @@
-"""What kubectl reads: tables, selectors, formats, descriptions, discovery."""
+"""kubectl's read commands: tables, selectors, formats, descriptions, discovery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def job(kubectl):
-    """A Job of two pods that has ended."""
+    """Create a Job of two pods that has completed."""
     manifest = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -38,7 +38,7 @@ def job(kubectl):
 
 
 def test_tables_have_the_columns_of_a_real_server(kubectl):
-    """The server prints; kubectl only aligns."""
+    """The server makes the columns; kubectl only aligns them."""
     assert kubectl("get", "nodes").split()[:5] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     wide = kubectl("get", "nodes", "-o", "wide")
     assert "INTERNAL-IP" in wide
@@ -59,7 +59,7 @@ def test_tables_have_the_columns_of_a_real_server(kubectl):
 
 
 def test_selectors_choose_on_the_server(kubectl):
-    """Labels and fields."""
+    """Label and field selectors are evaluated."""
     assert len(kubectl("get", "pods", "-l", "app=t", "-o", "name").split()) == 2
     assert kubectl("get", "pods", "-l", "app notin (t)", "-o", "name") == ""
     assert len(kubectl("get", "pods", "--field-selector", "status.phase=Succeeded", "-o", "name").split()) == 2
@@ -89,9 +89,9 @@ def test_every_output_format_works(kubectl):
 
 
 def test_a_watch_shows_changes_until_its_time_is_up(kubectl):
-    """-w shows what comes; with a time-out it ends without an error."""
+    """-w shows changes; with a time-out it ends without an error."""
     watching = kubectl.background("get", "configmaps", "-w", "-v=6")
-    assert any("watch=true" in line for line in watching.stderr)  # it tells its requests: now it watches
+    assert any("watch=true" in line for line in watching.stderr)  # it logs its requests: the watch has begun
     kubectl("create", "configmap", "watched", "--from-literal=a=b")
     assert any("watched" in line for line in watching.stdout)
     watching.kill()
@@ -140,7 +140,7 @@ def test_events_are_listed_for_one_object_and_for_all(kubectl):
 
 
 def test_logs_can_be_asked_for_in_all_ways(kubectl):
-    """Of a job, by selector with prefixes, tails, times, and of a container before the last."""
+    """Of a job, by selector with prefixes, tails, times, and of a container's previous run."""
     assert "line 3" in kubectl("logs", "job/train", "--tail=1")
     prefixed = kubectl("logs", "-l", "app=t", "--prefix", "--tail=-1")
     assert len(prefixed.splitlines()) == 6
@@ -169,7 +169,7 @@ def test_discovery_and_explanations(kubectl):
 
 
 def test_rights_are_told(kubectl, served):
-    """auth can-i, --list, whoami; 403 in the server's words."""
+    """auth can-i, --list, whoami; 403 with the server's message."""
     assert kubectl("auth", "can-i", "create", "jobs") == "yes\n"
     assert kubectl.run("auth", "can-i", "create", "jobs", "--as=carol").out == "no\n"
     assert "*.*" in kubectl("auth", "can-i", "--list")

@@ -1,4 +1,4 @@
-"""What kubectl streams: exec, attach, run --rm, logs -f, and the port-forward that is refused."""
+"""kubectl's streams: exec, attach, run --rm, logs -f, and the refused port-forward."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def pod(kubectl):
-    """A pod that ticks."""
+    """Create a pod that prints periodically."""
     kubectl(
         "run",
         "p",
@@ -22,7 +22,7 @@ def pod(kubectl):
 
 
 def test_exec_carries_output_errors_and_the_exit_code(kubectl):
-    """Streams stay apart; kubectl exits as the command did."""
+    """Streams are separate; kubectl has the command's exit code."""
     done = kubectl.run("exec", "p", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.code, done.out) == (3, "out\n")
     assert done.err.startswith("err\n")
@@ -30,7 +30,7 @@ def test_exec_carries_output_errors_and_the_exit_code(kubectl):
 
 
 def test_exec_passes_standard_input_to_its_end(kubectl):
-    """Megabytes both ways, and the end of the input reaches the command."""
+    """Megabytes pass in both directions, and the command sees the input's end."""
     text = "0123456789abcde\n" * 100_000
     assert kubectl("exec", "-i", "p", "--", "cat", text=text) == text
     assert kubectl("exec", "-i", "p", "--", "wc", "-c", text=text).strip() == str(len(text))
@@ -47,13 +47,13 @@ def test_exec_says_what_cannot_be_run(kubectl):
 
 
 def test_exec_needs_the_right_to_create_it(kubectl, served):
-    """A user who may not is told so."""
+    """A user without it gets the refusal."""
     refused = kubectl.refused("exec", "p", "--kubeconfig", str(served / "nobody"), "--", "ls")
     assert "forbidden" in refused.lower()
 
 
 def test_run_attaches_and_removes_the_pod(kubectl):
-    """run --rm -i: input, output, and nothing is left."""
+    """run --rm -i: input, output, and no leftovers."""
     done = kubectl.run(
         "run",
         "r",
@@ -73,7 +73,7 @@ def test_run_attaches_and_removes_the_pod(kubectl):
 
 
 def test_logs_are_followed_until_the_container_ends(kubectl):
-    """-f starts at the beginning and ends by itself."""
+    """-f starts at the beginning and ends with the container."""
     kubectl(
         "run", "l", "--image=a", "--restart=Never", "--", "sh", "-c", "for i in 1 2 3; do echo l$i; sleep 0.2; done"
     )
@@ -82,19 +82,19 @@ def test_logs_are_followed_until_the_container_ends(kubectl):
 
 
 def test_previous_logs_are_those_of_the_run_before(kubectl):
-    """After a restart."""
+    """The container has been restarted."""
     kubectl("run", "again", "--image=a", "--restart=OnFailure", "--", "sh", "-c", "echo $$ run; exit 1")
     kubectl.eventually("[1-9]", "get", "pod", "again", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
     assert "run" in kubectl("logs", "again", "--previous")
 
 
 def test_port_forwarding_is_refused_in_clear_words(kubectl):
-    """It says what to do instead."""
+    """The message names an alternative."""
     assert "does not forward ports" in kubectl.refused("port-forward", "pod/p", "18080:80")
 
 
 def test_debug_adds_an_ephemeral_container(kubectl):
-    """It runs beside the others, can be read, and the pod goes on."""
+    """It runs next to the others, its log is readable, and the pod continues."""
     kubectl("debug", "p", "--image=a", "-c", "d", "--profile=general", "--", "sh", "-c", "echo looked")
     kubectl.eventually(
         "0", "get", "pod", "p", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}"

@@ -1,4 +1,4 @@
-"""What kubectl changes: apply, create, patch, label, scale, roll out, wait, delete, and nodes."""
+"""kubectl's write commands: apply, create, patch, label, scale, rollout, wait, delete, and nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ spec:
 
 
 def test_apply_creates_recognises_changes_and_explains_mistakes(kubectl):
-    """Client-side and server-side, and what validation says."""
+    """Client-side and server-side, with validation messages."""
     assert kubectl("apply", "-f", "-", text=JOB) == "job.batch/applied created\n"
     assert kubectl("apply", "-f", "-", text=JOB) == "job.batch/applied unchanged\n"
     assert (
@@ -75,7 +75,7 @@ def test_apply_creates_recognises_changes_and_explains_mistakes(kubectl):
 
 
 def test_create_speaks_protobuf_for_whole_pod_templates(kubectl):
-    """create job, and a job from a CronJob: nothing of the template is lost on the way."""
+    """create job, and a job from a CronJob: the template is complete."""
     kubectl("create", "job", "typed", "--image=a:1", "--", "sleep", "5")
     assert (
         kubectl("get", "job", "typed", "-o", "jsonpath={.spec.template.spec.containers[0].command}") == '["sleep","5"]'
@@ -90,7 +90,7 @@ def test_create_speaks_protobuf_for_whole_pod_templates(kubectl):
 
 
 def test_other_creates(kubectl):
-    """The kinds of which kubectl has a sub-command of its own."""
+    """The kinds for which kubectl has a sub-command."""
     for arguments in (
         "configmap c --from-literal=a=b",
         "secret generic s --from-literal=a=b",
@@ -110,7 +110,7 @@ def test_other_creates(kubectl):
 
 
 def test_patch_label_and_annotate(kubectl):
-    """Three kinds of patch; labels that are there already."""
+    """Three kinds of patch; existing labels."""
     kubectl("create", "configmap", "p", "--from-literal=k=v")
     assert "patched" in kubectl("patch", "configmap", "p", "-p", '{"data":{"k":"w"}}')
     assert "patched" in kubectl("patch", "configmap", "p", "--type=merge", "-p", '{"data":{"l":"m"}}')
@@ -143,20 +143,20 @@ def test_a_deployment_is_scaled_rolled_out_and_back(kubectl):
 
 
 def test_wait_for_conditions_values_and_deletion(kubectl):
-    """And what it says when the time is up."""
+    """Its message after a time-out is checked, too."""
     kubectl("run", "w", "--image=a", "--restart=Never", "--", "sleep", "1000")
     assert "condition met" in kubectl.awaited("condition=Ready", "pod/w")
     assert "condition met" in kubectl.awaited("jsonpath={.status.phase}=Running", "pod/w")
     assert "timed out waiting" in kubectl.refused("wait", "--for=condition=Nope", "pod/w", "--timeout=1s")
     waiting = kubectl.background("wait", "--for=delete", "pod/w", KUBECTL_LIMIT, "-v=6")
-    assert any("watch=true" in line for line in waiting.stderr)  # it tells its requests: now it watches
+    assert any("watch=true" in line for line in waiting.stderr)  # it logs its requests: the watch has begun
     assert "force deleted" in kubectl("delete", "pod", "w", "--grace-period=0", "--force")
     waiting.communicate(timeout=HANG_S)
     assert waiting.returncode == 0
 
 
 def test_deletion_follows_its_policy(kubectl):
-    """Orphans stay, foreground waits for the pods, a selector deletes many."""
+    """Orphans remain, foreground waits for the pods, a selector deletes many."""
     kubectl("create", "job", "o", "--image=a", "--", "sleep", "100")
     kubectl.eventually("Running", "get", "pods", "-l", "job-name=o")
     kubectl("delete", "job", "o", "--cascade=orphan")
@@ -170,7 +170,7 @@ def test_deletion_follows_its_policy(kubectl):
 
 
 def test_nodes_are_cordoned_drained_and_tainted(kubectl):
-    """drain evicts through the eviction API and leaves DaemonSets alone."""
+    """drain evicts through the eviction API and skips DaemonSets."""
     kubectl("cordon", "gpu-node-0")
     try:
         assert "Ready,SchedulingDisabled" in kubectl("get", "node", "gpu-node-0")

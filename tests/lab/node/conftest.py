@@ -1,4 +1,4 @@
-"""What tests of real pods share."""
+"""Shared fixture of the tests of real pods."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from tests.lab.node.running import build
 
 @pytest.fixture
 def run(request):
-    """run(async function of a Lab, mode=..., images=...)."""
+    """Run an async function of a Lab: run(function, mode=..., images=...)."""
 
     def go(scenario, mode="namespaces", images=None):
         async def inner():

@@ -1,4 +1,4 @@
-"""Names resolve as with CoreDNS: headless hostnames, NXDOMAIN with an SOA, and the cache in between."""
+"""Names resolve as with CoreDNS: headless hostnames, NXDOMAIN with an SOA, and the cache."""
 
 import dnslib
 import pytest
@@ -42,7 +42,7 @@ def ask(resolver, name="a.peers.ns.svc.cluster.local", kind="A"):
 
 
 def test_a_headless_name_is_the_pods_address():
-    """<hostname>.<service>, and the service itself with all its pods; case does not matter."""
+    """<hostname>.<service>, and the service with all its pods; names are case-insensitive."""
     store, _, resolver = cluster()
     publish(store)
     publish(store, "10.244.1.7", "b")
@@ -53,7 +53,7 @@ def test_a_headless_name_is_the_pods_address():
 
 
 def test_a_name_that_does_not_exist_is_denied_for_five_seconds():
-    """NXDOMAIN carries an SOA whose TTL bounds how long the denial is kept, even after the name has appeared."""
+    """NXDOMAIN has an SOA whose TTL limits the cached denial, even after the name has appeared."""
     store, clock, resolver = cluster()
     assert ask(resolver) == ("NXDOMAIN", [], [5])
     publish(store)
@@ -63,7 +63,7 @@ def test_a_name_that_does_not_exist_is_denied_for_five_seconds():
 
 
 def test_an_existing_name_has_no_ipv6_address_and_that_is_no_denial():
-    """AAAA: NOERROR without an answer (else musl and others give up on the name)."""
+    """AAAA: NOERROR without an answer (otherwise musl and others give up on the name)."""
     store, _, resolver = cluster()
     publish(store)
     assert ask(resolver, kind="AAAA") == ("NOERROR", [], [5])
@@ -82,7 +82,7 @@ def test_pods_that_are_not_ready_have_no_name():
     ids=["servfail", "nxdomain", "timeout"],
 )
 def test_a_scenario_can_break_all_names_of_the_cluster(mode, expected):
-    """SERVFAIL, NXDOMAIN or silence."""
+    """SERVFAIL, NXDOMAIN or no response."""
     store, _, resolver = cluster(mode=mode)
     publish(store)
     addresses = ask(resolver)
@@ -90,7 +90,7 @@ def test_a_scenario_can_break_all_names_of_the_cluster(mode, expected):
 
 
 def test_names_can_appear_late():
-    """delay_s: an endpoint is known so many seconds after it was published."""
+    """delay_s: an endpoint is known this many seconds after its publication."""
     store, clock, resolver = cluster(delay_s=20.0)
     publish(store)
     assert ask(resolver)[0] == "NXDOMAIN"
@@ -104,5 +104,5 @@ def test_names_can_appear_late():
     ids=["empty", "short", "garbage", "cut"],
 )
 def test_garbage_gets_no_answer(data):
-    """Nothing that a pod sends ends the server."""
+    """No packet of a pod ends the server."""
     assert cluster()[2].answer(data) is None

@@ -1,4 +1,4 @@
-"""A container starts with the environment and the files that a kubelet gives it (api-contract, pod-env, pod-volumes)."""
+"""A container starts with a kubelet's environment and files (api-contract, pod-env, pod-volumes)."""
 
 import base64
 from pathlib import Path
@@ -69,13 +69,13 @@ def source(**reference):
     ],
 )
 def test_a_variable_can_come_from_everywhere(reference, value):
-    """Fields, resources (rounded up; without a limit what the node has), ConfigMap and Secret keys."""
+    """Fields, resources (rounded up; without a limit the node's amount), ConfigMap and Secret keys."""
     resources = {"limits": {"cpu": "500m"}, "requests": {"memory": "32Mi"}}
     assert build([source(**reference)], resources=resources)["V"] == value
 
 
 def test_later_variables_win_and_see_earlier_ones():
-    """envFrom with a prefix, then env; $(NAME) of what is known, $$ as an escape, unknown ones left alone."""
+    """envFrom with a prefix, then env; $(NAME) for known names, $$ as an escape, unknown ones unchanged."""
     env = build(
         [{"name": "F", "value": "p"}, {"name": "SUM", "value": "$(F)-$(CM_A)-$(UNKNOWN)-$$(F)"}],
         [{"configMapRef": {"name": "cm"}}, {"prefix": "X_", "configMapRef": {"name": "cm"}}],
@@ -102,7 +102,7 @@ def test_what_is_missing_is_said_in_the_kubelets_words(arguments, text):
 
 
 def test_optional_references_do_not_matter():
-    """optional: true leaves the variable out."""
+    """optional: true omits the variable."""
     env = build(
         [source(configMapKeyRef={"name": "no", "key": "k", "optional": True})],
         [{"secretRef": {"name": "no", "optional": True}}],
@@ -133,7 +133,7 @@ def volumes(tmp_path, *specs, mounts=()):
 
 
 def test_a_config_map_is_mounted_by_items_with_modes_and_read_only(tmp_path):
-    """Keys go to the paths that items name, and to no others."""
+    """Keys are written to the paths in items only."""
     spec = {"name": "cm", "configMap": {"name": "cm", "items": [{"key": "other", "path": "dir/a", "mode": 0o400}]}}
     _, mounts = volumes(tmp_path, spec, mounts=[{"name": "cm", "mountPath": "/seatrial"}])
     (mount,) = [m for m in mounts if m["target"] == "/seatrial"]
@@ -151,7 +151,7 @@ def test_a_volume_never_leaves_its_folder(tmp_path):
 
 
 def test_memory_volumes_say_their_size(tmp_path):
-    """emptyDir with medium Memory mounted at /dev/shm replaces the 64 MiB that a pod has."""
+    """emptyDir with medium Memory mounted at /dev/shm replaces the pod's 64 MiB."""
     spec = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
     pod_volumes, mounts = volumes(tmp_path, spec, mounts=[{"name": "shm", "mountPath": "/dev/shm"}])
     assert [m["target"] for m in mounts] == ["/dev/shm"]
@@ -178,7 +178,7 @@ def test_memory_volumes_say_their_size(tmp_path):
     ids=["config-map", "key", "host-path"],
 )
 def test_a_volume_without_its_source_says_so(tmp_path, spec, text):
-    """The text of the FailedMount event."""
+    """The text is that of the FailedMount event."""
     with pytest.raises(MountError) as caught:
         volumes(tmp_path, spec)
     assert str(caught.value) == text
@@ -197,7 +197,7 @@ def test_projected_volumes_gather_their_sources(tmp_path):
 
 
 def test_a_pods_own_files_name_it_and_the_clusters_resolver(tmp_path):
-    """/etc/hosts with the full name first (hostname -f), resolv.conf in the order of the recordings."""
+    """/etc/hosts starts with the full name (hostname -f), resolv.conf has the order of the recordings."""
     mounts = pod_files(
         tmp_path,
         hostname="job-0",

@@ -1,4 +1,4 @@
-"""Logs are kept in the runtime's style and read with the API's options (api-contract, pod-logs)."""
+"""Logs are stored in the runtime's format and read with the API's options (api-contract, pod-logs)."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def log(tmp_path):
     ids=["all", "tail", "tail-0", "tail-100", "limit", "since-the-future", "since-and-tail"],
 )
 def test_options_choose_a_part(log, options, text):
-    """tailLines, limitBytes, since; a last line without a newline stays one."""
+    """tailLines, limitBytes, since; a last line without a newline stays one line."""
     assert collect(log, **options) == text
 
 
@@ -69,7 +69,7 @@ def test_a_rotated_log_loses_its_beginning(tmp_path):
 
 
 def test_following_ends_with_the_container_and_survives_a_rotation(tmp_path):
-    """Every line arrives once, in order, while the file changes under the reader."""
+    """Every line arrives once, in order, while the file is rotated."""
 
     async def go():
         log = Log(str(tmp_path / "0.log"), max_bytes=2000)

@@ -1,4 +1,4 @@
-"""What tests/forkedpods.py forks, a pod's program and what that starts, finds what it finds as an interpreter started."""
+"""Programs forked by tests/forkedpods.py, and their children, run like in a started interpreter."""
 
 import importlib
 import json
@@ -19,7 +19,7 @@ forkedpods = forkedscripts = interpreter = podmodules = None
 
 @pytest.fixture(autouse=True, scope="module")
 def imported():
-    """Import what is tested once a test needs it: it reads the pods' modules, and every worker imports this file."""
+    """Import the tested modules on demand, since every worker imports this file."""
     for name in ("forkedpods", "forkedscripts", "interpreter", "podmodules"):
         globals()[name] = importlib.import_module(f"tests.{name}")
 
@@ -70,7 +70,7 @@ ENDS = {
 
 @pytest.fixture
 def limit(tmp_path, monkeypatch):
-    """The file of a container's memory limit, which is none."""
+    """Create the file of a container's memory limit, with no limit."""
     monkeypatch.setattr(interpreter, "LIMIT", tmp_path / "memory.max")
     interpreter.LIMIT.write_text("max\n")
     return interpreter.LIMIT
@@ -78,7 +78,7 @@ def limit(tmp_path, monkeypatch):
 
 @pytest.fixture
 def python(tmp_path, limit):
-    """An interpreter as pods have it."""
+    """Return an interpreter as in pods."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "python3").symlink_to(interpreter.INTERPRETER)
@@ -87,7 +87,7 @@ def python(tmp_path, limit):
 
 
 def forked(argv, env, cwd):
-    """Exit code and output of a program that a fork of this process becomes."""
+    """Return exit code and output of a program in a fork of this process."""
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -165,14 +165,14 @@ def test_another_interpreter_is_started(tmp_path, limit, monkeypatch):
 
 
 def stand_in(place, text):
-    """A script as stand-ins are, that does what this text says."""
+    """Create a stand-in script with this text."""
     place.write_text(f"{forkedscripts.FIRST_LINE}import sys\nsys.path.append({forkedscripts.FOLDER!r})\n{text}\n")
     place.chmod(0o755)
     return place
 
 
 def both(text, tmp_path, python):
-    """Exit code and output of a program that starts a stand-in, where both are forked, and where both are started."""
+    """Return exit code and output of a program that starts a stand-in, with both forked, and with both started."""
     script, env = tmp_path / "script.py", {"PATH": str(python.parent), "A": "1", "LC_ALL": "C.UTF-8"}
     made = stand_in(tmp_path / "stand-in", text)
     replacements = {"STAND_IN": str(made), "CWD": str(python.parent), "ENV": repr(env | {"TMPDIR": str(tmp_path)})}
@@ -195,7 +195,7 @@ def test_a_stand_in_is_as_a_started_one(end, tmp_path, python):
 
 @pytest.mark.parametrize("end", ["in order", "exception", "thread", "signal"])
 def test_a_container_of_a_stand_in_and_the_program_that_it_starts_are_as_started_ones(end, tmp_path, python):
-    """As of `sshd`, which starts the workers' programs, and that they are forked."""
+    """Like `sshd`, which starts the workers' programs; both are forked."""
     more, code = ENDS[end]
     script = tmp_path / "script.py"
     script.write_text(TELLS + more + "\n")
@@ -255,7 +255,7 @@ def test_a_program_is_customized_as_a_started_one_and_its_stand_ins_are_not(tmp_
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_program_without_buffers_writes_at_once(unbuffered, tmp_path, python):
-    """What it has printed when it ends without a word."""
+    """Its output is complete if it ends abruptly."""
     script = tmp_path / "script.py"
     script.write_text("import os, sys\nprint('a', end='')\nprint('b', end='', file=sys.stderr)\nos._exit(3)")
     env, argv = {"PATH": str(python.parent), "PYTHONUNBUFFERED": unbuffered}, ["python3", str(script)]
@@ -265,7 +265,7 @@ def test_a_program_without_buffers_writes_at_once(unbuffered, tmp_path, python):
 
 
 def test_a_script_of_anything_else_is_started(tmp_path, python):
-    """One that imports from another folder than the stand-ins of this process."""
+    """It imports from another folder than this process's stand-ins."""
     env = {"PATH": str(python.parent)}
     script, other = tmp_path / "script.py", tmp_path / "other"
     other.write_text(

@@ -1,4 +1,4 @@
-"""Owners, namespaces, endpoints, taints and claims behave as on a real control plane (api-contract)."""
+"""Owners, namespaces, endpoints, taints and claims behave like a real control plane's (api-contract)."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tests.waiting import in_no_time
 
 
 def run(*steps, pause=0.01):
-    """Run the controllers and the steps with a pause after each; the store afterwards."""
+    """Run the controllers and the steps with a pause after each; return the store."""
 
     async def go():
         store = Store()
@@ -45,12 +45,12 @@ def names(store, key="configmaps"):
 
 
 def test_dependents_follow_in_the_background():
-    """Children and grandchildren go with their owner."""
+    """Children and grandchildren are deleted with their owner."""
     assert names(run(config("a"), config("b", "a"), config("c", "b"), delete("a", "Background"))) == []
 
 
 def test_a_foreground_deletion_waits_for_who_blocks_it():
-    """The owner stays until the dependent's finalizer is gone."""
+    """The owner stays until the dependent's finalizer is removed."""
 
     def look(store):
         assert names(store) == ["a", "b"]
@@ -62,14 +62,14 @@ def test_a_foreground_deletion_waits_for_who_blocks_it():
 
 
 def test_orphans_stay_without_the_reference():
-    """Orphan keeps the dependent and takes the reference away."""
+    """Orphan keeps the dependent and removes the reference."""
     store = run(config("a"), config("b", "a"), delete("a", "Orphan"))
     assert names(store) == ["b"]
     assert "ownerReferences" not in store.get("configmaps", "default", "b")["metadata"]
 
 
 def test_a_dependent_of_an_owner_that_never_was_is_collected():
-    """An unknown uid means that the owner is gone."""
+    """An unknown uid means that the owner was deleted."""
     ghost = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "00000000-0000-0000-0000-000000000002"}
     assert (
         names(run(lambda s: s.create("configmaps", {"metadata": {"name": "x", "ownerReferences": [ghost]}}, "default")))
@@ -78,7 +78,7 @@ def test_a_dependent_of_an_owner_that_never_was_is_collected():
 
 
 def test_a_namespace_is_furnished_and_emptied():
-    """Default service account and root CA appear and come back; deletion removes the content, then the namespace."""
+    """Default service account and root CA are created and recreated; deletion removes the content, then the namespace."""
 
     def check(store):
         assert store.get("serviceaccounts", "team", "default")
@@ -129,7 +129,7 @@ def slices(store):
 
 
 def test_a_headless_service_lists_hostnames_and_readiness():
-    """Only pods whose subdomain is the service get a hostname; an unready pod is not ready but listed."""
+    """Only pods whose subdomain is the service get a hostname; an unready pod is listed as not ready."""
     store = run(
         lambda s: s.create("services", service(), "default"),
         lambda s: s.load("pods", pod("a", "10.244.0.2", hostname="a", subdomain="peers")),
@@ -147,7 +147,7 @@ def test_a_headless_service_lists_hostnames_and_readiness():
 
 
 def test_publish_not_ready_addresses_makes_unready_pods_ready_endpoints():
-    """What a rendezvous needs: names exist before the pods are ready (recordings/happy-two-nodes)."""
+    """A rendezvous needs names before the pods are ready (recordings/happy-two-nodes)."""
     store = run(
         lambda s: s.create("services", service(publishNotReadyAddresses=True), "default"),
         lambda s: s.load("pods", pod("a", "10.244.0.2", ready=False)),
@@ -184,7 +184,7 @@ def test_a_cordon_becomes_a_taint_and_goes_again():
 
 
 def test_no_execute_evicts_who_does_not_tolerate_it():
-    """The pod is marked as disrupted, deleted, and an event says so; one with a toleration stays."""
+    """The pod is marked as disrupted, deleted, and gets an event; one with a toleration stays."""
 
     def taint(store):
         store.mutate("nodes", None, "n", lambda n: n["spec"].update(taints=[{"key": "x", "effect": "NoExecute"}]))
@@ -222,7 +222,7 @@ def test_a_claim_without_a_class_stays_pending_and_says_so():
 
 
 def test_a_claim_of_an_offered_class_is_bound():
-    """The class's provisioner makes a volume."""
+    """The class's provisioner creates a volume."""
     store = run(
         lambda s: s.load("storageclasses.storage.k8s.io", {"metadata": {"name": "fast"}, "provisioner": "x"}),
         lambda s: s.load("persistentvolumeclaims", claim(storageClassName="fast")),
@@ -232,7 +232,7 @@ def test_a_claim_of_an_offered_class_is_bound():
 
 
 def test_a_quotas_status_follows_what_exists():
-    """status.hard and status.used, counted again after each change (case resource-quota)."""
+    """status.hard and status.used are recounted after each change (case resource-quota)."""
     hard = {"pods": "2", "requests.nvidia.com/gpu": "8", "configmaps": "5"}
     gpus = {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}
     store = run(

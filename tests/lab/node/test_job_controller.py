@@ -1,4 +1,4 @@
-"""Jobs go through the states, reasons and counts of Kubernetes 1.36 (api-contract, job-*; recordings/)."""
+"""Jobs have the states, reasons and counts of Kubernetes 1.36 (api-contract, job-*; recordings/)."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    """Changes of pods are not gathered for a second before the controller looks: what it does then is the question."""
+    """Remove the controller's one-second batching of pod changes, which is not under test."""
     monkeypatch.setattr(module, "BATCH_S", 0.0)
     monkeypatch.setattr(module, "STATUS_LAG_S", 0.0)
 
@@ -29,7 +29,7 @@ def job(name="train", **spec):
 
 
 def scenario(*steps, wish=None):
-    """Run the controllers, and the steps with a pause after each; the store afterwards."""
+    """Run the controllers, and the steps with a pause after each; return the store."""
 
     async def run():
         store = Store()
@@ -47,7 +47,7 @@ def scenario(*steps, wish=None):
 
 
 def finish(index=None, code=0):
-    """A step: the pod (of that index) ends with this exit code."""
+    """Return a step in which the pod (of that index) ends with this exit code."""
 
     def step(store):
         for pod in store.list("pods", "default"):
@@ -90,7 +90,7 @@ INDEXED = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
 
 
 def test_pods_of_an_indexed_job_carry_their_index_everywhere():
-    """Name prefix, host name, label, annotation, environment, owner and finalizer are those of the recordings."""
+    """Name prefix, host name, label, annotation, environment, owner and finalizer equal the recordings."""
     store = scenario(wish=job(**INDEXED))
     pods = store.list("pods", "default")
     assert [p["spec"]["hostname"] for p in pods] == ["train-0", "train-1"]
@@ -145,7 +145,7 @@ def test_a_job_completes_with_both_conditions_and_without_finalizers_on_its_pods
 
 
 def test_a_failed_pod_beyond_the_backoff_limit_fails_the_job_and_ends_the_others():
-    """FailureTarget, then Failed with BackoffLimitExceeded; pods that still ran count as failed."""
+    """FailureTarget, then Failed with BackoffLimitExceeded; pods that were still running count as failed."""
     store = scenario(finish(0, code=1), wish=job(**INDEXED))
     message = "Job has reached the specified backoff limit"
     assert conditions(store) == [
@@ -158,7 +158,7 @@ def test_a_failed_pod_beyond_the_backoff_limit_fails_the_job_and_ends_the_others
 
 
 def test_a_job_with_attempts_left_waits_before_the_next_pod():
-    """The first failure is followed by a pause of ten seconds, not by a new pod at once."""
+    """A pause of ten seconds follows the first failure, instead of an immediate new pod."""
     store = scenario(finish(code=1), wish=job(backoffLimit=2))
     assert status(store) | {"startTime": ""} == {
         "startTime": "",
@@ -229,7 +229,7 @@ def test_a_deadline_ends_the_job_while_its_pods_run():
 
 
 def test_a_ttl_removes_the_job_and_its_pods():
-    """ttlSecondsAfterFinished 0: both go right after completion, in the foreground."""
+    """ttlSecondsAfterFinished 0: both are deleted right after completion, in the foreground."""
     store = scenario(finish(), lambda _: None, wish=job(ttlSecondsAfterFinished=0))
     assert store.list("jobs.batch", "default") == []
     assert store.list("pods", "default") == []
@@ -259,13 +259,13 @@ def test_the_failure_policy_ends_the_job_or_ignores_the_pod():
     ids=["one", "two", "three", "mixed", "none"],
 )
 def test_completed_indexes_are_written_as_the_controller_writes_them(indexes, text):
-    """Three in a row become a range, two do not; the text is read back."""
+    """Three in a row become a range, two do not; the text can be parsed again."""
     assert format_indexes(indexes) == text
     assert parse_indexes(text) == indexes
 
 
 def test_a_success_policy_names_its_rule():
-    """The first rule that is met decides."""
+    """The first matching rule decides."""
     wish = job(successPolicy={"rules": [{"succeededIndexes": "0,1"}, {"succeededCount": 1}]})
     assert success_rule(wish, {2}) == 1
     assert success_rule(wish, {0, 1}) == 0
@@ -281,6 +281,6 @@ def test_a_long_job_name_leaves_room_for_index_and_suffix():
 
 
 def test_a_deleted_job_lets_its_pods_go():
-    """Background deletion: no finalizer keeps a pod of a Job that is gone."""
+    """Background deletion: no finalizer keeps a pod of a deleted Job."""
     store = scenario(lambda s: s.delete("jobs.batch", "default", "train", propagation="Background"))
     assert store.list("pods", "default") == []

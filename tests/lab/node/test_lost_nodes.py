@@ -1,4 +1,5 @@
-"""A node without power becomes Unknown, and its pods leave as on a real cluster (api-contract/recordings/node-lost)."""
+"""A node without power becomes Unknown, and its pods are evicted like on a real cluster
+(api-contract/recordings/node-lost)."""
 
 import asyncio
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from tests.waiting import in_no_time
 
 
 def test_a_silent_node_is_unknown_and_its_pods_are_not_ready():
-    """Lease not renewed -> Ready Unknown with the recorded words -> taints; event NodeNotReady on its pods."""
+    """Lease not renewed -> Ready Unknown with the recorded message -> taints; event NodeNotReady on its pods."""
 
     async def go():
         store = Store(clock=lambda: 1_800_000_000.0 + asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""The scheduler says why a pod fits nowhere in the words of kube-scheduler 1.36 (api-contract, scheduling-*)."""
+"""The scheduler explains an unschedulable pod in kube-scheduler 1.36's words (api-contract, scheduling-*)."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def pod(name, gpus=0, **spec):
 
 
 def schedule(nodes, pods, then=lambda store: None):
-    """Let the scheduler look at these objects once; the store afterwards."""
+    """Let the scheduler process these objects once; return the store."""
 
     async def run():
         store = Store()
@@ -110,7 +110,7 @@ def affinity(kind, **labels):
     ],
 )
 def test_an_unschedulable_pod_says_why_in_the_schedulers_words(nodes, wish, expected):
-    """The condition and the event carry the recorded text, and the pod gets no node."""
+    """The condition and the event have the recorded text, and the pod gets no node."""
     store = schedule(nodes, [wish])
     assert message(store, "p") == expected
     assert "nodeName" not in store.get("pods", "default", "p")["spec"]
@@ -121,20 +121,20 @@ def test_an_unschedulable_pod_says_why_in_the_schedulers_words(nodes, wish, expe
 
 
 def test_a_pod_runs_as_soon_as_gpus_are_given_back():
-    """Extended resources are counted exactly: the third pod waits until one of the first two is gone."""
+    """Extended resources are counted exactly: the third pod waits until one of the first two ends."""
     pods = [pod("a", gpus=8), pod("b", gpus=8), pod("c", gpus=1)]
     store = schedule(TWO, pods, then=lambda s: s.delete("pods", "default", "a", grace=0))
     assert store.get("pods", "default", "c")["spec"]["nodeName"] in ("a", "b")
 
 
 def test_full_nodes_are_no_preemption_victims():
-    """A pod that would fit an empty node is told that nobody can be evicted for it."""
+    """A pod that would fit an empty node gets the message that no eviction helps."""
     store = schedule(TWO, [pod("a", gpus=8), pod("b", gpus=8), pod("c", gpus=1)])
     assert message(store, "c") == f"{HEAD}2 Insufficient nvidia.com/gpu.{TAIL}{NO_VICTIMS}"
 
 
 def test_required_anti_affinity_puts_the_pods_of_a_job_on_different_nodes():
-    """Anti-affinity on the host name spreads; a third pod finds no place."""
+    """Anti-affinity on the host name spreads them; a third pod finds no node."""
     apart = {"affinity": affinity("podAntiAffinity", job="x")}
     pods = [pod(name, **apart) for name in "abc"]
     for p in pods:

@@ -7,7 +7,7 @@ from lab.node.container import Container
 
 
 def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, monkeypatch):
-    """There is no process yet that could be told: it is told as soon as it is there."""
+    """There is no process to signal yet, so it gets the signal as soon as it exists."""
     spawn = Container._spawn
 
     async def scenario(lab):
@@ -25,7 +25,7 @@ def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, mo
 
 
 def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
-    """Its own exit code if it listens, 137 if not; event Killing; the object goes when the process is gone."""
+    """Its own exit code if it handles SIGTERM, 137 if not; event Killing; the object is removed after the process."""
 
     async def scenario(lab):
         trap = "echo up; while :; do sleep 0.05; done"
@@ -47,7 +47,7 @@ def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
 
 
 def test_a_container_without_a_command_ends_when_it_is_told_to(run):
-    """As an image's own pause or daemon does, long before it would be killed."""
+    """Like an image's own pause or daemon, long before a SIGKILL."""
 
     async def scenario(lab):
         lab.pod("daemon", [], terminationGracePeriodSeconds=86400)
@@ -61,7 +61,7 @@ def test_a_container_without_a_command_ends_when_it_is_told_to(run):
 
 
 def _sleeps(pod):
-    """Say whether the shell of a container without a command has come to wait."""
+    """Say whether the shell of a container without a command is waiting."""
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (place / "environ").read_bytes().split(b"\0")
@@ -71,7 +71,7 @@ def _sleeps(pod):
 
 
 def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
-    """An init container's file is there, the sidecar ran beside and is stopped at the end."""
+    """An init container's file exists, the sidecar ran concurrently and is stopped at the end."""
 
     async def scenario(lab):
         mounts = [{"name": "e", "mountPath": "/e"}]
@@ -109,7 +109,7 @@ CRASHES_TWICE = "echo up >> /e/starts; until [ -e /e/main ]; do sleep 0.02; done
 
 
 def with_crashing_sidecar(lab):
-    """Make a pod whose container ends when its sidecar was started for the second time."""
+    """Create a pod whose container ends when its sidecar was started for the second time."""
     mounts = [{"name": "e", "mountPath": "/e"}]
     side = {"name": "side", "image": "i", "volumeMounts": mounts, "command": ["sh", "-c", CRASHES_TWICE]}
     lab.pod(

@@ -1,7 +1,7 @@
-"""Pods are real processes with addresses, files and names of their own; nothing of them stays behind.
+"""Pods are real processes with their own addresses, files and names, and leave nothing behind.
 
-Needs user namespaces (any user may have them); without them these are skipped with the kernel's reason, and the
-plain network is tested all the same.
+Needs user namespaces (any user may have them); without them these tests are skipped with the kernel's reason, and the
+plain network is still tested.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ def training(store):
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_two_ranks_of_a_job_find_each_other(run, mode):
-    """Names, addresses, the port of 0.0.0.0 and ConfigMap files work, also where the kernel grants no namespaces."""
+    """Names, addresses, the port of 0.0.0.0 and ConfigMap files work, also without namespaces."""
 
     async def scenario(lab):
         training(lab.store)
@@ -107,7 +107,7 @@ def test_two_ranks_of_a_job_find_each_other(run, mode):
 
 
 def test_a_command_that_is_not_there_is_a_start_error(run):
-    """Exit code 128, StartError, the runtime's text, event Failed; never an exit code 127."""
+    """Exit code 128, StartError, the runtime's text, event Failed; never exit code 127."""
 
     async def scenario(lab):
         lab.pod("p", ["no-such-command"])
@@ -123,7 +123,7 @@ def test_a_command_that_is_not_there_is_a_start_error(run):
 
 
 class Registry:
-    """Lacks python3, and does not know one image."""
+    """A registry without one image, and with images without python3."""
 
     async def pull(self, image):
         class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
@@ -137,7 +137,7 @@ class Registry:
 
 
 def test_images_may_be_missing_or_lack_a_command(run):
-    """ErrImagePull, then ImagePullBackOff with the cause; python3 of an image without Python is a StartError."""
+    """ErrImagePull, then ImagePullBackOff with the cause; python3 in an image without Python is a StartError."""
 
     async def scenario(lab):
         lab.pod("none", ["true"])
@@ -154,7 +154,7 @@ def test_images_may_be_missing_or_lack_a_command(run):
 
 
 def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_path):
-    """/dev/shm of the asked size, a private /tmp, read-only ConfigMap, mount points that the host lacks."""
+    """/dev/shm of the requested size, a private /tmp, read-only ConfigMap, mount points that the host lacks."""
     mark = f"seatrial-mark-{os.getpid()}"
 
     async def scenario(lab):
@@ -185,7 +185,7 @@ def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_p
 
 
 def test_a_missing_config_map_holds_the_container_until_it_comes(run):
-    """CreateContainerConfigError, and the pod goes on by itself."""
+    """CreateContainerConfigError, and the pod continues automatically."""
 
     async def scenario(lab):
         lab.pod("p", ["sh", "-c", "echo $A"], container={"envFrom": [{"configMapRef": {"name": "late"}}]})
@@ -199,8 +199,7 @@ def test_a_missing_config_map_holds_the_container_until_it_comes(run):
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_a_network_policy_blocks_the_port(run, mode):
-    """Default deny drops (the client waits without an answer); an allowed port goes through; probes of the node always
-    do."""
+    """Default deny drops (the client times out); an allowed port is reachable; the node's probes always pass."""
     listen = [
         "python3",
         "-c",
@@ -236,7 +235,7 @@ def test_a_network_policy_blocks_the_port(run, mode):
 
 
 def test_a_mount_above_the_clusters_own_folder_moves_nothing_of_it(run):
-    """Plain: the cluster's files may lie in /dev/shm, where pods mount their own; each path is moved once."""
+    """Plain: the cluster's files may be in /dev/shm, where pods mount their own; each path is moved once."""
 
     async def scenario(lab):
         above = str(Path(lab.network.root).parent)
@@ -275,7 +274,7 @@ LOOKS = """
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_a_python_program_and_what_it_starts_find_the_pods_files(run, mode):
-    """By the pod's paths, and called by them: files, variables, links of open files, a /tmp of its own, a program."""
+    """By the pod's paths: files, variables, links of open files, a private /tmp, a program."""
     mark = Path(tempfile.gettempdir(), f"seatrial-mark-{os.getpid()}")
 
     async def scenario(lab):
@@ -327,7 +326,7 @@ def having(mark):
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_no_process_and_no_file_outlives_the_cluster(root, mode):
-    """SIGKILL to the cluster's process: pods, also those that left their session, and the folder are gone at once."""
+    """SIGKILL to the cluster's process: pods, also those that left their session, and the folder are removed at once."""
     mark = f"mark-{os.getpid()}-{mode}"
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(VICTIM), mode, mark],

@@ -1,4 +1,4 @@
-"""A pod's status says what a 1.36 kubelet says of the same containers (api-contract/recordings)."""
+"""A pod's status equals a 1.36 kubelet's for the same containers (api-contract/recordings)."""
 
 import json
 
@@ -73,7 +73,7 @@ def ended(name="c", code=0):
     ],
 )
 def test_the_phase_follows_from_containers_and_restart_policy(spec, states, expected):
-    """getPhase of the kubelet."""
+    """The rules are getPhase of the kubelet."""
     assert phase(spec, {s.name: s for s in states}) == expected
 
 
@@ -83,7 +83,7 @@ def conditions(spec, states, **more):
 
 
 def test_conditions_name_the_containers_that_are_not_ready():
-    """ContainersNotReady with the list; Initialized names the init containers that are not through."""
+    """ContainersNotReady with the list; Initialized names the incomplete init containers."""
     condition_of = conditions(pod(inits=("wait",)), [running("wait"), waiting()])
     assert condition_of["Ready"] == ("False", "ContainersNotReady", "containers with unready status: [c]")
     assert condition_of["Initialized"] == (
@@ -101,7 +101,7 @@ def test_an_ended_pod_is_completed_or_failed():
 
 
 def test_a_transition_time_stays_while_the_status_does():
-    """lastTransitionTime is that of the change, not of the report."""
+    """lastTransitionTime is the time of the change, not of the report."""
     old = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}
     status = pod_status(pod(**old), {"c": running()}, NOW, sandbox=True, host_ip="")
     times = {c["type"]: c["lastTransitionTime"] for c in status["conditions"]}
@@ -128,7 +128,7 @@ def test_a_command_that_cannot_be_started_gets_the_runtimes_text(stage, number, 
 
 
 def test_the_statuses_of_the_recordings_have_our_keys(shared):
-    """Every key that a recorded container status has is one that we write (but for devices of a plugin)."""
+    """Every key of a recorded container status is written here, too (except for devices of a plugin)."""
     path = shared / "api-contract" / "recordings" / "happy-two-nodes" / "03-complete" / "pods.json"
     recorded = json.loads(path.read_text())["items"][0]
     state = ended()
@@ -143,7 +143,7 @@ def test_the_statuses_of_the_recordings_have_our_keys(shared):
 
 
 def test_capabilities_are_added_and_dropped_by_name():
-    """drop ALL leaves nothing but what is added; IPC_LOCK is number 14."""
+    """drop ALL keeps only added ones; IPC_LOCK is number 14."""
     assert capabilities({"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}) == {14}
     assert 14 not in capabilities({})
     assert 21 in capabilities({"privileged": True})

@@ -1,4 +1,4 @@
-"""A small world with operators: no GPU and no process where none is needed."""
+"""A small world with operators, without GPUs and processes where possible."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ PLATFORM = {"gpu": {"resource": "nvidia.com/gpu", "count": 8}, "fabric": {}}
 
 
 class Bench:
-    """A cluster without an API server and without kubelets: objects, controllers, scheduler. It lives in no time."""
+    """A cluster without an API server and kubelets: objects, controllers, scheduler. Time passes instantly in it."""
 
     def __init__(self, *names, nodes=2, gpus=8, **world):
         self.passed = lambda: 0.0
@@ -61,7 +61,7 @@ class Bench:
         return self
 
     def _bury(self, change, pod, _):
-        """What a kubelet does with a pod that is to go: nothing runs here."""
+        """Delete terminating pods like a kubelet, since none runs here."""
         meta = pod["metadata"]
         if change == "MODIFIED" and meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds"):
             self.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
@@ -101,7 +101,7 @@ class Bench:
         )
 
     def run(self, name):
-        """Let a pod run and be ready."""
+        """Set a pod to running and ready."""
         self.store.mutate(
             "pods",
             "default",
@@ -122,7 +122,7 @@ class Bench:
         )
 
     def conditions(self, key, name, space="default"):
-        """{type: (status, reason, message)} of an object."""
+        """Return {type: (status, reason, message)} of an object."""
         obj = self.store.get(key, space, name) or {}
         return {
             c["type"]: (c["status"], c.get("reason"), c.get("message"))
@@ -130,7 +130,7 @@ class Bench:
         }
 
     def events(self, name):
-        """[(reason, message)] about an object."""
+        """Return [(reason, message)] about an object."""
         return [
             (e["reason"], e["message"])
             for e in self.store.list("events", "default")

@@ -1,4 +1,4 @@
-"""GPUs by claim: made per pod, allocated with the node or not at all, given back at the end, visible in the pod."""
+"""GPUs by claim: created per pod, allocated with the node or not at all, released at the end, visible in the pod."""
 
 import asyncio
 import json
@@ -72,18 +72,18 @@ def pod(name, claim="gpus", command=None):
     ],
 )
 def test_cel_selects(expression, expected):
-    """Comparisons of driver, attributes and capacities, as claims use them."""
+    """Comparisons of driver, attributes and capacities, as in claims."""
     assert devices.matches(expression, GPU) is expected
 
 
 def test_cel_that_is_not_understood_is_refused():
-    """No guess: the scheduler says so instead."""
+    """The scheduler reports it instead of assuming a value."""
     with pytest.raises(devices.Unreadable):
         devices.matches("device.attributes['a'].map(x, x > 1).all(y, y)", GPU)
 
 
 def test_a_pod_gets_the_gpus_of_its_claim(tmp_path):
-    """Template, claim, allocation and reservation; nvidia-smi in the pod shows these GPUs and no others; nodes offer none."""
+    """Template, claim, allocation and reservation; nvidia-smi in the pod shows exactly these GPUs; nodes offer none."""
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
@@ -107,7 +107,7 @@ def test_a_pod_gets_the_gpus_of_its_claim(tmp_path):
 
 
 def test_claims_that_cannot_be_met_say_so(tmp_path):
-    """Three pods of eight on two nodes: the third waits with the scheduler's words, and goes on when one has ended."""
+    """Three pods of eight on two nodes: the third waits with the scheduler's message, and continues when one has ended."""
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
@@ -141,7 +141,7 @@ def test_claims_that_cannot_be_met_say_so(tmp_path):
 
 
 def test_a_class_or_template_that_is_missing(tmp_path):
-    """The scheduler names the class; a missing template is an event, and no scheduling is tried."""
+    """The scheduler names the class; a missing template is an event, without a scheduling attempt."""
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:
@@ -167,7 +167,7 @@ def test_a_class_or_template_that_is_missing(tmp_path):
 
 
 def test_kubectl_reads_slices_and_claims(tmp_path):
-    """The real kubectl lists what dynamic allocation keeps."""
+    """The unmodified kubectl lists the objects of dynamic allocation."""
     if not Path("/usr/bin/kubectl").exists():
         pytest.skip("kubectl is not installed")
 

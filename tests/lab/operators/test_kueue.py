@@ -1,4 +1,4 @@
-"""Kueue admits whole workloads or none, and says why not in its own words."""
+"""Kueue admits whole workloads or none, and explains refusals in its own words."""
 
 import pytest
 
@@ -189,7 +189,7 @@ def test_a_queue_that_is_shut_says_so_on_the_workload(bench, change, message):
 
 
 def test_a_more_important_workload_evicts_and_the_evicted_one_comes_back(bench):
-    """LowerPriority preemption: the victim's job is suspended, its conditions say for whom, later it runs again."""
+    """LowerPriority preemption: the victim's job is suspended, its conditions name the preemptor, later it runs again."""
 
     async def run():
         async with bench("kueue") as lab:
@@ -220,7 +220,7 @@ def test_a_more_important_workload_evicts_and_the_evicted_one_comes_back(bench):
 
 
 def test_a_cohort_lends_what_is_unused(bench):
-    """A queue of a cohort borrows, and the ClusterQueue's status says how much."""
+    """A queue of a cohort borrows, and the ClusterQueue's status has the amount."""
 
     async def run():
         async with bench("kueue", nodes=4) as lab:
@@ -246,7 +246,7 @@ def test_a_cohort_lends_what_is_unused(bench):
 
 
 def test_jobs_without_a_queue_are_left_alone_unless_the_namespace_has_a_default_one(bench):
-    """The LocalQueue named default takes jobs that name none (Kueue 0.10 and newer)."""
+    """The LocalQueue named default takes jobs without a queue (Kueue 0.10 and newer)."""
 
     async def run():
         async with bench("kueue") as lab:
@@ -265,7 +265,7 @@ def test_jobs_without_a_queue_are_left_alone_unless_the_namespace_has_a_default_
 
 
 def test_pods_that_do_not_start_in_time_give_their_quota_back(bench):
-    """waitForPodsReady: PodsReady says WaitForStart, then the workload is evicted and waits before its next turn."""
+    """waitForPodsReady: PodsReady is WaitForStart, then the workload is evicted and waits before its next turn."""
 
     async def run():
         async with bench({"kueue": {"wait_for_pods_ready_s": 0.2}}, gpus=1) as lab:
@@ -281,7 +281,7 @@ def test_pods_that_do_not_start_in_time_give_their_quota_back(bench):
 
 
 def test_a_job_that_is_deleted_takes_its_workload_along(bench):
-    """Foreground deletion waits for the Workload, whose finalizer Kueue takes away; the quota is free again."""
+    """Foreground deletion waits for the Workload, whose finalizer Kueue removes; the quota is free again."""
 
     async def run():
         async with bench("kueue") as lab:

@@ -1,4 +1,4 @@
-"""MPIJobs run as real processes: mpirun of the launcher reaches sshd of every worker by name, or says why not."""
+"""MPIJobs run as real processes: the launcher's mpirun reaches sshd of every worker by name, or reports the reason."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ async def lab(tmp_path, network="auto", **world):
 
 @pytest.mark.parametrize("network", ["auto", "plain"])
 def test_mpirun_starts_every_rank_in_its_worker(tmp_path, network):
-    """Two workers with two slots: four ranks on two hosts; of the environment only -x and Open MPI's own come along."""
+    """Two workers with two slots: four ranks on two hosts; only -x variables and Open MPI's own are passed on."""
 
     async def run():
         async with lab(tmp_path, network) as box:
@@ -127,7 +127,7 @@ def test_mpirun_starts_every_rank_in_its_worker(tmp_path, network):
 
 
 def test_a_rank_that_fails_ends_the_job(tmp_path):
-    """mpirun names the rank and gives its code; the MPIJob fails for the launcher's reason."""
+    """mpirun names the rank and returns its code; the MPIJob fails with the launcher's reason."""
 
     async def run():
         async with lab(tmp_path) as box:
@@ -169,7 +169,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
     ids=["root", "slots", "program", "host", "ssh"],
 )
 def test_what_mpirun_refuses(tmp_path, command, expected):
-    """The words are those of Open MPI and OpenSSH."""
+    """The messages are those of Open MPI and OpenSSH."""
 
     async def run():
         async with lab(tmp_path) as box:
@@ -180,7 +180,8 @@ def test_what_mpirun_refuses(tmp_path, command, expected):
 
 
 def test_an_image_without_sshd_does_not_start(tmp_path):
-    """The worker's container cannot be created, as a kubelet says it; no launcher comes while it waits for workers."""
+    """The worker's container cannot be created, with a kubelet's message; no launcher is created while it waits for
+    workers."""
 
     async def run():
         async with lab(tmp_path, registry="{lacks: {mpi: [sshd]}}") as box:
@@ -199,7 +200,7 @@ def test_an_image_without_sshd_does_not_start(tmp_path):
 
 
 def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path):
-    """runPolicy.suspend: Service and Secret are there, pods come with the resume."""
+    """runPolicy.suspend: Service and Secret exist, pods are created on resume."""
 
     async def run():
         async with lab(tmp_path) as box:
@@ -222,6 +223,6 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(tmp_path):
 
 
 def test_only_v1_is_served_where_another_operator_replaced_the_definition(bench):
-    """operators: [mpi, mpijob-v1]: discovery offers kubeflow.org/v1 only, and the MPI Operator has nothing to do."""
+    """operators: [mpi, mpijob-v1]: discovery offers kubeflow.org/v1 only, and the MPI Operator is idle."""
     box = bench("mpi", "mpijob-v1")
     assert [version for group, version, plural in box.store.kinds.by_path if plural == "mpijobs"] == ["v1"]

@@ -1,4 +1,4 @@
-"""Volumes that know their node, evictions that say so, and the kinds that GPU clusters have besides."""
+"""Node-bound volumes, reported evictions, and other kinds of GPU clusters."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def said(bench, name):
 
 
 def test_a_local_disk_keeps_its_pods_on_its_node(bench):
-    """The volume of a local provisioner is on the node of its first consumer; elsewhere no second pod can have it."""
+    """The volume of a local provisioner is on its first consumer's node; a pod on another node cannot use it."""
 
     async def run():
         async with bench(gpus=0) as lab:
@@ -69,7 +69,8 @@ def test_a_local_disk_keeps_its_pods_on_its_node(bench):
 
 
 def test_without_a_provisioner_a_volume_must_be_there(bench):
-    """A class with no-provisioner: the pod waits until an administrator has made a volume, on a node that can have it."""
+    """A class with no-provisioner: the pod waits until an administrator has created a volume, on a node that can access
+    it."""
 
     async def run():
         async with bench(gpus=0) as lab:
@@ -105,7 +106,8 @@ def test_without_a_provisioner_a_volume_must_be_there(bench):
 
 
 def test_a_volume_of_one_node_is_not_attached_to_a_second(tmp_path):
-    """ReadWriteOnce on network storage: the pod on the other node waits with the attach error, until the first is gone."""
+    """ReadWriteOnce on network storage: the pod on the other node waits with the attach error, until the first is
+    deleted."""
 
     async def run():
         async with cluster(tmp_path, platform="kind-cpu") as box:
@@ -194,7 +196,7 @@ def test_drain_says_that_it_was_an_eviction(tmp_path):
 
 
 def test_kubectl_knows_the_kinds_of_a_gpu_cluster(tmp_path):
-    """Every operator's kinds are served: short names, columns, schema that refuses what it does not know."""
+    """Every operator's kinds are served: short names, columns, a schema that refuses unknown fields."""
 
     async def run():
         names = [

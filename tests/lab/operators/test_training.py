@@ -1,4 +1,4 @@
-"""PyTorchJobs and TrainJobs: names, environment and conditions that training relies on; Kueue holds both back."""
+"""PyTorchJobs and TrainJobs: the names, environment and conditions that training uses; Kueue suspends both."""
 
 import asyncio
 import textwrap
@@ -66,7 +66,7 @@ def said(lab, key=KEY, name="train"):
 
 
 def test_master_and_workers_know_each_other(bench):
-    """Both conventions of environment, the master's Service and labels are the Training Operator's."""
+    """Both conventions of environment, the master's Service and labels equal the Training Operator's."""
 
     async def run():
         async with bench("training") as lab:
@@ -122,7 +122,7 @@ def test_a_worker_that_fails_fails_the_job(bench):
 
 
 def test_volcano_gang_of_a_pytorchjob(bench):
-    """With gang scheduling the operator makes a PodGroup of all replicas: nothing starts while one has no room."""
+    """With gang scheduling the operator creates a PodGroup of all replicas: none starts without room for all."""
 
     async def run():
         async with bench("volcano", {"training": {"gang": "volcano"}}) as lab:
@@ -137,7 +137,7 @@ def test_volcano_gang_of_a_pytorchjob(bench):
 
 
 def test_a_trainjob_becomes_a_jobset(bench):
-    """JobSet, Job, Service and torchrun's variables by the names that Trainer gives them."""
+    """JobSet, Job, Service and torchrun's variables have Trainer's names."""
 
     async def run():
         async with bench("trainer") as lab:
@@ -219,7 +219,7 @@ def test_a_failed_trainjob_says_which_job(bench):
 
 
 def test_the_trainer_refuses_what_cannot_run(bench):
-    """A runtime that is not there, and variables that are torchrun's."""
+    """Cases: a missing runtime, and variables reserved for torchrun."""
 
     async def run():
         async with bench("trainer") as lab:

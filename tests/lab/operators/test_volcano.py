@@ -1,4 +1,4 @@
-"""Volcano starts gangs whole or not at all, and says of each pod and group what is missing."""
+"""Volcano starts whole gangs or none, and reports the missing resource of each pod and group."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def scheduled(bench, name):
 
 
 def test_a_gang_that_fits_starts_and_its_group_runs(bench):
-    """Both pods are bound by volcano, the group's condition Scheduled holds, its queue counts it."""
+    """Volcano binds both pods, the group's condition Scheduled is true, its queue counts it."""
 
     async def run():
         async with bench("volcano") as lab:
@@ -68,7 +68,7 @@ def test_a_gang_that_fits_starts_and_its_group_runs(bench):
 
 
 def test_a_gang_that_does_not_fit_gets_no_node_at_all(bench):
-    """One of three pods has no room: none is bound; the group and each pod say why, in Volcano's words."""
+    """One of three pods has no room: none is bound; the group and each pod have Volcano's message."""
 
     async def run():
         async with bench("volcano") as lab:
@@ -100,7 +100,7 @@ def test_a_gang_that_does_not_fit_gets_no_node_at_all(bench):
 
 
 def test_a_queue_holds_back_what_exceeds_it(bench):
-    """A group that states its minResources waits in phase Pending while its queue's capability is smaller."""
+    """A group with minResources waits in phase Pending while its queue's capability is smaller."""
 
     async def run():
         async with bench("volcano") as lab:
@@ -130,7 +130,7 @@ def test_a_queue_holds_back_what_exceeds_it(bench):
 
 
 def test_closed_and_missing_queues_are_refused(bench):
-    """The webhook says so when the group is created."""
+    """The webhook refuses the group's creation."""
 
     async def run():
         async with bench("volcano") as lab:
@@ -147,7 +147,7 @@ def test_closed_and_missing_queues_are_refused(bench):
 
 
 def test_pods_without_a_group_get_one(bench):
-    """A pod that only names the scheduler has a PodGroup of its own with one member."""
+    """A pod that only names the scheduler gets its own PodGroup with one member."""
 
     async def run():
         async with bench("volcano") as lab:

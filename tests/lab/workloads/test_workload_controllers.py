@@ -15,7 +15,7 @@ READY = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message"
 
 
 class World:
-    """A store, its controllers, and a kubelet that only nods."""
+    """A store, its controllers, and a kubelet that reports every pod as ready."""
 
     def __init__(self):
         self.now = 1_780_000_000.0
@@ -105,7 +105,7 @@ def condition(status, kind):
 
 
 def test_a_rollout_never_falls_below_what_must_be_available():
-    """maxSurge and maxUnavailable hold at every moment; the end is complete."""
+    """maxSurge and maxUnavailable are respected at every moment, and the rollout completes."""
 
     async def test(world):
         world.store.create("deployments.apps", workload(replicas=4), "default")
@@ -136,7 +136,7 @@ def test_a_rollout_never_falls_below_what_must_be_available():
 
 
 def test_a_rollout_that_cannot_start_stops_and_says_so():
-    """Old pods go on serving; after the deadline the condition names it."""
+    """Old pods continue to serve; after the deadline the condition reports it."""
 
     async def test(world):
         world.store.create("deployments.apps", workload(replicas=4, progressDeadlineSeconds=10), "default")
@@ -194,7 +194,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_it_selects():
 
 
 def test_furniture_is_left_alone_until_it_changes():
-    """A world's running workloads are taken as they are; a pod that is deleted comes back."""
+    """A world's running workloads are adopted unchanged; a deleted pod is recreated."""
 
     async def test(world):
         owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "f", "uid": "u", "controller": True}

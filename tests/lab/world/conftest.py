@@ -1,4 +1,4 @@
-"""Two nodes of a played cluster as two processes of this machine."""
+"""Two nodes of a simulated cluster as two processes of this machine."""
 
 import json
 import subprocess
@@ -15,13 +15,13 @@ SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
 
 
 class Pair:
-    """A job of two nodes: `run` starts torchrun on both and returns what they said."""
+    """A job of two nodes: `run` starts torchrun on both and returns their output."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.collective: dict = {}
         self.rdma: list = [True, True]
-        self.rates: dict = {}  # (node, rail) -> Gb/s, where a card is slower than the others
+        self.rates: dict = {}  # (node, rail) -> Gb/s, if a card is slower than the others
         self.gpus = 8
 
     def state(self, node: int) -> Path:
@@ -54,7 +54,7 @@ class Pair:
 
     def program(self, name: str) -> str:
         path = self.folder / name
-        if path.exists():  # the other node may be reading it just now
+        if path.exists():  # the other node may be reading it now
             return str(path)
         module, function = (hardware.IMAGE_PROGRAMS | hardware.DRIVER_PROGRAMS)[name]
         path.write_text(hardware.script(Path(sys.executable).resolve(), " -IS", module, function))

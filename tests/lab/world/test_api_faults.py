@@ -1,4 +1,4 @@
-"""API faults: what clients meet, how it is asked for, and that a seed brings the same again."""
+"""API faults: their effects on clients, their configuration, and their repeatability by seed."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ PODS = "/api/v1/namespaces/kube-system/pods"
 
 
 class Client:
-    """Speaks to a cluster as anybody would, without repeating anything."""
+    """A generic client of a cluster without retries."""
 
     def __init__(self, cluster):
         config = yaml.safe_load(cluster.kubeconfig)
@@ -33,7 +33,7 @@ class Client:
         )
 
     async def ask(self, path, method="GET", **more):
-        """(status, headers, bytes), or the kind of the break."""
+        """Return (status, headers, bytes), or the kind of the break."""
         try:
             async with self.session.request(method, self.server + path, **more) as answer:
                 return answer.status, answer.headers, await answer.read()
@@ -61,13 +61,13 @@ def meet(ref, judge):
     ],
 )
 def test_a_scenario_is_asked_for_with_its_api_faults(ref, expected):
-    """sim:NAME?api-faults=KIND&seed=N, and by its former name."""
+    """sim:NAME?api-faults=KIND&seed=N, and its former name."""
     api_faults = load(ref).api_faults
     assert (api_faults and (api_faults.name, api_faults.seed)) == expected
 
 
 def test_a_scenario_file_brings_its_own_api_faults(tmp_path):
-    """A name, or a kind and what differs from it; ?seed= changes the seed alone."""
+    """A name, or a kind with its differences; ?seed= changes the seed only."""
     path = tmp_path / "mine.yaml"
     path.write_text(GOOD + "api_faults: {kind: storm, seed: 3, reset: 0.2}\n")
     assert load(str(path)).api_faults == ApiFaults(**{**_fields(KINDS["storm"]), "seed": 3, "reset": 0.2})
@@ -92,7 +92,7 @@ def _fields(api_faults):
     ],
 )
 def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, message):
-    """With the nearest right word, as everything in a scenario."""
+    """The nearest name is suggested, as everywhere in a scenario."""
     (tmp_path / "mine.yaml").write_text(GOOD + f"api_faults: {text}\n")
     with pytest.raises(ScenarioError, match=message) as caught:
         load(str(tmp_path / "mine.yaml"))
@@ -101,13 +101,13 @@ def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, message):
 
 @pytest.mark.parametrize("query", ["api-faults=strom", "api-faults=storm&sed=1", "api-faults=storm&seed=one", "seed=1"])
 def test_a_wrong_question_is_refused(query):
-    """Also behind the name of a scenario."""
+    """This also holds for a query after a scenario's name."""
     with pytest.raises(ScenarioError):
         load(f"healthy?{query}")
 
 
 async def _forecast(_, client, times=60):
-    """What the n-th request of a kind meets; two kinds, asked for alternately."""
+    """Return the fault of the n-th request of a kind, for two kinds requested alternately."""
     answers = []
     for _ in range(times):
         for path in (PODS, "/api/v1/nodes"):
@@ -118,15 +118,16 @@ async def _forecast(_, client, times=60):
 
 @pytest.mark.slow
 def test_the_same_seed_brings_the_same_faults():
-    """Repeatable for a client that asks in the same order; another seed brings others."""
+    """It is repeatable for a client with the same request order; another seed brings other faults."""
     first, second, other = (meet(f"healthy?api-faults=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
-    assert [each[:2] for each in first] == [each[:2] for each in second]  # not the sizes: lists carry times
+    assert [each[:2] for each in first] == [each[:2] for each in second]  # not the sizes, since lists contain times
     assert [each[0] for each in first] != [each[0] for each in other]
-    assert collections.Counter(each[0] for each in first)[200] > 60  # most requests get through
+    assert collections.Counter(each[0] for each in first)[200] > 60  # most requests succeed
 
 
 def test_refusals_are_those_of_an_api_server():
-    """429 says when to come back, in the header and in the Status; 500 and 503 are Status objects; none comes thrice in a row."""
+    """429 has a retry time, in the header and in the Status; 500 and 503 are Status objects; none occurs three times in
+    a row."""
 
     async def judge(_, client):
         statuses, row = [], 0
@@ -147,7 +148,7 @@ def test_refusals_are_those_of_an_api_server():
 
 
 def test_a_lost_answer_may_hide_a_deed():
-    """Half of the broken writes were done: a client that just repeats them meets 409."""
+    """Half of the broken writes were executed: a client that repeats them gets 409."""
 
     async def judge(cluster, client):
         broken = done = 0
@@ -164,7 +165,7 @@ def test_a_lost_answer_may_hide_a_deed():
 
 
 def test_stale_lists_show_a_state_that_was():
-    """An older snapshot with its own resourceVersion, never one from before the world was there."""
+    """An older snapshot with its own resourceVersion, never one from before the world existed."""
 
     async def judge(cluster, client):
         versions, names = [], []
@@ -205,7 +206,7 @@ def test_watches_end_early_or_are_too_old():
 
 
 def test_bodies_end_in_the_middle():
-    """Some break, some look whole and are no JSON; a client that asks again gets all of it."""
+    """Some break, some look complete but are not JSON; a client that retries gets the whole body."""
 
     async def judge(_, client):
         counts = collections.Counter()
@@ -222,7 +223,7 @@ def test_bodies_end_in_the_middle():
 
 
 async def _watch_arrivals(cluster, client):
-    """What watches of ten ConfigMaps tell while they are made, in order of arrival, and when each came."""
+    """Return the events of watches on ten ConfigMaps during their creation, in order of arrival, with the times."""
     path = f"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=300&resourceVersion={cluster.store.revision}"
     loop = asyncio.get_running_loop()
     arrivals, made, opened = [], {}, asyncio.Event()
@@ -240,7 +241,7 @@ async def _watch_arrivals(cluster, client):
         made[f"c{number}"] = loop.time()
         await asyncio.sleep(0.05)
     await seen(lambda: {name for name, _ in arrivals} == set(made), "all of them")
-    await asyncio.sleep(cluster.scenario.api_faults.late_s)  # what comes a second time, is sent before that
+    await asyncio.sleep(cluster.scenario.api_faults.late_s)  # repeated events are sent before that
     cluster.store.create("configmaps", {"metadata": {"name": "last"}}, "default")
     await seen(lambda: "last" in {name for name, _ in arrivals}, "what is behind it")
     listener.cancel()
@@ -258,7 +259,7 @@ async def _watch_arrivals(cluster, client):
     ],
 )
 def test_events_come_twice_late_or_after_others_but_they_come(api_faults, twice, disordered):
-    """Nothing is lost: every event reaches the watch before it ends."""
+    """Every event reaches the watch before it ends."""
     names, _ = meet(f"healthy?api-faults={api_faults}&seed=3", _watch_arrivals)
     assert set(names) == {f"c{number}" for number in range(10)}
     assert (len(names) > 10) == twice
@@ -266,13 +267,13 @@ def test_events_come_twice_late_or_after_others_but_they_come(api_faults, twice,
 
 
 def test_a_watch_that_lags_keeps_its_order():
-    """It is behind by a part of its `late_s`, again and again."""
+    """It lags by a part of its `late_s`, repeatedly."""
     _, late = meet("healthy?api-faults=lagging-watches&seed=2", _watch_arrivals)
     assert max(late.values()) > 0.1
 
 
 def test_health_is_spared():
-    """Whoever waits for the server is not part of the game."""
+    """Readiness checks of the server must not fail."""
 
     async def judge(_, client):
         return {(await client.ask(path))[0] for path in ("/readyz", "/livez", "/healthz") for _ in range(40)}
@@ -281,7 +282,7 @@ def test_health_is_spared():
 
 
 def test_slow_answers_are_whole():
-    """Latency and dripping change when, never what."""
+    """Latency and slow sending change the time, never the content."""
 
     async def judge(_, client):
         bodies = [(await client.ask("/api/v1/nodes"))[2] for _ in range(20)]
@@ -292,7 +293,7 @@ def test_slow_answers_are_whole():
 
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_no_api_faults_close_all_ways(name):
-    """A client survives each kind: its chances are below the limit, and patience ends every row of refusals."""
+    """A client survives each kind: the probabilities are limited, and every series of refusals ends."""
     api_faults = KINDS[name]
     assert api_faults.name == name
     assert all(getattr(api_faults, chance) <= 0.5 for chance in ("throttle", "error", "reset", "watch_gone", "stale"))

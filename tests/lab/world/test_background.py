@@ -1,4 +1,4 @@
-"""A cluster for programs that block: in a thread, for as long as a `with` block."""
+"""A cluster for blocking programs: in a thread, for the duration of a `with` block."""
 
 import subprocess
 import sys
@@ -24,18 +24,18 @@ def _settings(client, config, path):
 
 
 def test_a_blocking_client_meets_the_cluster(tmp_path):
-    """The official client, in the thread of the test; the kubeconfig is private; afterwards nothing is left."""
+    """The official client runs in the test's thread; the kubeconfig is private; afterwards nothing remains."""
     before = threading.active_count()
     with running("gpu-missing") as cluster:
         path = cluster.write_kubeconfig(tmp_path / "kubeconfig")
         assert path.stat().st_mode & 0o777 == 0o600
         assert [node.status.allocatable["nvidia.com/gpu"] for node in nodes(path)] == ["8", "7"]
         assert cluster.server in cluster.nobody_kubeconfig
-    assert threading.active_count() <= before + 1  # the client's own pool, if anything
+    assert threading.active_count() <= before + 1  # the client's own pool, if any
 
 
 def test_a_test_breaks_something_while_it_runs(tmp_path):
-    """`do` runs between two requests and returns what the change returns, or raises what it raises."""
+    """`do` runs between two requests and returns or raises the change's result."""
     with running() as cluster:
         path = cluster.write_kubeconfig(tmp_path / "kubeconfig")
 
@@ -49,7 +49,7 @@ def test_a_test_breaks_something_while_it_runs(tmp_path):
 
 
 def test_api_faults_are_counted():
-    """What happened so far can be asked for, so that a test knows that it tested something."""
+    """The number of faults so far is available, so that a test knows that it was effective."""
     with running(api_faults="throttled:1") as cluster:
         script = "import sys, urllib.request, ssl\nfor _ in range(30):\n try: urllib.request.urlopen(sys.argv[1] + '/version', context=ssl._create_unverified_context())\n except OSError: pass"
         subprocess.run([sys.executable, "-c", script, cluster.server], check=True, env={})
@@ -57,7 +57,7 @@ def test_api_faults_are_counted():
 
 
 def test_a_scenario_that_does_not_exist_starts_nothing():
-    """The same words as anywhere."""
+    """The message is the usual one."""
     before = threading.active_count()
     with pytest.raises(ScenarioError, match="did you mean"), running("heathy"):
         pass
@@ -65,6 +65,6 @@ def test_a_scenario_that_does_not_exist_starts_nothing():
 
 
 def test_a_dead_server_has_no_store():
-    """api-down: there is an address, and nothing behind it."""
+    """api-down: there is an address without a server."""
     with running("api-down") as cluster, pytest.raises(ValueError, match="nothing behind"):
         cluster.do(lambda store: store)

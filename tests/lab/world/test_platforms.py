@@ -1,4 +1,4 @@
-"""Platforms as files: what pods find on RoCE with Multus, on EFA, and without GPUs; and what NCCL says there."""
+"""Platforms as files: a pod's view on RoCE with Multus, on EFA, and without GPUs; and NCCL's log there."""
 
 import asyncio
 import functools
@@ -39,7 +39,7 @@ def pod(name="one", annotations=None, **limits):
 
 
 def meet(name, judge):
-    """Start a world and look at it; `judge` gets the cluster and a function that runs a pod to its end."""
+    """Start a world; `judge` gets the cluster and a function that runs a pod to its end."""
 
     async def within():
         async with await Cluster.start(load(name)) as cluster:
@@ -59,9 +59,9 @@ def meet(name, judge):
 
 @pytest.mark.parametrize("name", scenario.platform_names())
 def test_every_platform_furnishes_a_world(name, tmp_path):
-    """Each shipped platform is a world that the API server takes; its GPU nodes offer GPUs and the fabric's resource.
+    """The API server accepts each shipped platform's world; its GPU nodes offer GPUs and the fabric's resource.
 
-    GPUs may be devices to claim, and cards may come with a network instead.
+    GPUs may be claimed devices, and NICs may come with a network instead.
     """
     (tmp_path / "plain.yaml").write_text(GOOD + f"world: {{platform: {name}}}\n")
 
@@ -83,7 +83,7 @@ def test_every_platform_furnishes_a_world(name, tmp_path):
 
 
 def test_a_world_of_five_hundred_nodes_has_every_pod_and_every_address_once(tmp_path):
-    """Names of pods and addresses of nodes do not collide, however many nodes there are."""
+    """Names of pods and addresses of nodes do not collide, for any number of nodes."""
     (tmp_path / "many.yaml").write_text(GOOD + "world: {nodes: 500, crowd: {pods: 3000}}\n")
 
     async def judge(cluster, _):
@@ -100,7 +100,7 @@ def test_a_world_of_five_hundred_nodes_has_every_pod_and_every_address_once(tmp_
 
 
 def test_a_platform_is_a_file_that_extends_another(tmp_path):
-    """A user's own platform stands next to the scenario, says what differs, and `null` takes away."""
+    """A user's own platform is a file next to the scenario with the differences; `null` removes."""
     (tmp_path / "ours.yaml").write_text(
         "name: ours\nextends: h100-ib\ngpu: {count: 4}\nworkloads: {kube-proxy: null}\n"
     )
@@ -127,7 +127,7 @@ def test_a_platform_is_a_file_that_extends_another(tmp_path):
     ],
 )
 def test_a_wrong_platform_says_what_is_wrong(tmp_path, text, message):
-    """As strict as scenarios."""
+    """The validation is as strict as for scenarios."""
     (tmp_path / "b.yaml").write_text("name: b\nextends: b.yaml\n" if "b.yaml" in text else "name: b\n")
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "mine.yaml").write_text(GOOD + "world: {platform: a.yaml}\n")
@@ -136,7 +136,7 @@ def test_a_wrong_platform_says_what_is_wrong(tmp_path, text, message):
 
 
 def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighbours():
-    """Two networks asked for: two functions in sysfs, and the annotation that Multus writes, with MTU and device."""
+    """Two requested networks: two functions in sysfs, and Multus' annotation, with MTU and device."""
 
     async def judge(cluster, run):
         ended, log = await run(pod("one", {attachments.ASKED: ASK}, **{"nvidia.com__sriov-rdma-vf": "2"}))
@@ -158,7 +158,7 @@ def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighb
 
 
 def test_a_pod_that_asks_for_no_network_is_told_nothing_of_devices():
-    """Without the annotation: eth0 alone, no RDMA device, although the function was allotted."""
+    """Without the annotation: eth0 only, no RDMA device, although the function was allocated."""
 
     async def judge(_, run):
         ended, log = await run(pod("plain", None, **{"nvidia.com__sriov-rdma-vf": "1"}))
@@ -201,7 +201,7 @@ def test_networks_are_asked_for_by_name_or_as_a_list():
 
 
 def test_a_pod_on_efa_gets_its_cards_and_no_infiniband_tools():
-    """As many cards as it asks for; a link layer without a word in sysfs; ib tools are not in that image."""
+    """The requested number of cards; an empty link layer in sysfs; ib tools are missing in that image."""
 
     async def judge(_, run):
         ended, log = await run(pod("one", None, **{"vpc.amazonaws.com__efa": "2"}))
@@ -213,7 +213,7 @@ def test_a_pod_on_efa_gets_its_cards_and_no_infiniband_tools():
 
 
 def plugged(pair, **changes):
-    """The state of a pod on EFA, for the stand-ins."""
+    """Return the state of a pod on EFA, for the stand-ins."""
     world = load("healthy-efa").world
     fabric = world["fabric"]
     nics = [
@@ -233,7 +233,7 @@ def plugged(pair, **changes):
 
 
 def test_nccl_reaches_efa_through_its_plugin(pair):
-    """Four cards a GPU are one device; every hop between nodes names the plugin, with GPUDirect, over eight devices."""
+    """Four cards per GPU are one device; every hop between nodes names the plugin, with GPUDirect, over eight devices."""
     answer = plugged(pair).run(NCCL_ALGO="Ring")
     assert answer.codes == [0, 0]
     assert answer.log.count("Using network Libfabric") == 16
@@ -253,7 +253,7 @@ def test_nccl_reaches_efa_through_its_plugin(pair):
     ],
 )
 def test_without_plugin_or_cards_nccl_uses_sockets(pair, changes, env, line):
-    """NCCL has nothing built in for EFA: its verbs code finds no port of a kind that it knows."""
+    """NCCL has no built-in EFA support: its verbs code finds no port of a known kind."""
     answer = plugged(pair, **changes).run(**env)
     assert answer.codes == [0, 0]
     assert line in answer.log
@@ -261,7 +261,7 @@ def test_without_plugin_or_cards_nccl_uses_sockets(pair, changes, env, line):
 
 
 def test_kind_has_no_accelerator():
-    """Workers as kind names them, and nothing that looks like a GPU."""
+    """Workers have kind's names, and no sign of a GPU."""
 
     async def judge(cluster, run):
         nodes = cluster.store.list("nodes")

@@ -1,4 +1,4 @@
-"""Scenario files: what is shipped, and how a wrong one is refused."""
+"""Scenario files: the shipped ones, and refusals of invalid ones."""
 
 from pathlib import Path
 
@@ -39,14 +39,14 @@ def written(folder: Path, text: str) -> str:
 
 
 def test_every_scenario_that_was_asked_for_is_shipped():
-    """The scenarios of the first form are all there, and every shipped file loads."""
+    """All original scenarios exist, and every shipped file loads."""
     assert set(scenario.names()) >= ASKED_FOR
     for name in scenario.names():
         assert scenario.load(name).name == name
 
 
 def test_only_unbroken_worlds_pass():
-    """Only worlds in which nothing is broken may end with go; there are enough of both kinds."""
+    """Only worlds without a fault may end with go; there are enough of both kinds."""
     every = {name: scenario.load(name) for name in scenario.names()}
     passing = {name for name, each in every.items() if "go" in each.outcomes}
     assert not [name for name in passing if every[name].faults]
@@ -58,7 +58,7 @@ def test_only_unbroken_worlds_pass():
 
 @pytest.mark.parametrize("name", sorted(ASKED_FOR))
 def test_a_scenario_changes_one_part_of_the_world(name):
-    """At most one real thing is broken: the changes of a file touch one part (and what shows it)."""
+    """At most one real thing is broken: the changes of a file touch one part (and its symptoms)."""
     changed = set(read_yaml(scenario.SHIPPED / f"{name}.yaml").get("world", {}))
     together = [{"nodes", "cpu_nodes"}, {"node", "workloads"}, {"workloads", "objects"}]
     assert len(changed) <= 1 or changed in together
@@ -75,21 +75,21 @@ def test_a_scenario_changes_one_part_of_the_world(name):
     ],
 )
 def test_a_scenario_that_does_not_exist_is_refused_in_one_line(ref, message):
-    """An unknown scenario gets one line with the nearest right word."""
+    """An unknown scenario gets one line with the nearest name."""
     with pytest.raises(ScenarioError, match=message) as caught:
         scenario.load(ref)
     assert "\n" not in str(caught.value)
 
 
 def test_an_empty_log_is_no_recording(tmp_path):
-    """replay= needs something to replay."""
+    """replay= needs a log."""
     (tmp_path / "empty.log").touch()
     with pytest.raises(ScenarioError, match="empty"):
         scenario.load(f"replay={tmp_path}/empty.log")
 
 
 def test_a_path_works_as_a_scenario(tmp_path):
-    """Users write their own scenarios and start them by path."""
+    """Users start their own scenarios by path."""
     loaded = scenario.load(written(tmp_path, GOOD + "world:\n  collective: {wrong: 3}\n"))
     assert loaded.world["collective"] == {"wrong": 3}
     assert loaded.world["gpu"]["count"] == 8  # the rest of the world is the platform's
@@ -126,14 +126,14 @@ def test_a_path_works_as_a_scenario(tmp_path):
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(tmp_path, text, message):
-    """The format is strict: the message names file, key, and the nearest right word."""
+    """The format is strict: the message names file, key, and the nearest name."""
     with pytest.raises(ScenarioError, match=message) as caught:
         scenario.load(written(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
 def test_merge_patches_as_rfc_7386():
-    """null removes, maps are merged, everything else replaces, and nothing is shared."""
+    """null removes, maps are merged, everything else replaces, and no object is shared."""
     base = {"a": {"b": 1, "c": [1]}, "d": 2}
     patched = scenario.merge(base, {"a": {"b": None, "c": [2]}, "e": {"f": None}})
     assert patched == {"a": {"c": [2]}, "d": 2, "e": {}}
@@ -157,7 +157,7 @@ world:
 
 
 def test_a_scenario_changes_the_one_that_it_extends(tmp_path):
-    """World, API faults and run are taken over; null takes away, objects are changed by kind and name."""
+    """World, API faults and run are inherited; null removes, objects are changed by kind and name."""
     (tmp_path / "base.yaml").write_text(BASE)
     changes = """
 extends: base.yaml
@@ -181,7 +181,7 @@ world:
 
 
 def test_what_a_scenario_extends_must_be_there_and_end(tmp_path):
-    """One line each: a name that is none, a file that is none, and a circle."""
+    """One line each: an unknown name, a missing file, and a cycle."""
     for text, message in (
         ("healthy-storag", "did you mean 'healthy-storage'"),
         ("no.yaml", "unknown scenario 'no.yaml'"),

@@ -120,7 +120,7 @@ def test_it_says_when_it_is_ready_and_serves(sim):
 
 
 def test_a_user_without_rights_gets_a_kubeconfig_too(sim, tmp_path):
-    """--write-nobody-kubeconfig: authenticated, and allowed nothing."""
+    """--write-nobody-kubeconfig: authenticated, without permissions."""
     nobody = tmp_path / "nobody"
     cluster = sim("healthy", "--write-nobody-kubeconfig", str(nobody))
     assert cluster.ask(PODS, kubeconfig=nobody)["reason"] == "Forbidden"
@@ -128,7 +128,7 @@ def test_a_user_without_rights_gets_a_kubeconfig_too(sim, tmp_path):
 
 @pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT", "SIGKILL"])
 def test_however_it_ends_nothing_is_left(sim, tmp_path, how):
-    """Closed stdin, a signal, even SIGKILL: every pod's process goes, and no folder stays behind."""
+    """Closed stdin, a signal, even SIGKILL: every pod's process ends, and no folder remains."""
     own = tmp_path / "tmp"
     own.mkdir()
     cluster = sim("healthy", env={"TMPDIR": str(own)})
@@ -150,7 +150,7 @@ def test_however_it_ends_nothing_is_left(sim, tmp_path, how):
 
 
 def test_api_down_points_where_nothing_listens(sim):
-    """api-down: a kubeconfig like any other, and a refused connection."""
+    """api-down: a valid kubeconfig, and a refused connection."""
     cluster = sim("api-down")
     host, port = cluster.ready["server"].removeprefix("https://").split(":")
     with pytest.raises(ConnectionRefusedError):
@@ -183,7 +183,7 @@ def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, message):
 
 
 def test_the_list_is_for_people_and_for_programs(root):
-    """--list shows name and title; with --json also what is broken and what must be found."""
+    """--list shows name and title; with --json also the broken part and the expected findings."""
     assert "dns-slow" in run(root, "--list").stdout
     listed = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
     assert listed["gpu-missing"]["faults"] == ["gpu.missing"]
@@ -191,7 +191,7 @@ def test_the_list_is_for_people_and_for_programs(root):
 
 
 def test_the_list_is_by_family_and_may_be_narrowed_by_a_word(root):
-    """The family is that of the fault that must be found; a word is looked for in names, titles and faults."""
+    """The family is that of the expected fault; a word is searched in names, titles and faults."""
     whole = run(root, "--list").stdout
     assert whole.startswith("nothing is broken (")
     heads = [line for line in whole.splitlines() if line and not line.startswith((" ", "*", "replay="))]
@@ -208,14 +208,14 @@ def test_the_list_is_by_family_and_may_be_narrowed_by_a_word(root):
 
 
 def test_a_scenario_says_what_it_is_to_be_run_with(root, tmp_path):
-    """Served without its profile it shows nothing; of the fault it says no more than before."""
+    """The ready line has the required profile and options."""
     sim = Sim(root, tmp_path, "acs-on")
     assert sim.ready["run"] == {"profile": True, "options": []}
     assert sim.end() == 0
 
 
 def test_a_cluster_is_served_under_api_faults(root, tmp_path):
-    """--api-faults NAME[:SEED], said in the line that it is ready; an unknown one is a usage error."""
+    """--api-faults NAME[:SEED], repeated in the ready line; an unknown one is a usage error."""
     sim = Sim(root, tmp_path, "healthy", "--api-faults", "slow:3")
     assert sim.ready["api_faults"] == "slow:3"
     assert len(sim.ask("/api/v1/nodes")["items"]) == 2

@@ -1,4 +1,4 @@
-"""What each shipped world does to an Indexed Job that trains on two nodes."""
+"""Effects of each shipped world on an Indexed Job that trains on two nodes."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ PORTS = (
     "        try: socket.create_connection((other,port),timeout=1.0).close(); print(port,'open',flush=True); break\n"
     "        except ConnectionRefusedError: time.sleep(0.05)\n"
     "        except TimeoutError: print(port,'closed',flush=True); break\n"
-    "open_[1].accept()\n"  # the other one has asked for both
+    "open_[1].accept()\n"  # both requests of the other one have arrived
     "for each in open_: each.close()\n"
 )
 RUN = (
@@ -74,7 +74,7 @@ SERVICE = {
 
 
 class Run:
-    """A job in a world, until it ends or something is seen."""
+    """A job in a world, until it ends or a condition is met."""
 
     def __init__(self, cluster: Cluster):
         self.cluster, self.store, self.until = cluster, cluster.store, seen_in(cluster)
@@ -94,7 +94,7 @@ class Run:
 
 
 def play(scenario: str, script: str, judge, network: str = "auto"):
-    """Start a world, start the job, let `judge` look."""
+    """Start a world, start the job, and call `judge`."""
 
     async def within():
         async with await Cluster.start(load(scenario), network=network) as cluster:
@@ -122,7 +122,7 @@ def test_healthy_trains():
 
 
 def test_healthy_trains_where_the_kernel_grants_no_namespaces():
-    """healthy as plain processes: names, ports and devices are there for Python programs, and what is lost is said."""
+    """healthy as plain processes: names, ports and devices exist for Python programs, and limitations are reported."""
 
     async def judge(run):
         assert run.cluster.network == "plain"
@@ -149,7 +149,7 @@ def test_dns_slow_resolves_late():
 
 
 def test_dns_broken_never_resolves():
-    """dns-broken: the names are denied for as long as anybody asks."""
+    """dns-broken: every query for the names is denied."""
 
     async def judge(run):
         assert [log.strip() for log in await run.ended()] == ["unresolved"] * 2
@@ -202,7 +202,7 @@ def test_image_missing_waits_for_the_image():
 
 
 def test_a_missing_resource_is_named():
-    """rdma-resource-missing: one pod runs, the other does not fit for want of the RDMA resource."""
+    """rdma-resource-missing: one pod runs, the other does not fit because the RDMA resource is missing."""
 
     async def judge(run):
         def refusal():
@@ -219,7 +219,7 @@ def test_a_missing_resource_is_named():
 
 
 def test_gpus_taken_leaves_no_gpu():
-    """gpus-taken: both pods wait, and the holders belong to somebody else."""
+    """gpus-taken: both pods wait, and the GPUs belong to another team's pods."""
 
     async def judge(run):
         def refusals():
@@ -233,7 +233,7 @@ def test_gpus_taken_leaves_no_gpu():
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "was"}
         run.store.create("configmaps", {"metadata": {"name": "after", "ownerReferences": [owner]}}, "team-b")
         await run.until(lambda: run.store.get("configmaps", "team-b", "after") is None, "the garbage collector's turn")
-        assert len(run.store.list("pods", "team-b")) == 2  # they came before, and were left alone
+        assert len(run.store.list("pods", "team-b")) == 2  # they came first and are unaffected
 
     play("gpus-taken", "", judge)
 
@@ -282,7 +282,7 @@ def test_a_pod_sees_only_the_devices_that_it_asked_for():
     ],
 )
 def test_nodes_offer_what_the_scenario_says(scenario, nodes, gpus):
-    """Nodes as objects: capacity stays what the hardware is, allocatable is what is left of it."""
+    """Node objects: capacity is the hardware's, allocatable the remaining part."""
 
     async def within():
         async with await Cluster.start(load(scenario)) as cluster:

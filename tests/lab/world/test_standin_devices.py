@@ -13,7 +13,7 @@ from lab.hardware import files as hardware
 
 
 def test_xml_has_every_gpu_and_no_gap(pair):
-    """-q -x: one element per allocated GPU, in the shape of a recording with driver 580."""
+    """-q -x: one element per allocated GPU, in the form of a recording with driver 580."""
     answer = pair.ask("nvidia-smi", "-q", "-x")
     tree = ElementTree.fromstring(answer.stdout)
     assert answer.returncode == 0
@@ -52,7 +52,7 @@ def test_queries_answer_as_csv(pair, fields, line):
 
 
 def test_an_unknown_field_is_refused(pair):
-    """A field that does not exist: exit code 2 and the real text."""
+    """Exit code 2 and the real text."""
     answer = pair.ask("nvidia-smi", "--query-gpu=colour", "--format=csv")
     assert (answer.returncode, answer.stdout.splitlines()[0]) == (2, 'Field "colour" is not a valid field to query.')
 
@@ -67,7 +67,7 @@ def test_only_allocated_gpus_are_shown(pair):
 
 
 def test_links_and_topology_show_the_board(pair):
-    """18 NVLinks a GPU; each GPU next to its own card."""
+    """18 NVLinks per GPU; each GPU next to its own card."""
     assert pair.ask("nvidia-smi", "nvlink", "-s").stdout.count("26.562 GB/s") == 8 * 18
     rows = pair.ask("nvidia-smi", "topo", "-m").stdout.splitlines()
     assert rows[3].split()[:4] == ["GPU2", "NV18", "NV18", "X"]
@@ -83,7 +83,7 @@ def test_the_table_is_as_wide_as_the_recorded_one(pair, shared):
 
 
 def test_rdma_tools_need_the_devices(pair):
-    """With the resource eight ports are ACTIVE; without it the tools say what the real ones say."""
+    """With the resource eight ports are ACTIVE; without it the tools print the real messages."""
     assert pair.ask("ibv_devinfo").stdout.count("PORT_ACTIVE (4)") == 8
     assert "Rate: 400" in pair.ask("ibstat", "mlx5_3").stdout
     pair.rdma = [False, False]
@@ -93,7 +93,7 @@ def test_rdma_tools_need_the_devices(pair):
 
 @pytest.mark.parametrize("folder", ["one", "with a blank", 'it\'s "quoted" $HOME', "long" * 40])
 def test_a_stand_in_starts_wherever_this_python_lies(tmp_path, folder):
-    """The first line of a script ends at a blank, and early on older kernels."""
+    """A script's first line ends at a space, and earlier on older kernels."""
     python = tmp_path / folder / "python3"
     python.parent.mkdir()
     shutil.copy(Path(sys.executable).resolve(), python)

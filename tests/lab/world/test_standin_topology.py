@@ -1,4 +1,4 @@
-"""Rings and trees that the played NCCL lays."""
+"""Rings and trees of the simulated NCCL."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SIZES = [(nodes, local) for nodes in (1, 2, 3, 4, 5, 8) for local in (1, 2, 8)]
 
 @pytest.mark.parametrize(("nodes", "local"), SIZES)
 def test_every_ring_visits_every_rank_once(nodes, local):
-    """A ring is a permutation of the ranks that passes node by node."""
+    """A ring is a permutation of the ranks, node by node."""
     plan = topology.lay(nodes, local, 2 * local)
     for ring in plan.rings:
         assert sorted(ring) == list(range(nodes * local))
@@ -19,7 +19,7 @@ def test_every_ring_visits_every_rank_once(nodes, local):
 
 @pytest.mark.parametrize(("nodes", "local"), SIZES)
 def test_every_tree_has_one_root_and_agrees_with_itself(nodes, local):
-    """What a rank calls its child calls it its parent; all ranks hang on one root."""
+    """A rank's child has that rank as its parent; all ranks belong to one root."""
     for tree in topology.lay(nodes, local, 2 * local).trees:
         assert sum(place.up < 0 for place in tree.values()) == 1
         for rank, place in tree.items():

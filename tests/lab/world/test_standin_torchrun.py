@@ -1,4 +1,4 @@
-"""The played collective: what the world and the environment do to it."""
+"""The simulated collective: effects of the world and the environment."""
 
 import re
 import signal
@@ -23,12 +23,12 @@ def test_a_healthy_pair_uses_infiniband_on_every_rank_and_channel(pair):
     hops = re.findall(r"Channel \d\d/0 : (\d+)\[\d\] -> (\d+)\[\d\] \[(send|receive)\] via (\S+)", answer.log)
     assert {transport for *_, transport in hops} == {f"NET/IB/{card}/GDRDMA" for card in range(8)}
     sent = sorted((a, b) for a, b, way, _ in hops if way == "send")
-    assert sent == sorted((a, b) for a, b, way, _ in hops if way == "receive")  # both ends tell the same story
+    assert sent == sorted((a, b) for a, b, way, _ in hops if way == "receive")  # both ends agree
     assert len(set(re.findall(r"commId (0x[0-9a-f]+)", answer.log))) == 1
 
 
 def test_the_bandwidth_is_that_of_published_machines(pair):
-    """Ring stays below the wire (8 x 50 GB/s); NCCL's own choice on two nodes exceeds it, as published."""
+    """Ring stays below the link rate (8 x 50 GB/s); NCCL's own choice on two nodes exceeds it, as published."""
     ring, default = pair.run(NCCL_ALGO="Ring"), pair.run()
     assert 370 < ring.busbw(8 * GIB) < 400
     assert 455 < default.busbw(8 * GIB) < 480
@@ -40,7 +40,7 @@ def test_the_bandwidth_is_that_of_published_machines(pair):
 
 
 def test_a_run_is_repeatable(pair):
-    """The little noise in the numbers is the same in every run."""
+    """The small noise in the numbers is the same in every run."""
     assert pair.run(NCCL_ALGO="Tree").busbw(GIB) == pair.run(NCCL_ALGO="Tree").busbw(GIB)
 
 
@@ -53,7 +53,7 @@ def test_a_run_is_repeatable(pair):
     ],
 )
 def test_settings_that_exclude_infiniband_fall_back_to_sockets(pair, env, line):
-    """The real library falls back silently, with a line that says why; so does this one."""
+    """Like the real library, it falls back silently, with a line that gives the reason."""
     answer = pair.run(**env)
     assert answer.codes == [0, 0]
     assert line in answer.log
@@ -64,7 +64,7 @@ def test_settings_that_exclude_infiniband_fall_back_to_sockets(pair, env, line):
 
 
 def test_a_pod_without_the_rdma_resource_finds_no_device(pair):
-    """No device in the pod: the shapes of a recorded NCCL 2.28.9 without one."""
+    """No device in the pod: the line forms of a recorded NCCL 2.28.9 without one."""
     pair.rdma = [False, False]
     answer = pair.run()
     assert answer.log.count("NET/IB : No device found.") == 16
@@ -81,7 +81,7 @@ def test_a_filter_chooses_among_the_cards(pair):
 
 
 def test_forcing_a_network_that_is_not_there_fails(pair):
-    """NCCL_NET=IB without a device is an error, not a fallback; torchrun reports it as it does."""
+    """NCCL_NET=IB without a device is an error, not a fallback; torchrun reports it as usual."""
     pair.rdma = [False, False]
     answer = pair.run(NCCL_NET="IB")
     assert answer.codes == [1, 1]
@@ -118,7 +118,7 @@ def test_without_nccl_debug_nothing_is_logged(pair):
 
 
 def test_without_a_file_the_log_is_on_standard_output(pair):
-    """NCCL_DEBUG_FILE unset: the ranks' lines stand between those of the bench."""
+    """NCCL_DEBUG_FILE unset: the ranks' lines are between those of the bench."""
     answer = pair.run(NCCL_DEBUG_FILE=None)
     assert "NCCL INFO Init timings" not in answer.out[0] or "Init COMPLETE" in answer.out[0]
     assert "job-1:" in answer.out[1]
@@ -134,7 +134,7 @@ def test_subsystems_are_honoured(pair):
 
 
 def test_one_rank_on_sockets(pair):
-    """mixed-transport: fifteen ranks on IB, rank 11 alone on sockets, and the whole job slow."""
+    """mixed-transport: fifteen ranks on IB, only rank 11 on sockets, and the whole job slow."""
     pair.collective = {"socket_ranks": [11]}
     answer = pair.run(NCCL_ALGO="Ring")
     assert answer.log.count("Using network IB") == 15
@@ -144,7 +144,7 @@ def test_one_rank_on_sockets(pair):
 
 
 def test_wrong_results_are_counted(pair):
-    """wrong-results: every row has wrong elements, the footer says FAILED; the bench itself ends normally."""
+    """wrong-results: every row has wrong elements, the footer prints FAILED; the bench itself ends normally."""
     pair.collective = {"wrong": 17}
     answer = pair.run()
     assert {row[-1] for row in answer.rows} == {"17"}
@@ -162,7 +162,7 @@ def test_a_full_file_system_cuts_the_logs_but_not_the_table(pair):
 
 
 def test_a_hanging_collective_ends_by_signal_only(pair):
-    """nccl-hang: everything is connected, no row comes; SIGTERM ends it with torchrun's words."""
+    """nccl-hang: everything is connected, no row is printed; SIGTERM ends it with torchrun's messages."""
     pair.collective = {"hang": True}
     port = free_port()
     jobs = [pair.start(node, {}, port) for node in (1, 0)]
@@ -178,7 +178,7 @@ def test_a_hanging_collective_ends_by_signal_only(pair):
 
 
 def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
-    """replay: the whole file on node 0, silence on the other, and no files of its own."""
+    """replay: the whole file on node 0, no output on the other, and no files of its own."""
     (pair.folder / "recorded.log").write_text("a real log\nof two lines\n")
     pair.collective = {"replay": "recorded.log"}
     answer = pair.run()
@@ -187,7 +187,7 @@ def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
 
 
 def test_a_missing_node_times_out_as_in_torch(pair):
-    """Nobody at MASTER_PORT: the client gives up with torch's words."""
+    """No listener at MASTER_PORT: the client gives up with torch's message."""
     job = pair.start(1, {}, free_port(), "--rdzv-conf=timeout=1")
     assert job.wait(timeout=HANG_S) == 1
     said = (pair.folder / "err1").read_text()
@@ -195,7 +195,7 @@ def test_a_missing_node_times_out_as_in_torch(pair):
 
 
 def test_whoever_listened_before_does_not_matter(pair):
-    """A connection that is closed without an answer (another program just left the port) is tried again."""
+    """A connection closed without an answer (another program has just released the port) is retried."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as before:
         late = pair.start(1, {}, port)
@@ -205,14 +205,14 @@ def test_whoever_listened_before_does_not_matter(pair):
 
 
 def test_more_processes_than_gpus_is_an_error(pair):
-    """A pod with fewer GPUs than processes fails as CUDA does."""
+    """A pod with fewer GPUs than processes fails like CUDA."""
     answer = pair.ask("torchrun", "--nproc-per-node=9", "train.py")
     assert answer.returncode == 1
     assert "CUDA error: invalid device ordinal" in answer.stderr
 
 
 def test_a_wrong_option_is_a_usage_error(pair):
-    """Options of torchrun are known, others are refused with exit code 2."""
+    """torchrun's options are known, others are refused with exit code 2."""
     answer = pair.ask("torchrun", "--nnode=2", "train.py")
     assert answer.returncode == 2
     assert "unrecognized arguments: --nnode" in answer.stderr
