@@ -1,4 +1,5 @@
-"""`python -m tests.real FOLDER...`: play recordings through the watcher; a line each, a sum, exit code 1 if any is wrong."""
+"""`python -m tests.real FOLDER...`: play recordings through the watcher; one line each, a total, exit code 1 if any is
+wrong."""
 
 from tests.real.playing import brief
 

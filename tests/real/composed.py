@@ -1,4 +1,4 @@
-"""Builds new timelines from recorded ones: changes are added, left out, rewritten or moved."""
+"""Builds new timelines from recorded ones: changes are added, removed, rewritten or moved."""
 
 import copy
 import datetime
@@ -12,18 +12,18 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def case_of(name):
-    """The recording with a name that begins so."""
+    """Return the recording whose name starts with this text."""
     return load(min(RECORDINGS.glob(f"{name}*.jsonl.gz")))
 
 
 def stamp(case, moment):
-    """A moment of the recording as the API server writes it."""
+    """Format a moment of the recording like the API server."""
     wall = datetime.datetime.fromisoformat(case.recording.wall) + datetime.timedelta(seconds=moment)
     return wall.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def then(*changes):
-    """One change of a play after the other."""
+    """Apply the changes of a play in sequence."""
 
     def change(play):
         for each in changes:
@@ -34,7 +34,7 @@ def then(*changes):
 
 
 def with_more(*more):
-    """Some changes are added, each as old as what was heard just before it."""
+    """Add some changes, each as old as its predecessor."""
 
     def change(play):
         changes = list(play.changes)
@@ -49,12 +49,12 @@ def with_more(*more):
 
 
 def without(selected):
-    """What `selected(change)` names is never heard."""
+    """Remove the changes for which `selected(change)` is true."""
     return lambda play: replace(play, changes=tuple(c for c in play.changes if c.at <= play.start or not selected(c)))
 
 
 def rewritten(selected, edit):
-    """`edit(object)` changes in place what `selected(change)` names."""
+    """Apply `edit(object)` in place to changes for which `selected(change)` is true."""
 
     def change(play):
         changes = []
@@ -70,24 +70,24 @@ def rewritten(selected, edit):
 
 
 def later_from(since, seconds):
-    """Everything from a moment on comes later, in the same order."""
+    """Delay everything from a moment on, in the same order."""
     return lambda play: replace(
         play, changes=tuple(at(c, c.at + seconds) if c.at >= since else c for c in play.changes)
     )
 
 
 def first(case, selected):
-    """The first change that `selected` names."""
+    """Return the first change for which `selected` is true."""
     return next(c for c in case.play.changes if selected(c))
 
 
 def is_pod(rank, case):
-    """Tell whether a change is of the pod of a rank of the case's Job."""
+    """Say whether a change concerns the pod of a rank of the case's Job."""
     return lambda c: c.kind == "Pod" and c.name.startswith(f"{case.expected.job}-{rank}-")
 
 
 def node_says(case, node, *moments):
-    """The node's Ready condition takes these values, given as (moment, status)."""
+    """Set the node's Ready condition to these values, given as (moment, status)."""
     for moment, status in moments:
         latest = [c for c in case.play.changes if c.kind == "Node" and c.name == node and c.at <= moment][-1]
         item = copy.deepcopy(latest.object)
@@ -98,7 +98,7 @@ def node_says(case, node, *moments):
 
 
 def namespace_goes(case, moment, *, gone=False):
-    """Somebody deletes the namespace, which is Terminating from then on, or is gone at once."""
+    """Delete the namespace, which is Terminating from then on, or gone at once."""
     latest = [c for c in case.play.changes if c.kind == "Namespace" and c.at <= moment][-1]
     item = copy.deepcopy(latest.object)
     item["metadata"]["deletionTimestamp"] = stamp(case, moment)
@@ -107,7 +107,7 @@ def namespace_goes(case, moment, *, gone=False):
 
 
 def event(case, about, moment, *, kind="Pod", reason, message, severity="Warning"):
-    """A core/v1 Event about an object, as kubelets and controllers write it."""
+    """Return a core/v1 Event about an object, in the form of kubelets and controllers."""
     meta = about["metadata"]
     item = {
         "metadata": {

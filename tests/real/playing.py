@@ -1,4 +1,4 @@
-"""Plays a recording through the launcher, its client, watcher and diagnosis, and compares with what its yaml expects."""
+"""Plays a recording through the launcher, its client, watcher and diagnosis, and compares the result with its yaml."""
 
 import datetime
 import re
@@ -25,7 +25,7 @@ ENDS = ("completed", "failed", "given-up", "deleted", "interrupted")
 
 @dataclass(frozen=True)
 class Expected:
-    """What a recording's yaml says is right."""
+    """The expectations of a recording's yaml."""
 
     job: str
     ends: str
@@ -40,7 +40,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """A recording and what is right."""
+    """A recording and its expected result."""
 
     name: str
     recording: recordings.Recording
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the product said: the outcome, how many Jobs it made, how far it heard the recording, the node of each rank."""
+    """The product's result: outcome, number of Jobs created, position in the recording, node of each rank."""
 
     ends: str
     fault: str | None
@@ -84,14 +84,14 @@ def load(path):
 
 
 def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead_s=0.0):
-    """Run the trial against the recording (as `change` has altered it) in virtual time; return the result.
+    """Run the trial with the recording (as `change` has altered it) in virtual time; return the result.
 
-    `logs` is what the pods say, by index; `then` the case that a second attempt meets, the same where it is None;
-    `ahead_s` by how much the runner's clock is ahead of the API server's.
+    `logs` has the pods' output, by index; `then` is the case of a second attempt, the same if None; `ahead_s` is the
+    lead of the runner's clock over the API server's.
     """
     altered = change(case.play) if change else case.play
     first = next(c for c in altered.changes if c.kind == "Job" and c.name == case.expected.job)
-    # The world begins at the recording's time, so that its timestamps are those of the world's clock.
+    # The world begins at the recording's time, so that its timestamps match the world's clock.
     wall = datetime.datetime.fromisoformat(case.recording.wall).timestamp() + altered.start
     world = World(wall + ahead_s)
     following = then and (change(then.play) if change else then.play, then.recording, then.expected.job)
@@ -107,7 +107,7 @@ def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead
 
 
 class _Client:
-    """What the client's core asks of the official one: a connection pool and credentials."""
+    """The parts of the official client that the client's core uses: a connection pool and credentials."""
 
     def __init__(self, server):
         self.rest_client = type("Rest", (), {"pool_manager": server})
@@ -120,7 +120,7 @@ class _Client:
 
 
 def _spec(case, job):
-    """The trial that was recorded, as the product would ask for it."""
+    """Return the recorded trial, as the product would request it."""
     spec = job["spec"]
     container = spec["template"]["spec"]["containers"][0]
     limits = (container.get("resources") or {}).get("limits") or {}
@@ -166,12 +166,12 @@ def _outcome(result, server):
 
 
 def wrong(case, outcome):
-    """Say what of it is wrong; empty where all is as the recording expects."""
+    """Return the differences from the expectation; empty if there are none."""
     right = case.expected
     if outcome.fault not in right.faults:
         return f"fault {outcome.fault}, expected {' or '.join(str(f) for f in sorted(right.faults, key=str))}: {outcome.observed}"
     if outcome.fault != right.cause:
-        return ""  # as right, whatever becomes of it then
+        return ""  # a right fault other than the cause: no further expectations
     if right.ends != outcome.ends:
         return f"{outcome.ends}, expected {right.ends}: {outcome.observed}"
     if outcome.attempts > 1 and right.ends != "interrupted":
@@ -182,16 +182,16 @@ def wrong(case, outcome):
 
 
 def _is_about(outcome, subject):
-    """Whether it names the pod, node or Job: as the subject, or, if the subject refused it, as the affected object."""
+    """Say whether it names the pod, node or Job: as the subject or, if the subject refused it, as the affected object."""
     kind, _, name = subject.rpartition("/")
     own = outcome.subject in {subject, name} or outcome.subject.removeprefix("node/") == name
-    # Told of several pods at once: which of them was first is chance where all are heard together.
+    # A fault of several pods at once: which was first is random if all are received together.
     several = kind == "" and bool(re.match(r"pod \S+( on \S+)? \(and \d+ more\)", outcome.observed))
     return own or several or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", outcome.observed))
 
 
 def main(folders):
-    """Play all recordings of the folders; print a line each and a sum; return how many are wrong."""
+    """Play all recordings of the folders; print one line each and a total; return the number of wrong ones."""
     paths = sorted(path for folder in folders for path in _paths(Path(folder)))
     bad = 0
     for path in paths:

@@ -1,8 +1,9 @@
-"""An API server that plays a recording, reached without a network: it replaces urllib3's connection pool.
+"""An API server that plays a recording without a network: it replaces urllib3's connection pool.
 
-List and get: the state of that moment; watch: what follows that resourceVersion, at its time. The recording is just
-before its Job until a client creates a Job, then it runs; a further Job plays it again, if its namespace still takes it. The client's names replace the
-recorded ones, timestamps move with the clock. Writes change nothing; a DELETE of the Job hides all until the next one.
+List and get: the state at that moment; watch: the changes after that resourceVersion, at their times. The recording
+pauses just before its Job until a client creates a Job, then it runs; a further Job plays it again, if its namespace
+still accepts it. The client's names replace the recorded ones, timestamps follow the clock. Writes change nothing; a
+DELETE of the Job hides everything until the next one.
 """
 
 import bisect
@@ -26,12 +27,12 @@ RUN_LABEL = "app.kubernetes.io/instance"
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)((?:\.\d+)?Z)")
 _TOO_OLD = re.compile(r"(?i)too old|410|gone|expired")
 _BROKEN = re.compile(r"(?i)connection|protocol|reset|refused|remote|incomplete|timed? ?out")
-_LISTED_S = 2.0  # a new list comes as one burst
+_LISTED_S = 2.0  # a new list arrives as one burst
 
 
 @dataclass(frozen=True)
 class Change:
-    """One watch event and when it is heard, in seconds of the recording."""
+    """One watch event and the time at which it is received, in seconds of the recording."""
 
     at: float
     kind: str
@@ -52,7 +53,7 @@ class Change:
 
 
 class Shown(NamedTuple):
-    """An object as the client gets it, and its JSON: it is asked for again and again."""
+    """An object as the client gets it, and its cached JSON, since it is requested repeatedly."""
 
     object: dict
     text: str
@@ -60,10 +61,11 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Watches break at a moment (of one kind or all); for `away_s` the server does not answer; then old versions are
+    """Watches break at a moment (of one kind or all); for `away_s` the server does not respond; then old versions are
     refused or not.
 
-    With `roles_s` the server answers after that, but refuses all clients for so long: it does not know its roles yet.
+    With `roles_s` the server responds after that, but refuses all clients for that time, because it has not read its
+    roles yet.
     """
 
     at: float
@@ -75,7 +77,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Play:
-    """What is played: the changes in the order in which they are heard, the cuts, and from where."""
+    """A play: the changes in the order of reception, the cuts, and the start."""
 
     start: float
     changes: tuple
@@ -83,7 +85,7 @@ class Play:
 
 
 def play_of(recording, job):
-    """Make a play of a recording: lists after a broken watch become what they mean for a list, gaps become cuts."""
+    """Make a play of a recording: lists after a broken watch become changes, gaps become cuts."""
     changes = [
         Change(line.t, line.kind, line.type, line.object) for line in recording.lines if recordings.is_change(line)
     ]
@@ -106,12 +108,12 @@ def play_of(recording, job):
 
 
 def _origin(play, recording):
-    """When (time of day in seconds) the recorded Job was created."""
+    """Return the time of day (in seconds) at which the recorded Job was created."""
     return datetime.datetime.fromisoformat(recording.wall).timestamp() + play.start
 
 
 def _forgotten(changes, line):
-    """Objects that a new list does not have any more: they were deleted without a watch."""
+    """Return objects missing in a new list: they were deleted without a watch."""
     after = [c for c in changes if c.kind == line.kind and c.at >= line.t]
     if not after:
         return []
@@ -122,7 +124,7 @@ def _forgotten(changes, line):
             known.pop(c.name, None)
             if c.type != "DELETED":
                 known[c.name] = c
-    # Events that nothing keeps alive are still there: a watch of them is not made again by a list of 410 alone.
+    # Unreferenced events still exist: a list after a 410 alone does not restore a watch of them.
     return [Change(after[0].at, c.kind, "DELETED", c.object) for name, c in known.items() if name not in listed]
 
 
@@ -130,8 +132,8 @@ class Server:
     """The API server of one play, as a connection pool."""
 
     def __init__(self, world, play, recording, job, logs=None, then=None):
-        """Prepare; `then` is (play, recording, job) of what a second Job meets, the same again where it is None."""
-        self._logs = logs or {}  # bytes by the pod's completion index; what is not there says nothing
+        """Prepare the server; `then` is (play, recording, job) for a second Job, the same again if None."""
+        self._logs = logs or {}  # bytes by the pod's completion index; a missing one means no output
         self._world, self._then, self._origin = world, then, _origin(play, recording)
         self._take(play, recording, job)
         self._began, self._names, self._gone = None, [], False
@@ -141,32 +143,32 @@ class Server:
         self._last = -math.inf
 
     def _take(self, play, recording, job):
-        """Let this be what is played."""
+        """Set the current play."""
         self._play, self._recording, self._job = play, recording, job
         self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
         self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
         self._shift = self._origin - _origin(play, recording)
         self._texts, self._old, self._states = {}, {}, {}
 
-    # -- time -----------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def now(self):
-        """Seconds of the recording."""
+        """Return the seconds of the recording."""
         return self._play.start - 1e-6 if self._began is None else self._play.start + self._world.now - self._began
 
     def until(self):
-        """The last moment of the recording that a client has lived to see, in any of its attempts."""
+        """Return the last moment of the recording that a client has reached, in any of its attempts."""
         self._last = max(self._last, self.now())
         return self._last
 
     def _when(self, at):
-        """The moment of the world at which the recording is at `at`."""
+        """Return the world's time at which the recording is at `at`."""
         return self._world.now + (at - self.now())
 
     def _away_until(self, kind=""):
         return max((c.at + c.away_s for c in self._play.cuts if c.at <= self.now() < c.at + c.away_s), default=None)
 
-    # -- objects --------------------------------------------------------------------------------------------------
+    # -- objects -------------------------------------------------------------------------------------------------------
 
     def _shown(self, change):
         key = id(change), len(self.created)
@@ -185,7 +187,7 @@ class Server:
         return self._texts[key]
 
     def _state(self, kind):
-        if self._gone and kind not in ("Node", "Namespace", "Event"):  # events outlive what they are about
+        if self._gone and kind not in ("Node", "Namespace", "Event"):  # events outlive their objects
             return []
         heard = bisect.bisect_right(self._times[kind], self.now())
         if self._states.get(kind, ())[:2] != (heard, len(self.created)):
@@ -201,11 +203,11 @@ class Server:
         heard = self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]
         return max((c.version for c in heard), default=1)
 
-    # -- HTTP -----------------------------------------------------------------------------------------------------
+    # -- HTTP ----------------------------------------------------------------------------------------------------------
 
     def request(self, verb, url, body=None, **_):
-        """Answer as urllib3's PoolManager does."""
-        self._world.sleep(0.001)  # nothing is answered in no time
+        """Answer like urllib3's PoolManager."""
+        self._world.sleep(0.001)  # no response takes zero time
         if self._away_until() is not None:
             raise urllib3.exceptions.ProtocolError("Connection refused")
         parts = urlsplit(url)
@@ -233,7 +235,7 @@ class Server:
         return self._log(name, query) if sub == "log" else self._get(kind, name, query, sent)
 
     def _get(self, kind, name, query, sent):
-        """Answer with one object (what was sent as a patch, where the recording does not have it), a list or a watch."""
+        """Answer with one object (the sent patch, if the recording does not have it), a list or a watch."""
         if name:
             there = self._named(kind, name) or (Shown(sent, json.dumps(sent)) if sent else None)
             missing = f'{kind.lower()}s "{name}" not found'
@@ -254,7 +256,8 @@ class Server:
             self._end_streams()
 
     def _refusal(self, space, resource):
-        """A namespace that is recorded as being deleted, or as gone, takes nothing new (plugin/pkg/admission/lifecycle)."""
+        """Return the refusal of a recorded namespace that is being deleted, or was deleted
+        (plugin/pkg/admission/lifecycle)."""
         here = self._named("Namespace", space)
         if self._began is None or not self._by_kind["Namespace"] or (here and not _is_deleted(here)):
             return None
@@ -297,13 +300,13 @@ class Server:
         return self._streams[-1]
 
     def _end_streams(self):
-        """Let every watch see that another Job is played, or none."""
+        """Notify every watch that another Job is played, or none."""
         for stream in self._streams:
             self._world.wake(stream)
         self._streams.clear()
 
     def _events(self, kind, since, query):
-        """Yield (moment, bytes) of what is heard; a cut raises, another Job or its deletion ends the watch."""
+        """Yield (moment, bytes) of received events; a cut raises, another Job or its deletion ends the watch."""
         run, opened, selects = len(self.created), self.now(), _selector(query)
         cut = min((c.at for c in self._play.cuts if c.kind in ("", kind) and c.at > opened), default=math.inf)
         for change in [*(c for c in self._by_kind[kind] if c.version > since), None]:
@@ -319,7 +322,7 @@ class Server:
                 yield self._world.now, f'{{"type": "{change.type}", "object": {item.text}}}\n'.encode()
 
     def _log(self, name, query):
-        """Answer with what the pod says, which ends when its container has."""
+        """Answer with the pod's output, which ends with its container."""
         item = self._named("Pod", name)
         if item is None:
             return _status(404, "NotFound", f'pods "{name}" not found')
@@ -342,7 +345,7 @@ class Server:
 
 
 class Stream:
-    """An answer that comes bit by bit, as much of urllib3's HTTPResponse as the client reads."""
+    """A streamed response, with the part of urllib3's HTTPResponse that the client uses."""
 
     status = 200
 
@@ -372,7 +375,7 @@ class Stream:
 
 
 class Answer:
-    """A whole answer."""
+    """A complete response."""
 
     def __init__(self, status, text):
         self.status, self._data = status, text.encode()
@@ -409,7 +412,7 @@ def _status(code, reason, message):
 
 
 def _selector(query):
-    """Tell of an object whether the labels and fields are those that are asked for."""
+    """Return a function that says whether an object has the requested labels and fields."""
     pairs = [
         (("metadata", "labels", key) if by == "labelSelector" else tuple(key.split(".")), value)
         for by in ("labelSelector", "fieldSelector")
@@ -423,7 +426,7 @@ def _selector(query):
 
 
 def at(change, moment):
-    """The same change, heard at another moment; what was made of it is taken along."""
+    """Return the change at another moment, with its cached data."""
     change.text  # noqa: B018
     moved = copy.copy(change)
     vars(moved)["at"] = moment

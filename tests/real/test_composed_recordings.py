@@ -1,6 +1,6 @@
-"""Timelines that nobody recorded, composed of those that were: two troubles of a cluster at a time, and a bad watch.
+"""Timelines composed from recorded ones: two problems of a cluster at a time, and a broken watch.
 
-What is right follows from Kubernetes' own rules, which each test names.
+The expectation follows from Kubernetes' own rules, which each test names.
 """
 
 from dataclasses import replace
@@ -32,17 +32,17 @@ IN_EACH_WAY = pytest.mark.parametrize(
     "heard", [*HEARD[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in HEARD[2:])]
 )
 EVERY = rest_is_slow(every=20)
-"""Of the events of a timeline; the slow half takes each of them."""
+"""Step through a timeline's events; the slow half takes each of them."""
 CREATING = {"waiting": {"reason": "ContainerCreating"}}
 
 
 def expecting(case, ends, cause, subject=""):
-    """The case with another end than the one that was recorded."""
+    """Return the case with a different expected end."""
     return replace(case, expected=Expected(case.expected.job, ends, cause, subject))
 
 
 def right_at_prefixes(case, change, every, ways=HEARD):
-    """Assert it of the composed timeline as heard in some ways, and held for a while after each of so many events."""
+    """Assert it for the composed timeline in several variants, and paused after every so many events."""
     outcomes = {name: play(case, then(change, VARIANTS[name])) for name in ways}
     held = prefixes(change(case.play), HELD_S, outcomes["as recorded"].until)
     outcomes |= {name: play(case, then(change, hold)) for name, hold in list(held.items())[::every]}
@@ -54,10 +54,10 @@ def container(item):
 
 
 def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
-    """The pod of a rank never runs: its image is still being pulled when somebody asks it to go.
+    """Return a case in which a rank's pod never runs: its image is still being pulled when it is deleted.
 
-    A kubelet that terminates a pod calls a container it never made ended with 137, ContainerStatusUnknown, without a
-    time, and the pod Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
+    A kubelet that terminates a pod reports a container it never created as ended with 137, ContainerStatusUnknown,
+    without a time, and the pod as Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
     """
     selected = is_pod(rank, case)
 
@@ -95,7 +95,7 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
     )
 
 
-# -- the second attempt ---------------------------------------------------------------------------------------------
+# -- the second attempt ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
 )
 @IN_EACH_WAY
 def test_what_the_second_attempt_meets_is_told(second, ends, cause, heard):
-    """An interruption is nobody's fault, and what the next attempt finds is not of it: a quota takes no pods away."""
+    """An interruption is not a fault, and the next attempt's obstacle is not caused by it: a quota removes no pods."""
     case = expecting(case_of("25b-preempted"), ends, cause)
     outcome = play(case, VARIANTS[heard], then=case_of(second))
     assert (outcome.ends, outcome.fault, outcome.attempts) == (ends, cause, 2), outcome
 
 
 def test_no_room_after_an_interruption_is_of_the_interruption():
-    """Every rank had found a node before: what has no room now met what the preemption left."""
+    """Every rank had a node before, so the lack of room is a consequence of the preemption."""
     case = case_of("25b-preempted")
     outcome = play(case, then=case_of("08-selector"))
     assert not wrong(case, outcome), outcome
@@ -131,7 +131,7 @@ def test_no_room_after_an_interruption_is_of_the_interruption():
     ("back", "ends", "cause"), [(True, "completed", None), (False, "interrupted", "job.disrupted")]
 )
 def test_a_node_that_an_interruption_left_cordoned_is_waited_for_a_minute(back, ends, cause):
-    """Nobody sees nodes: the scheduler alone tells. Nothing but a person, or an autoscaler, brings another node."""
+    """Without visible nodes only the scheduler reports it. Only a person or an autoscaler adds another node."""
     case, second = expecting(case_of("25b-preempted"), ends, cause), case_of("02b-cordoned")
     stays = without(lambda c: c.at > second.play.start + 10)
     outcome = play(case, then=second if back else replace(second, play=stays(second.play)))
@@ -154,11 +154,11 @@ def test_a_rank_that_waits_while_another_runs_is_said_beside_each_step():
     assert "waits for" not in str([text for text in said_so_far if text.startswith("rank 0: ")])
 
 
-# -- a namespace that goes away -------------------------------------------------------------------------------------
+# -- a namespace that is deleted ---------------------------------------------------------------------------------------
 
 
 def taken(case):
-    """The moment at which the first pod is asked to go."""
+    """Return the moment at which the first pod is deleted."""
     return first(case, lambda c: c.kind == "Pod" and c.object["metadata"].get("deletionTimestamp")).at
 
 
@@ -175,7 +175,7 @@ def test_a_namespace_that_somebody_deletes_is_an_interruption(name, ends, gone, 
 
 @pytest.mark.parametrize(("name", "cause"), [("04-both", "job.failed"), ("20b-config", "volume.mount")])
 def test_what_a_namespace_on_its_way_out_makes_fail_is_an_interruption_and_else_none(name, cause):
-    """Its ConfigMaps, Secrets and Services go before its pods do."""
+    """Its ConfigMaps, Secrets and Services are deleted before its pods."""
     case = case_of(name)
     assert play(case).fault == cause
     outcome = play(case, with_more(namespace_goes(case, case.play.start + 1.0)))
@@ -183,7 +183,7 @@ def test_what_a_namespace_on_its_way_out_makes_fail_is_an_interruption_and_else_
 
 
 def test_a_second_job_that_is_refused_is_of_the_interruption(monkeypatch):
-    """Nobody could ask for the namespace; all of it was let in a moment ago."""
+    """No permission to read the namespace; a moment ago all objects were accepted."""
     for place in ("launcher", "aftermath"):
         monkeypatch.setattr(f"jobs.run.{place}.namespace_gone", lambda *_: "")
     case = case_of("25b-preempted")
@@ -193,7 +193,8 @@ def test_a_second_job_that_is_refused_is_of_the_interruption(monkeypatch):
 
 
 def test_ranks_that_vanished_before_the_end_keep_their_nodes():
-    """A TTL takes Job and pods; the namespace's deletion, too, and that is said. That the Job has ended is heard later."""
+    """A TTL deletes Job and pods; the namespace's deletion does, too, which is reported. The Job's end is received
+    later."""
     case = case_of("16-ttl")
     pods_first = delayed("Job", 6.0)
     end = first(case, lambda c: c.kind == "Job" and c.object["status"].get("completionTime")).at
@@ -205,20 +206,20 @@ def test_ranks_that_vanished_before_the_end_keep_their_nodes():
     assert ["being deleted" in str(outcome.warnings) for outcome in outcomes] == [False, False, True]
 
 
-# -- drains and evictions -------------------------------------------------------------------------------------------
+# -- drains and evictions ----------------------------------------------------------------------------------------------
 
 
 @EVERY
 @pytest.mark.parametrize("condition", ["EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"])
 def test_a_drain_while_the_image_is_pulled_is_an_interruption(condition, every):
-    """The container that never was ends with 137: neither the program nor the node's memory is to blame."""
+    """The container that never existed ends with 137: neither the program nor the node's memory is at fault."""
     case = case_of("25b-preempted")
     right_at_prefixes(case, in_pull(case, 1, condition=condition), every)
 
 
 @EVERY
 def test_a_pod_deleted_while_its_image_is_pulled_is_an_interruption(every):
-    """kubectl delete pod sets no DisruptionTarget: the Job has reached its backoff limit then."""
+    """kubectl delete pod sets no DisruptionTarget: the Job then reaches its backoff limit."""
     case = case_of("25b-preempted")
 
     def by_backoff(item):
@@ -238,7 +239,7 @@ def test_a_pod_deleted_while_its_image_is_pulled_is_an_interruption(every):
 @pytest.mark.parametrize("name", ["25b-preempted", "35b-evicted", "26-kubelet", "17-job-deleted-b", "05-oom"])
 @pytest.mark.parametrize("away_s", [0.2, 2.0, 9.0])
 def test_what_a_broken_watch_swallows_is_seen_by_the_new_list(name, away_s):
-    """The watch ends in 410 at each change of the Job or a pod: the list shows only what became of it."""
+    """The watch ends in 410 at each change of the Job or a pod: the list shows only the final state."""
     case = case_of(name)
     moments = {c.at - case.play.start - 0.0005 for c in case.play.changes if c.kind in ("Job", "Pod")}
     outcomes = {m: play(case, cut(m, away_s, too_old=True)) for m in sorted(moments) if m > 0.05}
@@ -247,28 +248,28 @@ def test_what_a_broken_watch_swallows_is_seen_by_the_new_list(name, away_s):
 
 @pytest.mark.parametrize("away_s", [0.6, 5.0])
 def test_an_eviction_that_nobody_saw_is_told_by_the_job(away_s):
-    """The pods are gone when the list is made again: the Job's condition names the pod."""
+    """The pods are gone in the new list: the Job's condition names the pod."""
     case = case_of("25b-preempted")
     outcome = play(case, cut(4.04, away_s, too_old=True))
     assert not wrong(case, outcome), outcome
 
 
 def test_what_cannot_be_tried_again_is_told_as_the_interruption():
-    """The API server goes away as the second attempt is to begin."""
+    """The API server goes away when the second attempt is about to start."""
     case = case_of("25b-preempted")
     outcome = play(case, cut(4.045, 30.0, too_old=True))
     assert not wrong(case, outcome), outcome
     assert "could not be tried again" in outcome.observed
 
 
-# -- nodes ----------------------------------------------------------------------------------------------------------
+# -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 @EVERY
 @pytest.mark.parametrize("for_s", [4.0, 18.0])
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_a_node_that_reboots_while_it_pulls_is_waited_for(for_s, status, every):
-    """A pod that has not begun loses nothing: the kubelet makes its sandbox anew."""
+    """A pod that has not started loses nothing: the kubelet recreates its sandbox."""
     case = case_of("20-configmap")
     pod = first(case, is_pod(1, case))
     down, up = pod.at + 5.0, pod.at + 5.0 + for_s
@@ -288,7 +289,7 @@ def test_a_node_that_reboots_while_it_pulls_is_waited_for(for_s, status, every):
 @pytest.mark.parametrize("code", [255, 137])
 @IN_EACH_WAY
 def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
-    """The kubelet that comes back finds no container: 255, Unknown, from containerd, or 137, ContainerStatusUnknown."""
+    """The returning kubelet finds no container: 255, Unknown, from containerd, or 137, ContainerStatusUnknown."""
     case = expecting(case_of("35b-evicted"), "failed", "node.lost", "gpu-node-2")
     ended = first(case, lambda c: is_pod(1, case)(c) and "terminated" in container(c.object).get("state", {}))
     down, up = ended.at - 4.0, ended.at - 1.0
@@ -316,19 +317,19 @@ def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
 
 
 def test_a_node_that_goes_away_while_it_pulls_is_lost():
-    """Its pod is evicted when its toleration has run out, and stays, since nobody is there to end it."""
+    """Its pod is evicted after its toleration time, and remains, since no kubelet terminates it."""
     case = case_of("26-kubelet")
     change = then(in_pull(case, 1, condition="DeletionByTaintManager"), without(lambda c: c.at > case.play.start + 150))
     outcome = play(case, change)
     assert not wrong(case, outcome), outcome
 
 
-# -- admission ------------------------------------------------------------------------------------------------------
+# -- admission ---------------------------------------------------------------------------------------------------------
 
 
 @IN_EACH_WAY
 def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
-    """The Job's template asks for what it did; the scheduler mentions the pod, as somebody's webhook made it."""
+    """The Job's template keeps its requests; the scheduler's message is about the pod, as the webhook changed it."""
     case = case_of("07-too-much")
 
     def modest(item):
@@ -342,7 +343,7 @@ def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
 
 @EVERY
 def test_pods_whose_gpus_a_webhook_took_away_run_all_the_same(every):
-    """What is missing inside is for the checks to say; the Job is Complete."""
+    """The checks report missing devices inside; the Job is Complete."""
     case = case_of("01-healthy-a")
 
     def none(item):
@@ -353,13 +354,13 @@ def test_pods_whose_gpus_a_webhook_took_away_run_all_the_same(every):
     right_at_prefixes(case, change, every, ways=("as recorded", "batches of 3 s"))
 
 
-# -- the API server -------------------------------------------------------------------------------------------------
+# -- the API server ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("away_s", "roles_s"), [(0.0, 1.0), (0.0, 3.0), (1.0, 1.0), (10.0, 1.0), (26.0, 1.5)])
 @pytest.mark.parametrize("stale_s", [0.0, 3.0])
 def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(away_s, roles_s, stale_s):
-    """It refuses everybody until it knows its roles, and its first answers may be old; the Job stands suspended."""
+    """It refuses every user until it has read its roles, and its first answers may be old; the Job is suspended."""
     case = case_of("01-healthy-a")
     resumed = min(
         first(case, lambda c: c.kind == "Job" and c.object["spec"].get("suspend") is False).at,
@@ -373,7 +374,7 @@ def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(a
     assert not wrong(case, outcome), outcome
 
 
-# -- clocks ---------------------------------------------------------------------------------------------------------
+# -- clocks ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ahead_s", [300.0, -300.0])
@@ -386,7 +387,7 @@ def test_a_clock_that_differs_from_the_api_servers_changes_nothing(name, ahead_s
     assert outcomes == dict.fromkeys(HEARD, "")
 
 
-# -- Events ---------------------------------------------------------------------------------------------------------
+# -- Events ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", ["Pod", "Job"])
@@ -399,7 +400,7 @@ def test_events_may_come_before_what_they_are_about(name, late):
     assert outcomes == {2.0: "", 4.0: ""}
 
 
-# What nothing but an event tells: the Job and its pods wait without a word.
+# Only an event shows it: the Job and its pods wait silently.
 SILENT = {"11-quota-none", "11b-quota", "13-limit", "14-adm", "20b-conf"}
 
 
@@ -419,7 +420,7 @@ SILENT = {"11-quota-none", "11b-quota", "13-limit", "14-adm", "20b-conf"}
     ],
 )
 def test_events_may_never_come(name):
-    """They only explain: without one, what failed is told by the objects, and what waits by the time that has passed."""
+    """They only explain: without one, objects show a failure, and the elapsed time shows a wait."""
     case = case_of(name)
     if name in SILENT:
         case = expecting(case, "given-up", "job.start-timeout")

@@ -1,4 +1,4 @@
-"""The lab tells of a trial in the order in which a real cluster does: the same steps of each object, and what precedes what."""
+"""The lab reports a trial in a real cluster's order: the same steps of each object, with the same predecessors."""
 
 import asyncio
 import functools
@@ -16,7 +16,7 @@ from tests.lab.clusters import seen_in
 from tests.waiting import LOOK_S
 
 RECORDINGS = Path(__file__).parent / "recordings"
-"""How often it is looked whether what is waited for is so."""
+"""Interval at which a condition is checked."""
 KEYS = {"jobs.batch": "Job", "pods": "Pod", "events": "Event"}
 PROGRAM = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({asked})); print(0, flush=True); time.sleep({seconds}); os._exit({code})"
 DISRUPTED = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
@@ -37,7 +37,8 @@ class Write:
 
 
 def real(name):
-    """The writes of a recording, by resourceVersion: they come from one etcd, so that this is their order, whatever came first."""
+    """Return the writes of a recording by resourceVersion: they come from one etcd, so this is their order, whatever
+    the order of reception."""
     lines = recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines
     writes = [
         Write(int(line.object["metadata"]["resourceVersion"]), line.kind, line.type, line.object)
@@ -56,7 +57,7 @@ def _owner(item):
 
 
 def template(program, nodes):
-    """A pod of a trial, as those that were recorded."""
+    """Return a pod of a trial like the recorded ones."""
     return {
         "metadata": {"labels": {"app": "trial-x"}},
         "spec": {
@@ -84,7 +85,7 @@ def template(program, nodes):
 
 
 def lab(program, *acts):
-    """Run a trial on the lab, do each act when what it waits for is so, and return all writes."""
+    """Run a trial on the lab, execute each act when its condition is met, and return all writes."""
 
     async def run():
         async with await Cluster.start(load("healthy")) as cluster:
@@ -130,7 +131,7 @@ def _workers(cluster):
 
 
 def _has_spoken(worker):
-    """Tell whether the program handles signals by now: it prints a line then."""
+    """Say whether the program handles signals by now: it then prints a line."""
     logs = [container.log for container in worker.mains]
     return all(log is not None and log.path.stat().st_size for log in logs)
 
@@ -188,7 +189,7 @@ def delete(propagation):
 
 
 def preempt(store):
-    """A pod of a higher class wants the GPUs of rank 1's node."""
+    """Create a pod of a higher class that needs the GPUs of rank 1's node."""
     node = next(pod["spec"]["nodeName"] for pod in _pods(store) if pod["metadata"]["name"].startswith("trial-x-1"))
     store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": "more"}, "value": 1000})
     pod = template("import time; time.sleep(6000)", 8)
@@ -221,7 +222,7 @@ def conditions(item):
 
 
 def pod_step(write):
-    """What a watcher may conclude from a pod, without names, times and addresses."""
+    """Return a watcher's possible conclusions from a pod, without names, times and addresses."""
     meta, status = write.object["metadata"], write.object.get("status") or {}
     states = [
         (next(iter(each["state"]), ""), (each["state"].get("terminated") or {}).get("exitCode"))
@@ -233,17 +234,18 @@ def pod_step(write):
         "bound": bool(write.object["spec"].get("nodeName")),
         "conditions": conditions(write.object),
         "states": tuple(states),
-        # The grace period: the last of a deleted pod is that it has none any more.
+        # The grace period: the last write of a deleted pod removes it.
         "deleted": meta.get("deletionGracePeriodSeconds") if meta.get("deletionTimestamp") else None,
         "tracked": bool(meta.get("finalizers")),
         "address": bool(status.get("podIP")),
-        # Of a pod that is to go, kubelet and controller write at the same time.
+        # Kubelet and controller write concurrently about a terminating pod.
         "seen": None if meta.get("deletionTimestamp") else status.get("observedGeneration"),
     }
 
 
 def job_step(write):
-    """What a watcher may conclude from a Job; not how many pods are active, ready or ending, which depend on when it looked."""
+    """Return a watcher's possible conclusions from a Job; not the numbers of active, ready or terminating pods, which
+    depend on timing."""
     meta, status = write.object["metadata"], write.object.get("status") or {}
     return {
         "type": "DELETED" if write.type == "DELETED" else "",
@@ -260,12 +262,12 @@ def job_step(write):
 
 
 def steps(writes, step):
-    """The steps, those that say nothing new left out."""
+    """Return the steps without repetitions."""
     return [each for each, _ in itertools.groupby(step(w) for w in writes)]
 
 
 def by_pod(writes):
-    """Each pod's writes, in the order of ranks and of creation."""
+    """Return each pod's writes, in the order of ranks and of creation."""
     pods = {}
     for write in writes:
         if write.kind == "Pod":
@@ -280,7 +282,7 @@ def by_pod(writes):
 
 
 def milestones(own):
-    """When (at which version) a pod first was so."""
+    """Return the version at which a pod first reached each milestone."""
     first_version = {}
     for write in own:
         step = pod_step(write)
@@ -300,7 +302,8 @@ def milestones(own):
 
 
 def precedences(writes):
-    """For each step of the Job: which milestones all or none of its pods had reached. What only some had is chance."""
+    """Return for each step of the Job the milestones that all or none of its pods had reached. A partial number is
+    random."""
     pods = [milestones(own) for own in by_pod(writes)]
     table, previous = [], None
     for write in (w for w in writes if w.kind == "Job"):
@@ -316,7 +319,7 @@ def precedences(writes):
 
 
 def events(writes):
-    """The reasons of the events about each object from each component, in order, a series once; and how each is written."""
+    """Return the reasons of the events about each object from each component, in order, a series once, with their form."""
     order, shapes = {}, {}
     for write in (w for w in writes if w.kind == "Event" and w.type == "ADDED"):
         item = write.object
@@ -334,9 +337,10 @@ def events(writes):
 
 
 def looking_once_all_have_ended(look):
-    """Let the lab's Job controller come back later while one of its pods has ended and another is about to.
+    """Delay the lab's Job controller while one of its pods has ended and another is about to.
 
-    It looks once a second. In the recordings both pods ended between two looks; on a busy machine they end further apart.
+    It looks once a second. In the recordings both pods ended between two looks; on a busy machine they end further
+    apart.
     """
 
     def wait_or_look(controller, key):
@@ -363,7 +367,7 @@ def both(request):
 
 
 def pod_steps(own):
-    """A pod's steps; a kubelet may write the sandbox together with what came before it, so that this is left out."""
+    """Return a pod's steps without the sandbox, which a kubelet may write together with the previous one."""
     before = ("PodReadyToStartContainers", "False")
     return [
         each
@@ -388,7 +392,8 @@ def test_a_job_goes_through_the_same_steps(both):
 
 @pytest.mark.slow
 def test_the_same_had_happened_to_the_pods_at_each_step_of_the_job(both):
-    """Pods are created before the Job says Resumed; a pod is over before its Job counts it; finalizers go before Complete."""
+    """Pods are created before the Job is Resumed; a pod ends before its Job counts it; finalizers are removed before
+    Complete."""
     right, mine = (precedences(writes) for writes in both)
     assert len(mine) == len(right)
     for number, (ours, theirs) in enumerate(zip(mine, right, strict=True)):

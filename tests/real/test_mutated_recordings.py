@@ -1,4 +1,4 @@
-"""Recordings with something else happening at the same time: a node that flaps, a namesake, another Job's words."""
+"""Recordings with a concurrent event: a flapping node, a Job with the same name, another Job's messages."""
 
 import copy
 
@@ -13,7 +13,7 @@ HEARD = ("as recorded", "batches of 1 s", "Pods 1.5 s late")
 
 
 def ended(case):
-    """When the first rank was over."""
+    """Return the time at which the first rank ended."""
     phases = ("Succeeded", "Failed")
     return min(c.at for c in case.play.changes if c.kind == "Pod" and c.object.get("status", {}).get("phase") in phases)
 
@@ -21,7 +21,7 @@ def ended(case):
 @pytest.mark.parametrize("heard", HEARD)
 @pytest.mark.parametrize("name", ["01-healthy-a", "04-both", "05-oom", "35b-evicted"])
 def test_a_node_that_flaps_while_ranks_end_is_not_what_ended_them(name, heard):
-    """The other pod's node is not Ready as a container is killed for its memory, or as a program fails by itself."""
+    """The other pod's node is not Ready when a container is OOM-killed, or when a program fails."""
     case = case_of(name)
     since = ended(case) - 0.5
     flaps = node_says(case, "gpu-node-2", (since, "Unknown"), (since + 20, "True"))
@@ -32,7 +32,7 @@ def test_a_node_that_flaps_while_ranks_end_is_not_what_ended_them(name, heard):
 @pytest.mark.parametrize("heard", HEARD)
 @pytest.mark.parametrize("name", ["17-job-deleted-background", "17b-job-deleted-foreground"])
 def test_a_job_of_the_same_name_is_not_ours(name, heard):
-    """Somebody deletes our Job and makes another of its name, which is suspended: ours was deleted."""
+    """Our Job is deleted and replaced by a suspended one with its name: ours was deleted."""
     case = case_of(name)
     ours = [c for c in case.play.changes if c.kind == "Job" and c.name == case.expected.job]
     item = copy.deepcopy(ours[0].object)
@@ -43,7 +43,7 @@ def test_a_job_of_the_same_name_is_not_ours(name, heard):
 
 
 def test_pods_of_a_namesake_are_not_ours():
-    """Another Job's pod with our labels is evicted: it says nothing of our trial."""
+    """Another Job's pod with our labels is evicted, which does not concern our trial."""
     case = case_of("01-healthy-a")
     running = next(
         c for c in case.play.changes if c.kind == "Pod" and c.object.get("status", {}).get("phase") == "Running"

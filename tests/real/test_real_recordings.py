@@ -1,4 +1,4 @@
-"""What a real API server told, played through the product: right in every way in which it may be heard."""
+"""A real API server's events, played through the product: right for every order of reception."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.real.variants import VARIANTS, prefixes
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.jsonl.gz"), key=lambda path: path.name)
 NAMES = [path.name.removesuffix(".jsonl.gz") for path in RECORDINGS]
-# Long enough for a watcher that takes what is unfinished for the end, shorter than any grace period.
+# Long enough for a watcher that mistakes a pause for the end, shorter than any grace period.
 HELD_S = 1.7
 
 
@@ -23,7 +23,7 @@ def test_outcome_fault_and_subject_are_right(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
 def test_it_is_right_however_it_is_heard(path):
-    """Kinds delayed against each other, in batches, stretched, watches cut: the same is told."""
+    """Kinds delayed against each other, in batches, stretched, watches cut: the conclusion is the same."""
     case = load(path)
     assert {name: wrong(case, play(case, change)) for name, change in VARIANTS.items()} == dict.fromkeys(VARIANTS, "")
 
@@ -31,14 +31,14 @@ def test_it_is_right_however_it_is_heard(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
 def test_nothing_is_given_up_blamed_or_tried_again_that_the_rest_refutes(path):
-    """Everything stops for a while after each event: what was seen by then must not be taken for the end."""
+    """Everything pauses after each event: the state at that time must not be taken for the end."""
     case = load(path)
     held = prefixes(case.play, HELD_S, play(case).until)
     assert {name: problem for name, change in held.items() if (problem := wrong(case, play(case, change)))} == {}
 
 
 def test_a_watcher_that_misreads_is_caught(monkeypatch):
-    """The harness can fail: with the stale condition for the truth, as the product once read it, a healthy trial is lost."""
+    """The test can fail: a watcher that trusts the stale condition, as an earlier version did, loses a healthy trial."""
     from jobs.diagnosis import job as cases
 
     case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))
@@ -47,7 +47,7 @@ def test_a_watcher_that_misreads_is_caught(monkeypatch):
 
 
 def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other():
-    """CoreDNS is not asked for names whose Service somebody has deleted; where all went well it does not matter."""
+    """CoreDNS does not resolve names of a deleted Service; without a failure it does not matter."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("31-")))
     peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
     logs = {str(rank): said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
@@ -78,7 +78,7 @@ def said(case, rank, stages):
 
 
 def test_pods_that_told_all_before_they_went_are_no_interruption():
-    """A preemption after the last line of the evidence took nothing away."""
+    """A preemption after the last line of the evidence had no effect."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("35-")))
     logs = {str(rank): said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
     outcome = play(case, logs=logs)

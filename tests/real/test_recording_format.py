@@ -1,4 +1,4 @@
-"""The recording format: what is written is read again, and what is none is refused in one line."""
+"""The recording format: written recordings can be read, and invalid ones are refused in one line."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The ways in which one course of events may reach a watcher: late, in batches, stretched, interrupted."""
+"""The variants in which one course of events may reach a watcher: late, in batches, stretched, interrupted."""
 
 import math
 from dataclasses import replace
@@ -11,17 +11,17 @@ KINDS = tuple(RESOURCES.values())
 
 
 def delayed(kind, seconds):
-    """All that is heard of one kind is heard later; the order within the kind holds."""
+    """Delay all events of one kind; the order within the kind is kept."""
     return lambda play: _timed(play, lambda c: c.at + seconds if c.kind == kind else c.at)
 
 
 def batched(seconds):
-    """Everything is heard in batches."""
+    """Deliver everything in batches."""
     return lambda play: _timed(play, lambda c: play.start + math.ceil((c.at - play.start) / seconds) * seconds)
 
 
 def stretched(factor, below_s=1.0):
-    """Gaps of less than a second between two events are wider: the moments in which objects do not agree yet."""
+    """Widen gaps of less than a second between two events: the moments of inconsistent objects."""
 
     def change(play):
         moments, shift, last = {}, 0.0, play.start
@@ -39,7 +39,7 @@ def stretched(factor, below_s=1.0):
 
 
 def held(number, seconds):
-    """After so many events of the trial everything else comes later."""
+    """After this many events of the trial, delay everything else."""
 
     def change(play):
         trial = [c for c in play.changes if c.at > play.start]
@@ -50,13 +50,13 @@ def held(number, seconds):
 
 
 def cut(after_s, away_s=0.0, *, kind="", too_old=False):
-    """The watches of a kind, or all, break; for a while the server does not answer; then the old version may be
+    """Break the watches of a kind, or all; for a while the server does not respond; then the old version may be
     refused."""
     return lambda play: replace(play, cuts=(*play.cuts, Cut(play.start + after_s, away_s, kind, too_old)))
 
 
 def _timed(play, when):
-    """Give every event of the trial a new moment; the Job's creation stays, and the order within each kind."""
+    """Give every event of the trial a new moment; the Job's creation and the order within each kind are kept."""
     latest: dict[Any, Any] = {}
     changes = []
     for c in play.changes:
@@ -83,10 +83,10 @@ VARIANTS = {
 
 
 def prefixes(play, seconds, until):
-    """One variant for each event of the trial: there everything stops for a while.
+    """Yield one variant for each event of the trial, in which everything pauses there.
 
-    Of events at one moment one is taken, and none that comes after `until`, when the client had ended: what it hears is
-    the same with or without.
+    Of events at one moment one is taken, and none after `until`, when the client had ended, since later events do not
+    change its result.
     """
     trial = [c.at for c in play.changes if c.at > play.start]
     different = {at: number for number, at in reversed([*enumerate(trial)]) if at <= until}

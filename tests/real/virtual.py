@@ -1,9 +1,9 @@
-"""Virtual time: the product's own threads, one at a time, on a clock that only moves when all of them wait.
+"""Virtual time: the product's own threads, one at a time, on a clock that only advances when all of them wait.
 
-`World.patch` puts this module's `time` and `threading` in the place of Python's in every loaded module of the product.
-Of the threads exactly one runs; when it waits (sleep, Event, Condition, join, or the player's `World.block`), the next
-that is ready runs, and when none is, the clock jumps to the nearest deadline. So minutes pass in milliseconds, every
-grace period holds, and a play has the same course each time.
+`World.patch` replaces Python's `time` and `threading` by this module's in every loaded module of the product. Exactly
+one of the threads runs; when it waits (sleep, Event, Condition, join, or the player's `World.block`), the next ready
+one runs, and if none is ready, the clock jumps to the nearest deadline. So minutes pass in milliseconds, every grace
+period is respected, and a play has the same course each time.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ END = 4 * 3600.0
 
 
 class OutOfTime(BaseException):
-    """Nothing can happen any more, or the play has lasted longer than any trial may."""
+    """No event remains, or the play has lasted longer than any trial may."""
 
 
 class Thread:
-    """A thread of the world; what the product uses of threading.Thread."""
+    """A thread of the world, with the part of threading.Thread that the product uses."""
 
     def __init__(self, world, target=None, name="", daemon=True, args=(), kwargs=None):
         self.world, self.name, self.daemon = world, name, daemon
@@ -118,7 +118,7 @@ class Condition(Lock):
 
 
 class World:
-    """A clock and the threads that live on it; `now` is in seconds, `wall` the time of day at 0."""
+    """A clock and the threads that use it; `now` is in seconds, `wall` the time of day at 0."""
 
     def __init__(self, wall):
         self.now, self.wall, self.closed = 0.0, wall, False
@@ -152,7 +152,7 @@ class World:
         self.ready.append(thread)
 
     def hand_on(self, me=None):
-        """Let the next one run; return when it is this thread's turn again (a thread that is over does not come back)."""
+        """Let the next thread run; return when it is this thread's turn again (an ended thread does not return)."""
         if not self.ready:
             timed = [t for t in self.waiting if t.deadline is not None]
             if timed:
@@ -174,7 +174,7 @@ class World:
             self.current = me
 
     def sleep(self, seconds):
-        if threading.get_ident() not in self.own:  # a thread that another test of this process left behind
+        if threading.get_ident() not in self.own:  # a thread left behind by another test of this process
             time.sleep(max(0.0, seconds))
             return
         self.block(self.now + max(0.0, seconds), object())
@@ -196,7 +196,7 @@ class World:
 
     @contextlib.contextmanager
     def patch(self):
-        """Let all loaded modules of the product live on this clock."""
+        """Make all loaded modules of the product use this clock."""
         clock = _like(time, monotonic=lambda: self.now, time=lambda: self.wall + self.now, sleep=self.sleep)
         threads = _like(
             threading,

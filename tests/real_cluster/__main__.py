@@ -1,6 +1,7 @@
-"""`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and the tests of this folder against it.
+"""`python -m tests.real_cluster`: build a real Kubernetes, run it on this machine, and run this folder's tests on it.
 
-python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--operators] [--shell] [PYTEST-ARGUMENTS]
+python -m tests.real_cluster [--minor 1.37 | --kubeconfig FILE] [--folder .real] [--operators] [--shell]
+[PYTEST-ARGUMENTS]
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from .operators import MODULES as OPERATORS
 
 ROOT = Path(__file__).parents[2]
 NOT_HERE = 77
-"""Exit code where no real cluster can be built, started or reached: one that pytest does not use."""
+"""Exit code if no real cluster can be built, started or reached: one that pytest does not use."""
 INSIDE = "SEATRIAL_REAL_INSIDE"
 NEEDED = ("setpriv", "unshare", "ip", "mount", "openssl")
 INOTIFY = 8
-"""Instances of inotify that a node uses (measured: 30 of four; kubelet, containerd)."""
+"""inotify instances per node (measured: 30 of four; kubelet, containerd)."""
 NEEDED_FOR_PODS = (*NEEDED, "nsenter", "nft", "runc")
 
 
 def main() -> int:
-    """Build, then start again in namespaces of its own, where cluster and tests run."""
+    """Build, then restart in separate namespaces, in which cluster and tests run."""
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     parser.add_argument("--minor", choices=programs.MINORS, default=programs.MINORS[-1], help="of Kubernetes")
     parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="everything is below it")
@@ -95,15 +96,15 @@ def main() -> int:
 
 
 def apart(argv: list[str]) -> list[str]:
-    """Put a command into namespaces of its own. All processes there end with the one that started it, however that ends."""
+    """Run a command in separate namespaces. All processes there end with the one that started it, whatever its end."""
     mapped = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     own = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation=private"]
-    # unshare itself goes on until its child ends: it blocks SIGTERM, and learns nothing of its parent's end.
+    # unshare itself runs until its child ends: it blocks SIGTERM, and is not notified of its parent's end.
     return ["setpriv", "--pdeathsig=KILL", "unshare", *mapped, *own, *argv]
 
 
 def _end(*_: object) -> NoReturn:
-    """End as on Ctrl-C; a second signal (of make, after that to the group) does not stop the removal of what is left."""
+    """End like Ctrl-C; a second signal (from make, sent to the group) does not stop the clean-up."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + signal.SIGTERM)
 
@@ -116,7 +117,7 @@ class Plugin:
 
 
 def tests(here: cluster.Cluster, more: list[object], rest: list[str]) -> int:
-    """Run the tests of this folder against a cluster."""
+    """Run the tests of this folder on a cluster."""
     arguments = ["-p", "no:cacheprovider", *(rest or ["-v"])]
     if not any(not each.startswith("-") and "tests/" in each for each in rest):
         arguments.append(str(Path(__file__).parent))
@@ -124,7 +125,7 @@ def tests(here: cluster.Cluster, more: list[object], rest: list[str]) -> int:
 
 
 def able(needed: tuple[str, ...], kubelets: int) -> None:
-    """Raise `MissingToolError` where this machine lacks what a cluster with so many kubelets needs."""
+    """Raise `MissingToolError` if this machine lacks a prerequisite for a cluster with so many kubelets."""
     missing = [name for name in needed if shutil.which(name) is None]
     if missing:
         raise programs.MissingToolError(
@@ -138,10 +139,11 @@ def able(needed: tuple[str, ...], kubelets: int) -> None:
 
 
 def inotify_left() -> int:
-    """How many inotify instances this user may still make; without one a kubelet, or containerd, does not start."""
+    """Return the number of inotify instances that this user may still create; without one a kubelet, or containerd,
+    does not start."""
     used = 0
     for each in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # it is closed by now, or another user's
+        with contextlib.suppress(OSError):  # closed by now, or another user's
             if each.readlink() == Path("anon_inode:inotify") and each.parents[1].stat().st_uid == os.geteuid():
                 used += 1
     return int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii")) - used

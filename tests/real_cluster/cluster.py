@@ -1,11 +1,11 @@
 """A real Kubernetes on this machine: control plane, nodes, networks between them, without a container engine.
 
-It runs in a process namespace, a mount namespace and a network namespace of its own (`unshare`, see `__main__`): with
-the process that started it everything ends, and no file is left outside its folder but empty control groups, which are removed.
+It runs in separate process, mount and network namespaces (`unshare`, see `__main__`): everything ends with the process
+that started it, and outside its folder only empty control groups are left, which are removed.
 
-Each node has namespaces of its own, too: `/var/lib`, `/var/log` and `/run`, since a kubelet removes the logs of pods that
-it does not know and its folder for device plugins is a constant, and a network with an address of its own. Pods of all
-nodes reach each other by routes, Services by kube-proxy.
+Each node has its own namespaces: for `/var/lib`, `/var/log` and `/run`, since a kubelet removes the logs of unknown
+pods and its device plugin folder is a constant, and a network with its own address. Pods of all nodes reach each other
+by routes, Services by kube-proxy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ USERS = {
     "system:kube-scheduler": "",
     "system:kube-proxy": "",
 }
-#: Who asked for what is all that is wanted of a request; bodies would be gigabytes.
+# Only the metadata of requests is needed; bodies would be gigabytes.
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -50,16 +50,16 @@ AUDIT = {
 
 
 class NotStartedError(Exception):
-    """A part of the cluster did not start; the text says which, and ends with its last lines."""
+    """A part of the cluster did not start; the text names it, and ends with its last lines."""
 
 
 class Cluster:
-    """The cluster below a folder; `built`: where each module's programs are."""
+    """The cluster below a folder; `built`: the folders of each module's programs."""
 
     runs_pods = True
 
     def __init__(self, folder: Path, built: dict[str, Path], kubernetes: str, nodes: Sequence[str]) -> None:
-        """`kubernetes`: the module that its programs are from."""
+        """Prepare the cluster; `kubernetes`: the module of its programs."""
         self.folder, self.programs, self._kubernetes, self.nodes = folder, built, kubernetes, list(nodes)
         self._tokens = {name: secrets.token_hex(16) for name in (*USERS, *(f"system:node:{each}" for each in nodes))}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -67,10 +67,10 @@ class Cluster:
         self.kubeconfig = folder / "kubeconfig.yaml"
         self.minor = kubernetes.removeprefix("kubernetes-")
 
-    # -- as a whole
+    # -- the whole cluster
 
     def start(self) -> None:
-        """Start everything and return when all nodes are Ready and names are resolved."""
+        """Start everything and return when all nodes are Ready and names resolve."""
         for name in ("logs", "pki", "etc"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._network()
@@ -94,7 +94,7 @@ class Cluster:
         self.apply(Path(__file__).parent / "dns.yaml")
 
     def stop(self) -> None:
-        """End every process that was started, newest first; what is left goes with the namespaces."""
+        """End every process that was started, newest first; the others end with the namespaces."""
         for name in reversed(list(self._running)):
             self.stop_program(name, signal.SIGKILL)
 
@@ -115,8 +115,7 @@ class Cluster:
     # -- programs
 
     def _spawn(self, name: str, *argv: object, inside: str | None = None) -> None:
-        """Start a program; its output goes to `logs`/`name`.log. `inside`: the node with the namespaces that it runs
-        in."""
+        """Start a program; its output goes to `logs`/`name`.log. `inside`: the node whose namespaces it runs in."""
         if inside is not None:
             argv = ("nsenter", "--mount", "--net", f"--target={self._holders[inside]}", *argv)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
@@ -125,7 +124,7 @@ class Cluster:
             )
 
     def stop_program(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a program that was started, and wait for that."""
+        """End a program that was started, and wait for its end."""
         process = self._running.pop(name)
         process.send_signal(how)
         process.wait()
@@ -197,7 +196,7 @@ class Cluster:
             f"--token-auth-file={self._pki('tokens.csv')}",
             "--allow-privileged",
             f"--client-ca-file={self._pki('server.crt')}",
-            f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as kubeadm has it: APIs of others, such as Kueue's
+            f"--requestheader-client-ca-file={self._pki('server.crt')}",  # as in kubeadm: for APIs of Kueue and others
             f"--proxy-client-cert-file={self._pki('server.crt')}",
             f"--proxy-client-key-file={self._pki('server.key')}",
             "--requestheader-allowed-names=seatrial-real",
@@ -211,14 +210,14 @@ class Cluster:
         until(lambda: self._alive("kube-apiserver") and self.ready(), "the API server is ready")
 
     def ready(self) -> bool:
-        """Whether the API server says so."""
+        """Say whether the API server is ready."""
         return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
 
     def _pki(self, name: str) -> Path:
         return self.folder / "pki" / name
 
     def _keys(self) -> None:
-        """Keys, the server's certificate, which is its own authority, and a token for each user."""
+        """Create keys, the server's self-signed certificate, and a token for each user."""
         names = f"IP:127.0.0.1,IP:{CONTROL},IP:{SERVICE},DNS:localhost,DNS:kubernetes.default.svc"
         more = [
             "-keyout",
@@ -260,20 +259,20 @@ class Cluster:
     # -- networks
 
     def _network(self) -> None:
-        """A bridge that every node is plugged into; each node routes the pods of the others."""
+        """Create a bridge for all nodes; each node routes the pods of the others."""
         _run("ip", "link", "set", "lo", "up")
         _run("mount", "-t", "tmpfs", "tmpfs", "/run")
         Path("/run/netns").mkdir()
         _run("ip", "link", "add", "nodes", "type", "bridge")
         _run("ip", "address", "add", f"{CONTROL}/24", "dev", "nodes")
         _run("ip", "link", "set", "nodes", "up")
-        _run("ip", "route", "add", SERVICES, "dev", "nodes")  # kube-proxy sends it on; without a route nothing is sent
+        _run("ip", "route", "add", SERVICES, "dev", "nodes")  # kube-proxy forwards it, but only with a route
         _forward()
         for number in range(1, len(self.nodes) + 1):
             _run("ip", "route", "add", f"10.244.{number}.0/24", "via", _address(number))
 
     def _open_node(self, name: str, number: int) -> None:
-        """The namespaces of a node, held open by a process that sleeps."""
+        """Create the namespaces of a node, held open by a sleeping process."""
         home = self.folder / "nodes" / name
         home.mkdir(parents=True)
         script = f"mount --make-rshared / && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /run && mkdir -p /var/lib/kubelet {home}/kubelet {home}/log && mount --bind {home}/kubelet /var/lib/kubelet && mount --bind {home}/log /var/log && exec sleep infinity"
@@ -348,7 +347,7 @@ class Cluster:
         )
 
     def import_images(self, name: str, archive: Path) -> None:
-        """Give a node the images of an archive."""
+        """Import an archive's images into a node."""
         socket = self.folder / "nodes" / name / "containerd.sock"
         ctr = (str(self._program("containerd", "ctr")), "--address", str(socket), "--namespace", "k8s.io")
         self.inside(name, *ctr, "images", "import", "--local", str(archive))
@@ -372,10 +371,10 @@ class Cluster:
             inside=name,
         )
 
-    # -- asking it
+    # -- queries
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        """What kubectl prints; CalledProcessError with its words, unless `check` is false."""
+        """Return kubectl's output; raise CalledProcessError with its message, unless `check` is false."""
         done = self.asked(*arguments, given=given)
         if check and done.returncode:
             error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
@@ -384,26 +383,26 @@ class Cluster:
         return done.stdout
 
     def asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        """`kubectl` as an administrator: what it prints, its warnings, its exit code."""
+        """Run `kubectl` as an administrator; return its output, its warnings, its exit code."""
         argv = [str(self._program(self._kubernetes, "kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
         return subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
 
     def audit(self) -> Iterator[dict[str, Any]]:
-        """Every request so far, as the API server's audit log has it."""
+        """Return every request so far from the API server's audit log."""
         with (self.folder / "audit.jsonl").open(encoding="utf-8") as lines:
             for line in lines:
                 if line.endswith("\n"):
                     yield json.loads(line)
 
     def behave(self, **collective: Any) -> None:
-        """How the collectives of the pods that start from now on behave, in the lab's words (docs/scenarios.md)."""
+        """Set the behaviour of collectives in pods started from now on, in the lab's terms (docs/scenarios.md)."""
         for name in self.nodes:
             path = self.folder / "nodes" / name / "hardware" / "node.json"
             state = json.loads(path.read_text(encoding="utf-8"))
             path.write_text(json.dumps({**state, "collective": collective}), encoding="utf-8")
 
     def make_unhealthy(self, node: str, *devices: str) -> None:
-        """Let the device plugin of a node report these devices as unhealthy, and wait until the node offers fewer."""
+        """Make a node's device plugin report these devices as unhealthy, and wait until the node offers fewer."""
         before = self._allocatable(node)
         (self.folder / "nodes" / node / "unhealthy").write_text("\n".join(devices) + "\n", encoding="utf-8")
         until(lambda: self._allocatable(node) != before, f"{node} offers other devices")
@@ -412,7 +411,7 @@ class Cluster:
         return dict(json.loads(self.kubectl("get", "node", node, "-o", "json"))["status"]["allocatable"])
 
     def restore(self) -> None:
-        """Put right what a test may have changed: programs that do not run, cordoned nodes, taints, behaviour."""
+        """Revert changes of a test: stopped programs, cordoned nodes, taints, behaviour."""
         self.behave()
         for name in self.nodes:
             (self.folder / "nodes" / name / "unhealthy").unlink(missing_ok=True)
@@ -426,12 +425,12 @@ class Cluster:
         until(self._all_ready, "the nodes are Ready and CoreDNS answers")
 
     def apply(self, path: Path) -> None:
-        """`kubectl apply` of a file of ours."""
+        """Run `kubectl apply` on one of our files."""
         self.kubectl("apply", "-f", str(path))
 
 
 class Simulated(Cluster):
-    """The same control plane with the nodes of KWOK: for users other than root. Their pods are reported as running, and
+    """The same control plane with the nodes of KWOK: for users other than root. Their pods are reported as running, but
     do not run."""
 
     runs_pods = False
@@ -448,17 +447,17 @@ class Simulated(Cluster):
             for name in self.nodes
         ]
         self.kubectl("create", "-f", "-", given=yaml.safe_dump_all(nodes))
-        stages = self.folder / "stages.yaml"  # what becomes of nodes and pods, in the module's own words
+        stages = self.folder / "stages.yaml"  # the lifecycle of nodes and pods, from the module
         there = programs.folder_of("kwok", "sigs.k8s.io/kwok") / "kustomize/stage/fast"
         stages.write_text(self.kubectl("kustomize", str(there)), encoding="utf-8")
         manage = ["--manage-all-nodes=true", f"--kubeconfig={self.kubeconfig}", f"--config={stages}"]
         self._spawn("kwok", self._program("kwok", "kwok"), *manage)
 
     def behave(self, **_: Any) -> None:
-        """No collective runs."""
+        """Do nothing, since no collective runs."""
 
     def start_kubelet(self, name: str) -> None:
-        """There is none."""
+        """Do nothing, since there is no kubelet."""
 
 
 _SIMULATED = {"cpu": "8", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti"}
@@ -481,14 +480,14 @@ def _forward() -> None:
 
 
 def _hierarchies() -> list[Path]:
-    """The control groups' trees: one (version 2), or one for each controller (version 1)."""
+    """Return the control group trees: one (version 2), or one for each controller (version 1)."""
     if (GROUPS / "cgroup.controllers").exists():
         return [GROUPS]
     return [each for each in sorted(GROUPS.iterdir()) if (each / "cgroup.procs").exists() and each.name != "unified"]
 
 
 def _inherit_cpus(group: Path) -> None:
-    """A new group of the cpuset controller (version 1) has no CPU until it is given some."""
+    """Assign CPUs, since a new group of the cpuset controller (version 1) has none."""
     for each in reversed([group, *group.parents]):
         for name in ("cpuset.cpus", "cpuset.mems"):
             file, above = each / name, each.parent / name
@@ -497,12 +496,12 @@ def _inherit_cpus(group: Path) -> None:
 
 
 def remove_groups(name: str) -> None:
-    """Remove the control groups that the nodes have left, as soon as the last of their processes is gone."""
+    """Remove the control groups of the nodes, as soon as the last of their processes has ended."""
     until(lambda: _removed(name), f"the end of all processes in the control groups {name}")
 
 
 def _removed(name: str) -> bool:
-    places = [each / name for each in (*_hierarchies(), GROUPS / "unified")]  # runc makes some in version 2, too
+    places = [each / name for each in (*_hierarchies(), GROUPS / "unified")]  # runc creates some in version 2, too
     for place in places:
         for folder, _, _ in os.walk(place, topdown=False):
             with contextlib.suppress(OSError):
@@ -545,7 +544,7 @@ def _kubelet(home: Path, group: str, address: str) -> dict[str, Any]:
         "clusterDNS": [DNS],
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": f"unix://{home}/containerd.sock",
-        "evictionHard": {"memory.available": "100Mi"},  # the disk of this machine is not the nodes'
+        "evictionHard": {"memory.available": "100Mi"},  # this machine's disk is not the nodes'
         "failCgroupV1": False,
         "failSwapOn": False,
         "imageMinimumGCAge": "24h",

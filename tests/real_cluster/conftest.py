@@ -1,4 +1,4 @@
-"""What the tests against a real cluster may ask for; without one (`python -m tests.real_cluster`) none is collected."""
+"""Fixtures of the tests on a real cluster; without one (`python -m tests.real_cluster`) none is collected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """A plugin brings the cluster (__main__.py)."""
+    """Ignore the tests unless a plugin provides the cluster (__main__.py)."""
     return None if _brought(config) else True
 
 
@@ -28,13 +28,13 @@ def _brought(config: pytest.Config) -> list[Cluster]:
 
 @pytest.fixture(scope="session")
 def real(request: pytest.FixtureRequest) -> Cluster:
-    """The cluster that the tests run against."""
+    """Return the cluster of the tests."""
     return _brought(request.config)[0]
 
 
 @pytest.fixture(scope="module")
 def operators(real: Cluster) -> Iterator[Operators]:
-    """The real operators: a test installs those that it needs; after the last test of a file all are removed."""
+    """Return the real operators: a test installs those that it needs; after the last test of a file all are removed."""
     if "operators" not in real.programs:
         pytest.skip("operators were not built: start with --operators")
     installed = Operators(real)
@@ -44,13 +44,14 @@ def operators(real: Cluster) -> Iterator[Operators]:
 
 @pytest.fixture
 def pods(real: Cluster) -> None:
-    """For tests with a trial that must run."""
+    """Skip unless pods really run, for tests with a trial."""
     if not real.runs_pods:
         pytest.skip("pods do not run on simulated nodes")
 
 
 @pytest.fixture
 def bench(real: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """A namespace of the test's own, a ServiceAccount with the printed rights, and what starts the product there."""
+    """Create the test's namespace and a ServiceAccount with the printed permissions, and return a runner of the
+    product."""
     with Bench.opened(real, request.node.name, tmp_path, request.node.user_properties) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""A cluster that is there already, by its kubeconfig: what `cluster.Cluster` is to the tests, as far as one may ask it."""
+"""An existing cluster, given by its kubeconfig: the interface of `cluster.Cluster`, as far as possible."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Given(Cluster):
-    """Nothing is started or stopped here. A test that would is skipped; nodes are put back to how they were found."""
+    """Nothing is started or stopped here. A test that would is skipped; nodes are restored to their original state."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        """`folder`: where the files are that the fakes of its nodes read, if this machine has them (`behave`)."""
+        """Connect to the cluster; `folder`: files read by the fakes of its nodes, if this machine has them (`behave`)."""
         super().__init__(folder, {}, "", [])
         self.kubeconfig = kubeconfig
         self._found = {name: node for name, node in self._listed().items() if self._fits(node)}
@@ -55,7 +55,7 @@ class Given(Cluster):
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
 
     def restore(self) -> None:
-        """Take away what tests have added to the nodes."""
+        """Remove the tests' additions to the nodes."""
         if self._has_fakes():
             self.behave()
         for name, before in self._found.items():
@@ -71,37 +71,37 @@ class Given(Cluster):
         return all((self.folder / "nodes" / name / "hardware/node.json").exists() for name in self.nodes)
 
     def behave(self, **collective: Any) -> None:
-        """As a cluster of ours, where the files of its fakes are on this machine."""
+        """Behave as in our own cluster, if the files of its fakes are on this machine."""
         if not self._has_fakes():
             self._not_ours("change how its GPUs behave")
         super().behave(**collective)
 
     def make_unhealthy(self, node: str, *devices: str) -> None:
-        """Its device plugin is not ours."""
+        """Skip: its device plugin is not ours."""
         self._not_ours(f"report {', '.join(devices)} of {node} as unhealthy")
 
     def audit(self) -> Iterator[dict[str, Any]]:
-        """Nothing: that a request was refused is seen by its verdict alone (tests/e2e reads audit logs, too)."""
+        """Return nothing: only the verdict shows a refused request (tests/e2e reads audit logs, too)."""
         return iter(())
 
     def start(self) -> NoReturn:
-        """Nothing is started."""
+        """Start nothing."""
         self._not_ours("start it")
 
     start_control_plane = start_scheduler = start_api_server = start
 
     def stop_program(self, *_: object) -> NoReturn:
-        """Nothing is stopped."""
+        """Skip: nothing is stopped."""
         self._not_ours("stop its programs")
 
     def start_node(self, name: str) -> NoReturn:
-        """No node is started."""
+        """Skip: no node is started."""
         self._not_ours(f"start {name}")
 
     start_kubelet = start_node
 
     def inside(self, node: str, *argv: str) -> NoReturn:
-        """Nothing runs on a node itself."""
+        """Skip: nothing runs on a node itself."""
         self._not_ours(f"run {argv[0]} on {node}")
 
     @staticmethod

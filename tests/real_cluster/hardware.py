@@ -1,4 +1,5 @@
-"""What the pods of a real node see of GPUs and NICs: the lab's files of a healthy platform, laid by a real device plugin."""
+"""A real node's GPUs and NICs as its pods see them: the lab's files of a healthy platform, mounted by a real device
+plugin."""
 
 from __future__ import annotations
 
@@ -13,38 +14,39 @@ PLATFORM = "h100-ib"
 
 
 class _One:
-    """A store that knows one pod and its node: all that the lab's hardware asks for."""
+    """A store that knows one pod and its node, which is sufficient for the lab's hardware."""
 
     def __init__(self, pod: dict[str, Any], node: dict[str, Any]) -> None:
         self._pod, self._node = pod, node
 
     def list(self, kind: str, *_: object) -> list[dict[str, Any]]:
-        """Every object of a kind."""
+        """Return every object of a kind."""
         return [self._pod] if kind == "pods" else []
 
     def get(self, kind: str, *_: object) -> dict[str, Any] | None:
-        """The node, whatever its name."""
+        """Return the node, whatever its name."""
         return self._node if kind == "nodes" else None
 
 
 def world() -> dict[str, Any]:
-    """The platform with the devices that the nodes offer."""
+    """Return the platform with the devices that the nodes offer."""
     return dict(scenario.load("healthy").world)
 
 
 def labels() -> dict[str, str]:
-    """What the operators of that platform write onto a node."""
+    """Return the labels that the platform's operators write onto a node."""
     return dict(world()["node"]["metadata"]["labels"])
 
 
 def offers() -> dict[str, int]:
-    """What a node offers: resource to count."""
+    """Return a node's resources: name to count."""
     gpu, fabric = world()["gpu"], world()["fabric"]
     return {gpu["resource"]: gpu["count"], fabric["resource"]: fabric["shares"]}
 
 
 def plugin_arguments(home: Path, node: str) -> list[str]:
-    """Lay the devices of a node below `home`; return the options of the device plugin that hands them to containers."""
+    """Write the devices of a node below `home`; return the options of the device plugin that assigns them to
+    containers."""
     amounts = {name: "1" if name.startswith("rdma") else str(count) for name, count in offers().items()}
     container = {"name": "trial", "image": "trial", "resources": {"limits": amounts}}
     spec = {"nodeName": node, "containers": [container]}
@@ -61,7 +63,7 @@ def plugin_arguments(home: Path, node: str) -> list[str]:
         (system / "class/net" / name / "operstate").write_text("up\n", encoding="ascii")
     options = [f"--unhealthy={home / 'unhealthy'}", f"--mount={system}:/sys:ro"]
     for each in mounts:
-        if each["target"].startswith("/sys/"):  # a mount point that must be there, since /sys is not writable
+        if each["target"].startswith("/sys/"):  # a mount point that must exist, since /sys is not writable
             (system / each["target"].removeprefix("/sys/")).mkdir(parents=True, exist_ok=True)
         options.append(f"--mount={each['source']}:{each['target']}:{'ro' if each.get('readonly') else 'rw'}")
     return [*options, *(f"{name}={count}" for name, count in offers().items())]

@@ -1,6 +1,6 @@
-"""The image of the pods, made of this machine's own files: Python, a few programs, the fakes of the lab, the suite.
+"""The image of the pods, made from this machine's own files: Python, a few programs, the fakes of the lab, the suite.
 
-One layer, in the form that `docker save` writes and `ctr images import` reads.
+One layer, in the format that `docker save` writes and `ctr images import` reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-#: Images of a cluster of ours are imported under these names; another cluster pulls the last two from a registry.
+# Names of the images imported into our own cluster; another cluster pulls the last two from a registry.
 PAUSE, DNS = "seatrial.test/pause:1", "seatrial.test/coredns:1"
 REGISTRY = os.environ.get("SEATRIAL_REAL_REGISTRY") or "seatrial.test"
 TRIAL, RUNNER = f"{REGISTRY}/trial:1", f"{REGISTRY}/seatrial:1"
@@ -54,19 +54,19 @@ PROGRAMS = (
     "mount",
     "ip",
 )
-#: The user of "distroless/static:nonroot", which the operators' own images are made from.
+# The user of "distroless/static:nonroot", the base of the operators' own images.
 NOBODY = "65532:65532"
 FAKES = "/opt/sim"
 SUITE = "/opt/seatrial"
 PATH = f"{FAKES}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin"
 _DISTRIBUTIONS = re.compile(r"^([a-z0-9][a-z0-9._-]*)==", re.MULTILINE)
-#: The user of the runner's image, and that it writes to a volume alone: as deploy/Containerfile says.
+# The user of the runner's image, and its only writable volume: as in deploy/Containerfile.
 _RUNS_AS, _RUNS_WITH = "65532:65532", ("PYTHONUNBUFFERED=1", "HOME=/tmp")
 _LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "__pycache__")
 
 
 def build(folder: Path, coredns: Path | None = None) -> Path:
-    """Write the images as one archive below `folder`; `coredns`: the program, where the cluster has no DNS of its own."""
+    """Write the images as one archive below `folder`; `coredns`: the program, if the cluster has no DNS of its own."""
     root = folder / "rootfs"
     archive = folder / "images.tar"
     shutil.rmtree(root, ignore_errors=True)
@@ -107,7 +107,7 @@ def build(folder: Path, coredns: Path | None = None) -> Path:
 
 
 def of_program(archive: Path, name: str, program: Path, place: str) -> None:
-    """Write an archive with one image that holds one program at `place`, run as a user without rights."""
+    """Write an archive of one image with one program at `place`, run as an unprivileged user."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as only:
         only.add(program, place.lstrip("/"), filter=_plain)
@@ -160,7 +160,7 @@ def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _python(root: Path) -> None:
-    """The interpreter and its library at the places that they have here, and `python3` on the PATH."""
+    """Return the interpreter and its library at their local paths, and `python3` on the PATH."""
     python = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
     _program(root, python, str(python))
     place = root / "usr" / "bin"
@@ -184,7 +184,7 @@ def _program(root: Path, source: Path, place: str) -> None:
 
 
 def _libraries(root: Path, program: Path) -> None:
-    """What the loader of this machine resolves for a program, at the same places."""
+    """Return the libraries that this machine's loader resolves for a program, at the same paths."""
     listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     for path in map(Path, re.findall(r"(/\S+) \(0x", listed)):
         target = root / str(path).lstrip("/")
@@ -194,7 +194,7 @@ def _libraries(root: Path, program: Path) -> None:
 
 
 def _fakes(root: Path) -> None:
-    """The lab's fakes of the files of an image and of the container toolkit: torchrun, nvidia-smi, sshd ..."""
+    """Return the lab's fakes of an image's files and of the container toolkit: torchrun, nvidia-smi, sshd ..."""
     folder = root / FAKES.lstrip("/")
     shutil.copytree(ROOT / "lab/hardware/fakes", folder / "fakes", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "bin").mkdir()
@@ -205,7 +205,7 @@ def _fakes(root: Path) -> None:
 
 
 def _suite(root: Path, built: Path) -> None:
-    """`seatrial`: the wheel, and what `requirements.lock` names, as deploy/Containerfile installs them."""
+    """Return `seatrial`: the wheel, and the packages of `requirements.lock`, as deploy/Containerfile installs them."""
     folder = root / SUITE.lstrip("/")
     shutil.rmtree(built, ignore_errors=True)
     command_line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]

@@ -1,8 +1,9 @@
-"""A cluster of kind for these tests (`make test-real CLUSTER=.real/kind.yaml`): its nodes offer what the lab has files for.
+"""A kind cluster for these tests (`make test-real CLUSTER=.real/kind.yaml`): its nodes offer the devices that the lab
+has files for.
 
     python -m tests.real_cluster.kind [FOLDER]
 
-Every node is a container that sees FOLDER at its own place: files and programs are there as on a cluster of ours.
+Every node is a container with FOLDER at the same path, so that files and programs are available as in our own cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NODES = (f"{NAME}-worker", *(f"{NAME}-worker{number}" for number in range(2, 5))
 
 
 def config(folder: Path) -> dict[str, Any]:
-    """What kind is asked for (kind.sigs.k8s.io/docs/user/configuration)."""
+    """Return kind's configuration (kind.sigs.k8s.io/docs/user/configuration)."""
     shared = [{"hostPath": str(folder), "containerPath": str(folder)}]
     worker = {"role": "worker", "extraMounts": shared}
     nodes = [{"role": "control-plane"}, *(worker for _ in NODES)]
@@ -32,7 +33,7 @@ def config(folder: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the cluster, give it the images, start a device plugin on each node."""
+    """Create the cluster, import the images, start a device plugin on each node."""
     folder = Path(arguments[0] if arguments else ".real").resolve()
     kind = programs.build("kind", folder / "programs") / "kind"
     plugin = programs.build("deviceplugin", folder / "programs") / "deviceplugin"

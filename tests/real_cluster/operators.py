@@ -1,7 +1,7 @@
-"""The real operators in a real cluster: built from their modules, installed by the manifests of those modules.
+"""The real operators in a real cluster: built from their modules, installed by those modules' manifests.
 
-Each runs as a pod of an image under the name that its manifest asks for, which holds its one program. It is installed when
-a test first asks for it; all are removed again, so that other tests find a cluster without them.
+Each runs as a pod of an image with the name in its manifest, which contains only its program. It is installed when a
+test first requests it; finally all are removed, so that other tests have a cluster without them.
 
 Volcano (volcano.sh/volcano) and the node readiness controller (sigs.k8s.io/node-readiness-controller) are not built.
 """
@@ -33,24 +33,24 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """Where an operator's program and manifests are."""
+    """The paths of an operator's program and manifests."""
 
     title: str
     module: str
     program: str
-    place: str  # of the program in its image
-    manifests: str  # the folder that its kustomizations share
+    place: str  # path of the program in its image
+    manifests: str  # the common folder of its kustomizations
     overlay: str  # below it: the operator
-    built: str = "operators"  # the module of ours that it is built by
-    after: str = ""  # below it: what is applied when it runs
-    without: tuple[tuple[str, str], ...] = ()  # lines that are taken out: file below `manifests`, text
+    built: str = "operators"  # our module that builds it
+    after: str = ""  # below it: applied when it runs
+    without: tuple[tuple[str, str], ...] = ()  # lines to remove: file below `manifests`, text
     arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    sample: str = ""  # an object of its kind, which is accepted as soon as all webhooks that see it know its operator
+    sample: str = ""  # an object of its kind, accepted as soon as all its webhooks know their operator
 
 
 OLDER = "operators-older"
-"""JobSet and the Training Operator are written for a controller-runtime before v0.23, the others for that and later."""
+"""JobSet and the Training Operator need a controller-runtime before v0.23, the others that or a later one."""
 MODULES = ("operators", OLDER)
 OPERATORS = {
     "jobset": Operator("JobSet", "sigs.k8s.io/jobset", "jobset", "/manager", "config", "default", built=OLDER),
@@ -62,10 +62,10 @@ OPERATORS = {
         "manifests",
         "overlays/manager",
         after="overlays/runtimes",
-        # fetched from GitHub; the file says to take it out where JobSet is installed
+        # fetched from GitHub; the file says to remove it if JobSet is installed
         without=(("overlays/manager/kustomization.yaml", "- ../../third-party/jobset"),),
         needs=("jobset",),
-        # Kueue looks for kinds that were not served when it started at growing intervals of up to two minutes
+        # Kueue polls for kinds that were missing at its start at growing intervals of up to two minutes
         sample="""
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
@@ -81,7 +81,7 @@ spec: {runtimeRef: {name: torch-distributed}}
         "manifests",
         "overlays/standalone",
         built=OLDER,
-        # its definition of MPIJob would replace that of the MPI Operator
+        # its definition of MPIJob would replace the MPI Operator's
         without=(("base/crds/kustomization.yaml", "- kubeflow.org_mpijobs.yaml"),),
         arguments=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={image.TRIAL}"),
     ),
@@ -98,7 +98,7 @@ spec: {runtimeRef: {name: torch-distributed}}
 
 
 class Operators:
-    """What is installed of `OPERATORS` in a cluster."""
+    """The installed `OPERATORS` of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Install nothing yet."""
@@ -106,7 +106,7 @@ class Operators:
         self._installed: dict[str, list[Object]] = {}
 
     def install(self, *names: str) -> None:
-        """Install operators and what they need, and return when they are ready."""
+        """Install operators and their dependencies, and return when they are ready."""
         for name in names:
             if name not in self._installed:
                 self.install(*OPERATORS[name].needs)
@@ -116,7 +116,7 @@ class Operators:
 
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """Let an operator be installed and not run for a while."""
+        """Keep an operator installed but stopped for a while."""
         self.install(name)
         self._scale(name, 0)
         try:
@@ -128,11 +128,11 @@ class Operators:
         for where, what in _deployments(self._installed[name]):
             self._cluster.kubectl("-n", where, "scale", what, f"--replicas={replicas}")
             self._cluster.kubectl("-n", where, "rollout", "status", what, KUBECTL_LIMIT)
-            pods = ("-n", where, "get", "pods", "-o", "name")  # one that is about to end answers for its webhooks still
+            pods = ("-n", where, "get", "pods", "-o", "name")  # a terminating pod still serves its webhooks
             until(lambda pods=pods: bool(self._cluster.kubectl(*pods)) == bool(replicas), f"{replicas} pods of {name}")
 
     def remove(self) -> None:
-        """Remove all; the definitions first, as long as a controller removes the finalizers of their objects."""
+        """Remove all; the definitions first, while a controller removes the finalizers of their objects."""
         for name in reversed(list(self._installed)):
             objects = self._installed.pop(name)
             definitions = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
@@ -182,7 +182,8 @@ class Operators:
             until(lambda: self._cluster.kubectl(*dry, given=operator.sample, check=False), f"a job of {name} is taken")
 
     def _is_taken(self, operator: Operator, definitions: list[Object]) -> None:
-        """Skip the test where an older Kubernetes refuses an operator's definitions, by a rule that it cannot compile."""
+        """Skip the test if an older Kubernetes refuses an operator's definitions because of a rule that it cannot
+        compile."""
         dry = ("apply", "--server-side", "--dry-run=server", "-f", "-")
         said = self._cluster.asked(*dry, given=yaml.safe_dump_all(definitions)).stderr
         if self._cluster.minor != programs.MINORS[-1] and (
@@ -192,10 +193,10 @@ class Operators:
             pytest.skip(f"{operator.title} {version} is not for Kubernetes {self._cluster.minor}: {why[0]}")
 
     def _copied(self, name: str, operator: Operator) -> Path:
-        """The manifests of the module, where lines can be taken out."""
+        """Copy the manifests of the module, so that lines can be removed."""
         folder = self._cluster.folder / "operators" / name
         source = programs.folder_of(operator.built, operator.module) / operator.manifests
-        shutil.rmtree(folder, ignore_errors=True)  # of a test that was skipped by its definitions
+        shutil.rmtree(folder, ignore_errors=True)  # left by a test that was skipped because of its definitions
         shutil.copytree(source, folder, copy_function=shutil.copyfile)
         for path in folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -212,7 +213,7 @@ class Operators:
         return [each for each in yaml.safe_load_all(self._cluster.kubectl("kustomize", str(folder))) if each]
 
     def _apply(self, objects: list[Object], *, check: bool = True) -> str:
-        """By the server: the definitions are too long for the annotation that kubectl keeps otherwise."""
+        """Apply server-side, since the definitions are too long for kubectl's annotation."""
         return self._cluster.kubectl(
             "apply", "--server-side", "-f", "-", given=yaml.safe_dump_all(objects), check=check
         )

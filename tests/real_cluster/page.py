@@ -1,6 +1,6 @@
-"""`docs/tested-on.md`: what was run on real clusters, written by the runs themselves.
+"""`docs/tested-on.md`: the tests run on real clusters, written by the runs themselves.
 
-Each run leaves its results next to its programs, a file for each minor of Kubernetes; the page is made of all of them.
+Each run leaves its results next to its programs, one file per Kubernetes minor; the page is made from all of them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ This page is written by the runs (`make test-real PAGE=1`).
 
 
 class Results:
-    """A plugin of pytest that keeps outcome and duration of every test."""
+    """A pytest plugin that stores outcome and duration of every test."""
 
     def __init__(self, about: dict[str, str], folder: Path) -> None:
-        """`about`: version by program. `folder`: where the results of all runs lie."""
+        """Prepare the plugin. `about`: version by program. `folder`: the results of all runs."""
         self._about, self._folder = about, folder
         self._rows: dict[str, dict[str, Any]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
-        """Keep the result of a test; set-up and the end of it count."""
+        """Store the result of a test; set-up and teardown count."""
         report: pytest.TestReport = yield
         row = self._rows.setdefault(item.nodeid.rpartition("/")[2], {"outcome": "passed", "seconds": 0.0})
         row["seconds"] = round(row["seconds"] + report.duration, 1)
@@ -49,7 +49,8 @@ class Results:
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results of this run: instead of the last one's of the same minor, or, of some tests, over them."""
+        """Write the results of this run: they replace the last one's of the same minor or, for a partial run, are
+        merged into them."""
         path = self._folder / f"results-{self._about['Kubernetes'].rpartition('.')[0]}.json"
         some = session.config.option.keyword or session.config.args != [str(Path(__file__).parent)]
         before = json.loads(path.read_text(encoding="utf-8")) if some and path.exists() else {"about": {}, "tests": {}}
@@ -62,7 +63,7 @@ class Results:
 
 
 def about(kubernetes: str, *, operators: bool) -> dict[str, str]:
-    """Version by program of a run; operators are of those that have them."""
+    """Return the version by program of a run, with those of operators if used."""
     names = {
         kubernetes: "Kubernetes",
         "etcd": "etcd",
@@ -100,7 +101,7 @@ def write(folder: Path, page: Path) -> None:
 
 
 def _names(runs: list[dict[str, Any]]) -> list[str]:
-    """The tests that there are, each with the cases that were run; one without a result has a row all the same."""
+    """Return the existing tests, each with its cases; one without a result also has a row."""
     ran = {name for run in runs for name in run["tests"]}
     found = []
     for path in Path(__file__).parent.glob("test_*.py"):
@@ -111,7 +112,7 @@ def _names(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def title(name: str) -> str:
-    """The sentence that a test's name is."""
+    """Return a test's name as a sentence."""
     test, _, case = name.partition("::")[2].partition("[")
     words = test.removeprefix("test_").replace("_", " ")
     return words[:1].upper() + words[1:] + (f" ({case.rstrip(']')})" if case else "")

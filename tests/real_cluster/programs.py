@@ -1,7 +1,8 @@
 """The real programs, built from their published modules: etcd, Kubernetes, containerd, CoreDNS, operators.
 
-Each folder below `programs/` is a Go module of ours: its `go.mod` names the packages (`tool`) and pins their versions, its
-`go.sum` their checksums. Nothing of theirs is kept in the repository. Built once for each pair of those two files.
+Each folder below `programs/` is one of our Go modules: its `go.mod` names the packages (`tool`) and pins their
+versions, its `go.sum` their checksums. The repository contains no foreign code. A build is made once for each pair of
+those two files.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ import time
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "programs"
-#: Where they are built unless said otherwise.
+# The default build folder.
 BUILT = Path(__file__).parents[2] / ".real/programs"
-#: The Kubernetes minors that can be built: the newest release of the module, and the oldest that Go still compiles.
+# The Kubernetes minors that can be built: the newest release of the module, and the oldest that Go still compiles.
 MINORS = sorted(
     (each.name.removeprefix("kubernetes-") for each in MODULES.glob("kubernetes-*")),
     key=lambda minor: [int(part) for part in minor.split(".")],
 )
 _REQUIRED = re.compile(r"^(?:require )?\s*(\S+/\S+) (v\S+)(?: // indirect)?$", re.MULTILINE)
-#: What a cluster with nodes needs; operators are built in addition.
+# Programs of a cluster with nodes; operators are built in addition.
 BASE = ("etcd", "containerd", "cni", "coredns", "deviceplugin", "helm")
-#: What a cluster with simulated nodes needs.
+# Programs of a cluster with simulated nodes.
 SIMULATED = ("etcd", "kwok")
-#: `go build` calls a program after the last part of its package's path: etcd's is `server`.
+# `go build` names a program after the last part of its package's path: etcd's is `server`.
 CALLED_OTHERWISE = {"server": "etcd"}
 
 
 class MissingToolError(Exception):
-    """This machine cannot build or run a real cluster; the text says what it lacks."""
+    """This machine cannot build or run a real cluster; the text names the missing part."""
 
 
 def version(module: str) -> str:
-    """Return the version of what a module of ours builds first, or requires first."""
+    """Return the version of the first package that one of our modules builds or requires."""
     text, required = _pinned(module)
     built = re.search(r"^\s*(?:tool )?([\w.-]+\.[\w.-]+/\S+)$", text, re.MULTILINE)
     of_it = [each for each in required if built and f"{built[1]}/".startswith(f"{each}/")]
@@ -45,7 +46,7 @@ def version(module: str) -> str:
 
 
 def version_of(module: str, required: str) -> str:
-    """Return the version of a module that a module of ours requires."""
+    """Return the version of a module that one of our modules requires."""
     return _pinned(module)[1][required]
 
 
@@ -57,7 +58,7 @@ def _pinned(module: str) -> tuple[str, dict[str, str]]:
 def build(module: str, folder: Path) -> Path:
     """Build the programs of one module into `folder`/`module`; return that folder.
 
-    Raises `MissingToolError` without Go, and where the build fails (its words are printed).
+    Raises `MissingToolError` without Go, and if the build fails (its output is printed).
     """
     source, target = MODULES / module, folder / module
     mark = target / ".built"
@@ -89,13 +90,13 @@ def build(module: str, folder: Path) -> Path:
 
 
 def folder_of(module: str, required: str) -> Path:
-    """Return where Go keeps the files of a module that a module of ours requires."""
+    """Return the folder in which Go stores the files of a required module."""
     argv = ["go", "list", "-m", "-f", "{{.Dir}}", required]
     return Path(subprocess.run(argv, cwd=MODULES / module, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def on_path(built: Path = BUILT) -> None:
-    """Let helm, kubectl and actionlint that were built here be found before those that the machine has."""
+    """Put helm, kubectl and actionlint built here before those of the machine on the PATH."""
     places = [
         str(built / module)
         for module in (f"kubernetes-{MINORS[-1]}", "helm", "actionlint")
@@ -106,7 +107,7 @@ def on_path(built: Path = BUILT) -> None:
 
 
 def _stamp(module: str) -> str:
-    """The version that Kubernetes' own build writes into its programs, and that its API reports."""
+    """Return the version stamp of Kubernetes' own build, which its API reports."""
     if not module.startswith("kubernetes-"):
         return ""
     full = version(module)

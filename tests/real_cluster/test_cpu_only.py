@@ -1,4 +1,4 @@
-"""A trial on CPUs alone (`cpu-gloo`) against real kubelets: go and no more than that, and red where it must be."""
+"""A trial on CPUs alone (`cpu-gloo`) with real kubelets: go with the CPU mark, and red for faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cpus(bench):
 
 
 def judged(bench, outcome, verdict, *faults):
-    """The verdict with its mark, exactly these faults, nothing left, nothing refused."""
+    """Assert the verdict with its mark, exactly these faults, no leftovers, no refused request."""
     assert (outcome.verdict, outcome.faults) == (verdict, set(faults)), outcome.text
     assert f"VERDICT: {verdict} (CPU ONLY: no GPU and no fabric was tested)" in outcome.text
     assert bench.left() == []

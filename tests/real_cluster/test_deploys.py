@@ -1,4 +1,4 @@
-"""What is shipped to be installed, on a real cluster: taken without a warning, and run with exactly its own rights."""
+"""The installable manifests on a real cluster: accepted without a warning, and run with exactly their own permissions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OVERLAYS = sorted(each.name for each in (DEPLOY / "overlays").iterdir())
 KINDS = "cronjobs,jobs,deployments,pods,services,configmaps,leases,serviceaccounts,roles,rolebindings,persistentvolumeclaims"
 CLUSTER_KINDS = "clusterroles,clusterrolebindings,priorityclasses"
 OURS = "app.kubernetes.io/name=seatrial"
-#: A field that the server does not know, or says a word about, is an error.
+# An unknown field or a warning from the server is an error.
 STRICT = ("--warnings-as-errors", "apply", "--validate=strict")
 
 
 @dataclass
 class Ended:
-    """How a Job ended: its condition, the exit code of its pod's containers by name, what they printed."""
+    """The end of a Job: its condition, its containers' exit codes by name, and their output."""
 
     condition: str
     codes: dict[str, int]
@@ -41,7 +41,7 @@ class Ended:
 
 
 class Deployed:
-    """Installs into the namespace of a test as the pages say, and takes everything away again."""
+    """Installs into a test's namespace as documented, and removes everything again."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -49,7 +49,7 @@ class Deployed:
         bench.cluster.kubectl("label", "namespace", bench.namespace, "pod-security.kubernetes.io/warn=restricted")
 
     def folder(self, *resources: Path, components: tuple[str, ...] = (), **more: Any) -> Path:
-        """A kustomization of one's own around others, as docs/cronjob.md has it."""
+        """Create a kustomization around others, as in docs/cronjob.md."""
         folder = self.bench.folder / f"kustomization-{len(self._folders)}"
         folder.mkdir()
         self._folders.append(folder)
@@ -78,12 +78,12 @@ class Deployed:
         self.bench.cluster.kubectl(*STRICT, "-k", str(folder))
 
     def first(self, name: str) -> Ended:
-        """Start a run of the CronJob at once, as docs/cronjob.md says, and wait for its end."""
+        """Start a run of the CronJob at once, as in docs/cronjob.md, and wait for its end."""
         self.bench.kubectl("create", "job", "--from=cronjob/seatrial", name)
         return self.ended(name)
 
     def ended(self, name: str) -> Ended:
-        """Wait until a Job is over."""
+        """Wait until a Job has ended."""
         kubectl = self.bench.kubectl
 
         def condition() -> str:
@@ -105,40 +105,40 @@ class Deployed:
         return Ended(how, codes, said())
 
     def results(self) -> dict[str, Any]:
-        """What a run leaves for others to read."""
+        """Return the results that a run leaves for other programs."""
         data = json.loads(self.bench.kubectl("get", "configmap", "seatrial-results", "-o", "json"))["data"]
         latest: dict[str, Any] = json.loads(data["latest.json"])
         return latest | {"metrics": data["metrics.prom"]}
 
     def events(self, job: str) -> list[str]:
-        """The reasons of our Events on a Job."""
+        """Return the reasons of our Events on a Job."""
         listed = json.loads(self.bench.kubectl("get", "events", "-o", "json"))["items"]
         ours = (each for each in listed if each.get("source", {}).get("component") == "seatrial")
         return [each["reason"] for each in ours if each["involvedObject"]["name"] == job]
 
     def remove(self) -> list[str]:
-        """Take it away as docs/cronjob.md says; return what of ours is left, in the namespace and beside it."""
+        """Remove the installation as in docs/cronjob.md; return our leftovers, in the namespace and outside it."""
         for folder in reversed(self._folders):
             self.bench.cluster.kubectl("delete", "-k", str(folder), "--ignore-not-found", KUBECTL_LIMIT)
         self.bench.kubectl("delete", "configmap,lease", "--selector", OURS)
         self._folders.clear()
         left = self.bench.kubectl("get", KINDS, "--selector", OURS, "-o", "name").split()
         beside = self.bench.cluster.kubectl("get", CLUSTER_KINDS, "--selector", OURS, "-o", "name").split()
-        # Jobs were made by hand of the CronJob: garbage collection takes them with it, in its own time.
+        # Jobs were created manually from the CronJob: garbage collection deletes them with it, with a delay.
         left = [each for each in left if not each.startswith(("job.batch/", "pod/"))]
         return left + [each for each in beside if each.endswith((f":{self.bench.namespace}", "/seatrial"))]
 
 
 @pytest.fixture
 def deployed(bench: Bench, pods: None) -> Iterator[Deployed]:
-    """Something to install with; what is cluster-wide does not go with the namespace."""
+    """Return the installer; cluster-wide objects are not deleted with the namespace."""
     made = Deployed(bench)
     yield made
     made.remove()
 
 
 def went(deployed: Deployed, job: str, ended: Ended) -> dict[str, Any]:
-    """A run that did its trial on two nodes, told the result, and left and was refused nothing; return what it told."""
+    """Assert a run with a trial on two nodes, a reported result, no leftovers and no refusals; return its output."""
     assert (ended.condition, ended.codes) == ("Complete", {"seatrial": 0}), ended.text
     told = deployed.results()
     assert (told["verdict"], told["scope"]) == ("go", "full"), ended.text
@@ -163,7 +163,7 @@ def test_a_cronjob_does_a_trial_with_its_own_rights(deployed, overlay):
     deployed.overlay(overlay)
     told = went(deployed, "first", deployed.first("first"))
     assert told["nodes"].startswith("2 of 4" if overlay != "tenant" else "2"), told["nodes"]
-    if overlay == "tenant":  # who sees no nodes: on this cluster the others try those that are left
+    if overlay == "tenant":  # without visible nodes; with them, the others try the remaining nodes of this cluster
         again = deployed.first("again")
         assert again.codes == {"seatrial": 0}, again.text
         assert (deployed.results()["verdict"], deployed.results()["scope"]) == ("go", "partial")
@@ -174,7 +174,7 @@ def test_a_cronjob_does_a_trial_with_its_own_rights(deployed, overlay):
 
 @pytest.fixture
 def volume(deployed):
-    """What a claim without a class is bound to: the cluster's own default, or a folder of one node of ours."""
+    """Return the volume for a PVC without a class: the cluster's own default, or a folder of one of our nodes."""
     classes = json.loads(deployed.bench.cluster.kubectl("get", "storageclasses", "-o", "json"))["items"]
     default = "storageclass.kubernetes.io/is-default-class"
     if any(each["metadata"].get("annotations", {}).get(default) == "true" for each in classes):
@@ -198,12 +198,12 @@ def volume(deployed):
     }
     deployed.bench.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump(kind))
     yield
-    deployed.remove()  # the claim first: its volume waits for it
+    deployed.remove()  # the PVC first: its volume waits for it
     deployed.bench.cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
 
 
 def kept(deployed: Deployed) -> dict[str, str]:
-    """The verdict of every run that is kept on the claim, by its folder, and whether metrics are beside them."""
+    """Return the verdict of every run stored on the PVC, by its folder, and whether metrics are next to them."""
     read = "import glob, json; print(json.dumps({p.split('/')[2]: json.load(open(p))['verdict'] for p in glob.glob('/results/*/report.json')} | {p: 'there' for p in glob.glob('/results/*.prom')}))"
     pod = {
         "apiVersion": "v1",
@@ -237,7 +237,7 @@ def test_reports_stay_on_a_claim(deployed, volume):
 
 
 def test_prometheus_scrapes_what_a_run_leaves(deployed):
-    """The Deployment is there before the first run; the kubelet brings the result into its pod."""
+    """The Deployment exists before the first run; the kubelet mounts the result into its pod."""
     deployed.overlay("tenant", "serve")
     deployed.bench.kubectl("rollout", "status", "deployment/seatrial-serve", KUBECTL_LIMIT)
     place = f"/api/v1/namespaces/{deployed.bench.namespace}/services/seatrial-serve:metrics/proxy/metrics"
@@ -249,7 +249,7 @@ def test_prometheus_scrapes_what_a_run_leaves(deployed):
 
 
 def helm(bench: Bench, *arguments: str) -> str:
-    """Run helm in the namespace of the test; what it says beside its output are warnings, and there must be none."""
+    """Run helm in the namespace of the test; other output than the result is a warning, and fails."""
     program = shutil.which("helm")
     if program is None:
         pytest.skip("needs helm")
@@ -278,7 +278,7 @@ def test_the_chart_is_installed_runs_and_goes(deployed, tenant):
 
 
 def conditions(cluster: Any) -> dict[str, str]:
-    """What the nodes say of the condition that a trial writes."""
+    """Return the nodes' condition that a trial writes."""
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     return {
         node["metadata"]["name"]: each["status"]
@@ -290,7 +290,7 @@ def conditions(cluster: Any) -> dict[str, str]:
 
 @pytest.fixture
 def forgotten(bench):
-    """Nodes without the condition afterwards."""
+    """Remove the condition from nodes afterwards."""
     yield
     for node in conditions(bench.cluster):
         gone = {"status": {"conditions": [{"type": "SeatrialFailed", "$patch": "delete"}]}}
@@ -298,7 +298,7 @@ def forgotten(bench):
 
 
 def test_a_new_node_is_opened_with_the_overlays_own_rights(deployed, forgotten):
-    """Its kubelet and the API server keep what is written: the condition stays, the taint goes after the pass alone."""
+    """Kubelet and API server keep the written values: the condition stays, the taint is removed only after the pass."""
     bench, new = deployed.bench, min(deployed.bench.cluster.nodes)
     shipped = yaml.safe_load((DEPLOY / "overlays/new-nodes/profile.yaml").read_text())
     bench.profile.setdefault("pod", {})["tolerations"] = shipped["pod"]["tolerations"]
@@ -319,20 +319,20 @@ def test_a_new_node_is_opened_with_the_overlays_own_rights(deployed, forgotten):
 
 
 def turn(job: dict[str, Any]) -> tuple[bool, int]:
-    """When Argo CD carries out a hook (argo-cd.readthedocs.io/en/stable/user-guide/sync-waves)."""
+    """Return the order in which Argo CD runs a hook (argo-cd.readthedocs.io/en/stable/user-guide/sync-waves)."""
     annotations = job["metadata"]["annotations"]
     return annotations["argocd.argoproj.io/hook"] == "PostSync", int(annotations.get("argocd.argoproj.io/sync-wave", 0))
 
 
 def test_the_hooks_of_the_upgrade_gate_close_and_open_the_nodes(deployed, volume, forgotten):
-    """argocd.yaml as Argo CD carries it out: PreSync, the change, PostSync, and what opens the nodes."""
+    """argocd.yaml in Argo CD's order: PreSync, the change, PostSync, and the hook that releases the nodes."""
     bench = deployed.bench
     deployed.overlay("results-pvc")
     flags = ["--cron", "--cluster", "--node-condition", "--namespace", bench.namespace]
     rights = bench.command(["rbac", *flags, "--profile", str(bench.profile_file())])
     bench.cluster.kubectl(*STRICT, "-f", "-", given=rights.stdout)
     folder = deployed.folder(DEPLOY / "gates/argocd.yaml")
-    shutil.copyfile(DEPLOY / "gates/argocd.yaml", folder / "argocd.yaml")  # kustomize reads no file outside
+    shutil.copyfile(DEPLOY / "gates/argocd.yaml", folder / "argocd.yaml")  # kustomize reads no file outside its folder
     (folder / "kustomization.yaml").write_text(
         (folder / "kustomization.yaml").read_text().replace(os.path.relpath(DEPLOY / "gates", folder) + "/", "")
     )
@@ -351,7 +351,7 @@ def test_the_hooks_of_the_upgrade_gate_close_and_open_the_nodes(deployed, volume
 
 
 def pod(name: str, **limits: str) -> str:
-    """A pod that asks for so much, and has the capability that RDMA needs."""
+    """Return a pod with these requests, and the capability that RDMA needs."""
     may = {"capabilities": {"add": ["IPC_LOCK"]}}
     container = {"name": "train", "image": image.TRIAL, "resources": {"limits": limits}, "securityContext": may}
     spec = {"containers": [container], "restartPolicy": "Never"}
@@ -359,7 +359,7 @@ def pod(name: str, **limits: str) -> str:
 
 
 def said(bench: Bench, given: str) -> str:
-    """What the API server says of an object that is tried without being made."""
+    """Return the API server's answer to an object in a dry run."""
     argv = ["create", "--dry-run=server", "-f", "-", "-n", bench.namespace]
     try:
         return bench.cluster.kubectl("--warnings-as-errors", *argv, given=given)
@@ -369,7 +369,7 @@ def said(bench: Bench, given: str) -> str:
 
 @pytest.fixture
 def policy(bench, pods):
-    """Apply what `seatrial policy` prints for the profile of the test."""
+    """Apply the output of `seatrial policy` for the profile of the test."""
     made = []
 
     def applied(*options: str, profile: Path | None = None) -> None:
@@ -385,7 +385,7 @@ def policy(bench, pods):
 
 
 def checked(bench: Bench) -> list[dict[str, Any]]:
-    """What the API server's type checker says of our policies, once it has looked at each."""
+    """Return the API server's type check results for our policies, once each is checked."""
     chosen = ("-l", "app.kubernetes.io/component=policy", "-o", "json")
 
     def looked() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A healthy cluster is go at the first attempt, again and again; nothing is left, nothing is asked beyond the rights."""
+"""A healthy cluster is go at the first attempt, repeatedly, without leftovers and within the permissions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Trials through the real operators: Kueue, MPI Operator, Training Operator, Kubeflow Trainer with JobSet.
 
-Each is run by an account with exactly the printed rights, and judged like the situations without an operator.
+Each runs with an account with exactly the printed permissions, and is judged like the situations without an operator.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tests.waiting import KUBECTL_LIMIT, until
 
 COVERED = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "16", "rdma/hca_shared_devices_a": "64"}
 QUEUE = "trial"
-#: What all nodes carry (hardware.py).
+# The labels of all nodes (hardware.py).
 KIND = {"node.kubernetes.io/instance-type": "hgx-h100-8"}
-#: What is seen where an operator does not run: one has webhooks, which nobody answers for then, the other has none.
+# The symptoms of a stopped operator: one has webhooks, which then fail, the other has none.
 DOWN = {"mpijob": "operator.down", "pytorchjob": "admission.webhook-down", "trainjob": "admission.webhook-down"}
 LAUNCHERS = {"mpijob": "mpi-operator", "pytorchjob": "training-operator", "trainjob": "kubeflow-trainer"}
 
 
 class Queues:
-    """Queues of Kueue for one test: cluster-scoped objects of its namespace's name, and a LocalQueue."""
+    """Queues of Kueue for one test: cluster-scoped objects with its namespace's name, and a LocalQueue."""
 
     def __init__(self, bench):
         self._bench = bench
         self.name = bench.namespace
 
     def make(self, gpus="16", flavor=None, local=QUEUE, **more):
-        """Make flavor, ClusterQueue and LocalQueue."""
+        """Create flavor, ClusterQueue and LocalQueue."""
         amounts = {**COVERED, "nvidia.com/gpu": gpus}
         resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
         group = {"coveredResources": list(amounts), "flavors": [{"name": self.name, "resources": resources}]}
@@ -39,7 +39,7 @@ class Queues:
         self.apply("LocalQueue", local, {"clusterQueue": self.name}, self._bench.namespace)
 
     def apply(self, kind, name, spec, namespace=None, **more):
-        """Apply one object of Kueue, as soon as its webhook answers."""
+        """Apply one object of Kueue, as soon as its webhook responds."""
         meta = {"name": name} | ({"namespace": namespace} if namespace else {})
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec, **more}
         body = {key: value for key, value in body.items() if value is not None}
@@ -50,7 +50,7 @@ class Queues:
         )
 
     def remove(self):
-        """Remove them; Kueue takes its finalizers off when nothing uses them."""
+        """Remove them; Kueue removes its finalizers when they are not in use."""
         kubectl = self._bench.cluster.kubectl
         kubectl(
             "-n", self._bench.namespace, "delete", "jobs,localqueues,workloads", "--all", KUBECTL_LIMIT, check=False
@@ -68,20 +68,20 @@ def queues(operators, bench):
 
 
 def judged(bench, outcome, verdict, *faults):
-    """The verdict, exactly these faults, nothing left, nothing refused."""
+    """Assert the verdict, exactly these faults, no leftovers, no refused request."""
     assert (outcome.verdict, outcome.faults) == (verdict, set(faults)), outcome.text
     assert bench.left() == []
     assert bench.refused() == []
 
 
 def through(bench, launcher="indexed", queue="", *more):
-    """Run a trial through a launcher and a queue, with the rights for them."""
+    """Run a trial through a launcher and a queue, with their permissions."""
     chosen = [f"--launcher={launcher}"] + ([f"--queue={queue}"] if queue else [])
     return bench.run("accept", *chosen, *more, rights=("--cluster", *chosen))
 
 
 def state(outcome, check):
-    """How a check ended."""
+    """Return the outcome of a check."""
     return next(each["outcome"] for each in outcome.record["checks"] if each["id"] == check)
 
 
@@ -95,7 +95,7 @@ def test_a_trial_is_admitted_by_its_local_queue(bench, queues):
 
 
 def test_the_exercise_without_gpus(bench, queues):
-    """A job of CPUs is let in, one that is too large for the quota starts no pod."""
+    """A CPU job is admitted, and one that is too large for the quota starts no pod."""
     queues.make()
     bench.profile["extends"] = "cpu-gloo"
     outcome = through(bench, "indexed", "kueue:trial", "--gang")
@@ -156,7 +156,7 @@ BLOCK = "cloud.provider.com/topology-block"
 
 
 def topology(bench, queues, labelled):
-    """A flavor whose topology has blocks; so many nodes have the label of one."""
+    """Create a flavor whose topology has blocks; this many nodes have a block label."""
     levels = [{"nodeLabel": BLOCK}, {"nodeLabel": "kubernetes.io/hostname"}]
     queues.apply("Topology", queues.name, {"levels": levels})
     queues.make(flavor={"nodeLabels": KIND, "topologyName": queues.name})
@@ -183,7 +183,7 @@ def test_nodes_without_the_labels_of_a_topology(bench, queues):
 
 
 def other_job(bench, queues, name, priority=None, seconds=600):
-    """A job of another team, which takes the quota of all GPUs of the queue."""
+    """Create a job of another team that uses the queue's whole GPU quota."""
     labels = {"kueue.x-k8s.io/queue-name": QUEUE}
     if priority is not None:
         queues.apply("WorkloadPriorityClass", queues.name, None, value=priority)
@@ -202,7 +202,7 @@ def other_job(bench, queues, name, priority=None, seconds=600):
 
 
 def admitted(bench, name):
-    """Whether Kueue has started a job."""
+    """Say whether Kueue has started a job."""
     return bench.kubectl("get", "job", name, "-o", "jsonpath={.spec.suspend}") == "false"
 
 
@@ -215,7 +215,7 @@ def test_a_queue_that_others_fill(bench, queues):
 
 
 def preempted(bench, queues, seconds):
-    """A job of higher priority throws the trial out in the middle, and goes on for some seconds."""
+    """Preempt the running trial by a job of higher priority, which runs for some seconds."""
     queues.make(preemption={"withinClusterQueue": "LowerPriority"})
     bench.profile["deadlines"]["queue_s"] = 30
     bench.cluster.behave(hang=True)
@@ -247,7 +247,7 @@ def test_a_queue_whose_operator_does_not_run(bench, operators, queues):
 
 
 def test_a_trial_of_no_queue_where_kueue_does_not_run(bench, operators):
-    """Its webhooks are asked about every Job, and nobody answers."""
+    """Its webhooks are called for every Job, and do not respond."""
     with operators.stopped("kueue"):
         outcome = through(bench)
         judged(bench, outcome, "no-go", "admission.webhook-down")
@@ -294,11 +294,11 @@ def test_an_operator_that_does_not_run(bench, operators, launcher):
         judged(bench, through(bench, launcher), "no-go", DOWN[launcher])
 
 
-# -- what is created
+# -- created objects
 
 
 def volcano(bench):
-    """Volcano's definitions of the lab: its module cannot be had from the Go module proxy."""
+    """Install the lab's definitions of Volcano, whose module is not on the Go module proxy."""
     for each in definitions("volcano"):
         bench.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump(each))
     until(
@@ -307,7 +307,7 @@ def volcano(bench):
 
 
 TAKEN = [(launcher, queue) for launcher in ("indexed", *LAUNCHERS) for queue in ("", "kueue:trial", "volcano")]
-TAKEN.remove(("trainjob", "volcano"))  # a usage error: its scheduler is its runtime's
+TAKEN.remove(("trainjob", "volcano"))  # a usage error: its runtime decides the scheduler
 
 
 @pytest.mark.parametrize(("launcher", "queue"), TAKEN)

@@ -1,4 +1,4 @@
-"""What happens to trials on real clusters: each situation has its verdict, its fault and its subject; nothing is left."""
+"""Situations of trials on real clusters: each has its verdict, its fault and its subject, without leftovers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ needs_pods = pytest.mark.usefixtures("pods")
 
 
 def judged(bench, outcome, verdict, *faults):
-    """The verdict, exactly these faults, nothing left, nothing refused."""
+    """Assert the verdict, exactly these faults, no leftovers, no refused request."""
     assert (outcome.verdict, outcome.faults) == (verdict, set(faults)), outcome.text
     assert bench.left() == []
     assert bench.refused() == []
 
 
 def interrupted(bench, how):
-    """Start a trial whose collective does not end, do something to it, let the next attempt be healthy; return the outcome."""
+    """Start a trial whose collective does not end, disturb it, let the next attempt be healthy; return the outcome."""
     bench.cluster.behave(hang=True)
     run = bench.start()
     pods = bench.running()
@@ -72,7 +72,7 @@ def test_pod_security_restricted(bench):
 
 
 def webhook(bench, url):
-    """A webhook that every pod of the namespace must pass."""
+    """Create a webhook for every pod of the namespace."""
     rule = {
         "apiGroups": [""],
         "apiVersions": ["v1"],
@@ -191,7 +191,7 @@ def drain(bench, node):
 
 @needs_pods
 def test_a_namespace_deleted_in_the_middle(bench):
-    bench.cluster.behave(hang=True)  # to the end: the namespace's controller comes to the pods when it does
+    bench.cluster.behave(hang=True)  # to the end: until the namespace's controller deletes the pods
     run = bench.start()
     bench.running()
     bench.cluster.kubectl("delete", "namespace", bench.namespace, "--wait=false")
@@ -217,7 +217,7 @@ def test_the_api_server_restarts_in_the_middle(bench):
     bench.running()
     bench.cluster.stop_program("kube-apiserver", signal.SIGKILL)
     bench.cluster.start_api_server()
-    outcome = run.end()  # an API server refuses what its watch of roles has not seen yet, for a second after its start
+    outcome = run.end()  # for a second after its start an API server refuses roles that its watch has not read yet
     assert (outcome.verdict, outcome.faults) == ("go", set()), outcome.text
     assert bench.left() == []
 
@@ -246,10 +246,10 @@ def test_a_node_that_stops_in_the_middle(bench):
 @needs_pods
 @pytest.mark.parametrize("command", ["accept", "sweep"])
 def test_gpus_that_turn_unhealthy_in_the_middle(bench, command):
-    """Their pods run on, and the trial ends well on nodes that the next job does not fit."""
+    """Their pods continue, and the trial completes on nodes that the next job does not fit."""
     run = bench.start(command)
     node = bench.running()[0]["spec"]["nodeName"]
-    run.process.send_signal(signal.SIGSTOP)  # the trial goes on; whoever judges it sees the node as it is then
+    run.process.send_signal(signal.SIGSTOP)  # the trial continues; the judging process sees the node's current state
     bench.cluster.make_unhealthy(node, "gpu-1", "gpu-2")
     run.process.send_signal(signal.SIGCONT)
     outcome = run.end()
@@ -272,7 +272,7 @@ def test_a_service_deleted_in_the_middle(bench):
 @needs_pods
 @pytest.mark.parametrize("requests", [1, 10, 20, 30, 40, 50, 60, 70, 80, 90])
 def test_a_killed_runner_leaves_what_cleanup_removes(bench, requests):
-    """Killed once the API server has answered so many of its requests."""
+    """It is killed once the API server has answered this many of its requests."""
     bench.cluster.behave(hang=True)
     run = bench.start()
     until(lambda: len(bench.asked()) >= requests or len(bench.pods("Running")) == 2, f"{requests} requests")
@@ -344,7 +344,7 @@ def test_detached_and_attached(bench):
 @needs_pods
 @pytest.mark.parametrize(("policy", "verdict"), [("none", "go"), ("single-numa-node", "no-go")])
 def test_a_kubelet_tells_its_topology_policy_to_who_may_ask(bench, policy, verdict):
-    """No NodeResourceTopology is here: without the right it is not known, with it the kubelet itself says."""
+    """Without NodeResourceTopology and without permission it is unknown; with permission the kubelet itself reports it."""
     bench.profile["topology"] = {"policy": policy, "scope": "container", "gpu_nic_max": None}
     asked = ("preflight", "--check", "topology.policy")
     outcome = bench.run(*asked)

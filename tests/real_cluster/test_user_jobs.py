@@ -1,4 +1,5 @@
-"""Why a user's own job does not run, asked of real clusters by a tenant with the printed Role: one answer for each job."""
+"""The reason that a user's own job does not run, queried on real clusters by a tenant with the printed Role: one answer
+for each job."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "trial"}
 
 
 def job(bench, name, *, pods=2, gpus=8, command="sleep 600", labels=None, spec=None, **pod):
-    """Submit somebody's Job with a headless Service, as an administrator."""
+    """Submit a user's Job with a headless Service, as an administrator."""
     amounts = {"cpu": "10m", "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     main = {
         "name": "main",
@@ -44,7 +45,7 @@ def job(bench, name, *, pods=2, gpus=8, command="sleep 600", labels=None, spec=N
 
 
 def asked(bench, name, condition, *rights):
-    """Ask for the job's status as the tenant until the answer is the one that is waited for; return it, and the text."""
+    """Query the job's status as the tenant until it has the expected answer; return it, and the text."""
     if not bench.kubeconfig.exists():
         bench.grant("--tenant", *rights)
     common = [name, "--kubeconfig", str(bench.kubeconfig), "--namespace", bench.namespace]

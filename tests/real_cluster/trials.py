@@ -1,4 +1,4 @@
-"""How the product is run against a real cluster: as a ServiceAccount with the rights that it prints, and what came of it."""
+"""Runs the product on a real cluster, as a ServiceAccount with the printed permissions, and collects the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "seatrial"
 LEFT = "jobs,pods,services,configmaps,leases,secrets"
-#: A node of this machine has two CPUs, and no test is about how long a wait for room may be.
+# A node of this machine has two CPUs, and no test is about the length of a wait for room.
 PROFILE: dict[str, Any] = {
     "extends": "h100-ib",
     "pod": {"cpu": "100m", "memory": "256Mi", "shm": "64Mi", "image": image.TRIAL},
@@ -38,7 +38,7 @@ PROFILE: dict[str, Any] = {
 
 @dataclass
 class Outcome:
-    """What a run said: its exit code, what it printed, its record."""
+    """The result of a run: its exit code, its output, its record."""
 
     code: int
     text: str
@@ -52,13 +52,13 @@ class Outcome:
 
     @property
     def faults(self) -> set[str]:
-        """The ids of the faults that were found."""
+        """Return the ids of the faults found."""
         return set(self.record.get("faults", {}))
 
 
 @dataclass
 class Running:
-    """A run that is going on."""
+    """A running command."""
 
     bench: Bench
     process: subprocess.Popen[str]
@@ -67,7 +67,7 @@ class Running:
     printed: Path
 
     def said(self) -> str:
-        """What it has printed so far."""
+        """Return its output so far."""
         return self.printed.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> Outcome:
@@ -82,7 +82,7 @@ class Running:
 
 @dataclass
 class Bench:
-    """A namespace, an account with the printed rights, a folder."""
+    """A namespace, an account with the printed permissions, a folder."""
 
     cluster: Cluster
     namespace: str
@@ -95,7 +95,7 @@ class Bench:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, cluster: Cluster, test: str, folder: Path, properties: list[tuple[str, object]]) -> Iterator[Bench]:
-        """Make the namespace; afterwards put everything back: nodes, namespace, processes of the test."""
+        """Create the namespace; afterwards restore everything: nodes, namespace, processes of the test."""
         name = re.sub(r"[^a-z0-9]+", "-", test.lower()).removeprefix("test-").strip("-")[:50].strip("-")
         namespace = f"t-{name}"
         cluster.kubectl("create", "namespace", namespace)
@@ -106,7 +106,7 @@ class Bench:
             for run in bench.runs:
                 run.process.kill()
                 run.process.wait()
-                for each in (run.out / "recordings").glob("*"):  # to be played again: python -m tests.real
+                for each in (run.out / "recordings").glob("*"):  # for replay: python -m tests.real
                     kept = cluster.folder.parent / "timelines" / name
                     kept.mkdir(parents=True, exist_ok=True)
                     shutil.copy(each, kept)
@@ -116,13 +116,13 @@ class Bench:
             cluster.kubectl("delete", rights, f"{ACCOUNT}:{namespace}", "--ignore-not-found", check=False)
 
     def profile_file(self) -> Path:
-        """The profile of the test as a file."""
+        """Write the profile of the test to a file."""
         path = self.folder / "profile.yaml"
         path.write_text(yaml.safe_dump(self.profile), encoding="utf-8")
         return path
 
     def grant(self, *options: str) -> None:
-        """Give the account exactly what `seatrial rbac` prints for this profile, and write its kubeconfig."""
+        """Give the account exactly the output of `seatrial rbac` for this profile, and write its kubeconfig."""
         arguments = ["rbac", "--namespace", self.namespace, "--name", ACCOUNT, "--profile", str(self.profile_file())]
         done = self.command([*arguments, *(options or ["--cluster"])])
         assert done.returncode == 0, done.stdout + done.stderr
@@ -131,12 +131,12 @@ class Bench:
         self.cluster.write_kubeconfig(self.kubeconfig, token, self.namespace)
 
     def command(self, arguments: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run `seatrial` and return what it printed."""
+        """Run `seatrial` and return its output."""
         argv = [sys.executable, "-m", "checks", *arguments]
         return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANG_S, **options)
 
     def start(self, *arguments: str, rights: tuple[str, ...] = ("--cluster",)) -> Running:
-        """Start a run (`accept` unless said otherwise) as the account."""
+        """Start a run (`accept` by default) as the account."""
         if not self.kubeconfig.exists():
             self.grant(*rights)
         number = len(self.runs)
@@ -160,17 +160,17 @@ class Bench:
         return self.start(*arguments, rights=rights).end()
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
-        """`kubectl` as an administrator, in the namespace of the test."""
+        """Run `kubectl` as an administrator, in the namespace of the test."""
         return self.cluster.kubectl("-n", self.namespace, *arguments, given=given, check=check)
 
     def pods(self, phase: str = "") -> list[dict[str, Any]]:
-        """The pods of the trial, of one phase or all."""
+        """Return the pods of the trial, of one phase or all."""
         chosen = ["get", "pods", "-l", "app.kubernetes.io/name=seatrial", "-o", "json"]
         items = json.loads(self.kubectl(*chosen))["items"]
         return [each for each in items if phase in ("", each["status"].get("phase"))]
 
     def running(self, count: int = 2) -> list[dict[str, Any]]:
-        """Wait until so many pods of the trial run; return them."""
+        """Wait until this many pods of the trial run; return them."""
 
         def ready() -> list[dict[str, Any]]:
             found = self.pods("Running")
@@ -180,17 +180,17 @@ class Bench:
         return found
 
     def left(self) -> list[str]:
-        """What is left of all runs in the namespace."""
+        """Return the leftovers of all runs in the namespace."""
         listed = self.kubectl("get", LEFT, "-l", "app.kubernetes.io/managed-by=seatrial", "-o", "name")
         return listed.split()
 
     def asked(self) -> list[dict[str, Any]]:
-        """Every request of the account, of the audit log."""
+        """Return every request of the account, from the audit log."""
         user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
         return [line for line in self.cluster.audit() if line["user"]["username"] == user]
 
     def refused(self) -> list[str]:
-        """What the account asked for and had no right to."""
+        """Return the account's refused requests."""
         return [
             f"{line['verb']} {line['requestURI']}"
             for line in self.asked()
