@@ -1,6 +1,6 @@
 """The pods' program, compiled once: each of the tests' many pods would spend a third of its start on it.
 
-Python takes what is compiled only where it is of the very text next to it (PEP 552, checked hash).
+Python uses compiled code only if it belongs to the exact text next to it (PEP 552, checked hash).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs.trial import payload
 
 @functools.cache
 def of_the_pods() -> dict[str, bytes]:
-    """Path of each file in the archive -> what Python would leave of it in __pycache__."""
+    """Return the path of each file in the archive -> its __pycache__ content."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "source.py"), Path(folder, "made")
 
@@ -34,7 +34,7 @@ def of_the_pods() -> dict[str, bytes]:
 
 
 def add_to(archive: Path) -> None:
-    """Add what is compiled of the pods' files to an archive of them."""
+    """Add the compiled pod files to an archive of them."""
     with zipfile.ZipFile(archive, "a") as packed:
         for path, made in of_the_pods().items():
             if path in packed.NameToInfo:

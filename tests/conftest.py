@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures and options for every test."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A warning is an error here; on a user's machine it must not become a verdict."""
+    """Turn warnings into errors here only; on a user's machine they must not become a verdict."""
     config.addinivalue_line("filterwarnings", "error")
-    # Drawn examples are the same each time, and none has a limit of time of its own: a busy machine would fail it.
+    # Drawn examples are the same each time, and none has its own time limit: a busy machine would fail it.
     hypothesis.settings.register_profile("ours", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("ours")
-    # The tests start hundreds of processes of ours: what one has compiled, the others need not (up to half of their time).
+    # The tests start hundreds of our processes, which share compiled code (up to half of their time).
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     programs.on_path()
-    # A shell in the background hands SIGINT down as ignored; the tests that send it mean a terminal's.
+    # A background shell passes on an ignored SIGINT; the tests that send it expect a terminal's.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Of the slow tests alone, leave modules and folders that have none unread: each worker would import them all."""
+    """Skip modules and folders without slow tests if only slow ones are selected: each worker would import them all."""
     if config.option.markexpr != "slow" or not collection_path.is_relative_to(ROOT / "tests"):
         return None
     return None if collection_path in _with_slow_tests() else True
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """At the end of a module stop the leases of runs that it left unfinished: another test's server may get their port."""
+    """Stop the leases of unfinished runs at the end of a module: another test's server may get their port."""
     if nextitem is not None and nextitem.path == item.path:
         return
     for thread in threading.enumerate():
-        if thread.name == "renewal" and (target := vars(thread).get("_target")):  # which a thread that ends drops
+        if thread.name == "renewal" and (target := vars(thread).get("_target")):  # removed by a thread that ends
             target.__self__.stop()
 
 
@@ -67,12 +67,12 @@ def _with_slow_tests() -> set[Path]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The other half of the tests reads all modules: a slow test that the slow half would not read is noticed there."""
+    """The other half of the tests reads all modules and detects slow tests that the slow half would skip."""
     if item.get_closest_marker("slow") and item.path not in _with_slow_tests():
         raise pytest.UsageError(f"{item.nodeid} is slow, and conftest.py does not see it in its module")
 
 
-# The modules with slow tests of a quarter of a minute and more, and single tests, by how long the longest takes.
+# Modules with slow tests of a quarter of a minute and more, and single tests, by the longest duration.
 LONG = (
     "tests/deploy/test_gates.py",
     "tests/e2e/test_kills.py",
@@ -96,15 +96,16 @@ LONG = (
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Of `-n auto`: three for a core, since two thirds of the tests' time is waiting for processes; each reads all tests."""
+    """Return three workers per core for `-n auto`, since two thirds of the tests' time is waiting for processes; each
+    reads all tests."""
     return min(3 * len(os.sched_getaffinity(0)), 24)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal out the long tests, so that each worker begins with them: one that begins last keeps all others waiting.
+    """Distribute the long tests so that each worker starts with them: one that starts last would delay the end.
 
-    With `--dist worksteal` a worker first gets as many tests in a row as any other.
+    With `--dist worksteal` a worker first gets as many consecutive tests as any other.
     """
     slow = [item for item in items if item.get_closest_marker("slow")]
     places = {item: at for item in slow for at, name in enumerate(LONG) if item.nodeid.startswith(name)}
@@ -121,7 +122,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """What is collected stays: no look for cycles goes over it, meanwhile (a fifth of the time) or later (a twentieth)."""
+    """Freeze the collected objects: no garbage collection traverses them, neither now (a fifth of the time) nor later
+    (a twentieth)."""
     gc.disable()
     try:
         return (yield)
@@ -131,7 +133,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out, and why: a place in a file and a letter among the dots do not say it."""
+    """Print the omitted tests with their reasons, which a place in a file and a letter among the dots do not show."""
     skipped = terminalreporter.stats.get("skipped", [])
     why = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for text, count in why.most_common():
@@ -140,7 +142,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Give the signals back to the next test: a command that ends takes them over for the rest of its process."""
+    """Restore the signal handlers for the next test: a command sets them for the rest of its process."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -151,7 +153,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.fixture
 def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command starts, runs as of `cron` and a cluster, is forked as well where a test runs it in its own process."""
+    """Fork the processes that a command starts, of `cron` and a cluster, if a test runs it in its own process."""
     from checks.framework import signals, simulation
     from tests.program import Lab, Program
 
@@ -162,13 +164,13 @@ def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository."""
+    """Return the repository's root."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The recorded material next to the checkout; without it the test is skipped and says so."""
+    """Return the recorded material next to the checkout; without it the test is skipped with a reason."""
     folder = ROOT.parent / "shared"
     if not (folder / "nccl-corpus").is_dir():
         pytest.skip("needs recorded material that is not in the repository")
@@ -177,7 +179,7 @@ def shared() -> Path:
 
 @pytest.fixture
 def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
-    """Render an overlay by kustomize, as kubectl has it built in; in another namespace through a kustomization around it."""
+    """Render an overlay by kubectl's built-in kustomize; in another namespace through a kustomization around it."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("needs kubectl, to render with kustomize")
@@ -203,7 +205,7 @@ def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
 
 @pytest.fixture
 def few_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Judge bandwidths by a few published rows, so that a test of the rules does not change with the data."""
+    """Judge bandwidths by a few published rows, so that a test of the rules does not depend on the data."""
     monkeypatch.setattr(published, "FILE", ROOT / "tests" / "logs" / "data" / "few-references.yaml")
     published.published.cache_clear()
     yield

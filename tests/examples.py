@@ -6,5 +6,5 @@ import pytest
 
 
 def rest_is_slow(every: int) -> pytest.MarkDecorator:
-    """Hand a test its `every`, the step through its examples: so many in the quick half, 1 in the slow one."""
+    """Pass a test its `every`, the step through its examples: this number in the quick half, 1 in the slow one."""
     return pytest.mark.parametrize("every", [every, pytest.param(1, marks=pytest.mark.slow)])

@@ -1,9 +1,9 @@
 """Python programs of the tests' pods, forked from a process that has imported the standard library.
 
-The agent of an embedded cluster is a fork of the cluster's process here. What the agent forks for a container that runs
-`python3 FILE` or a stand-in (tests/forkedscripts.py) starts no interpreter but goes on as one, with nothing but the
-standard library of what was imported before; any other command is executed as ever. That halves the time in which a
-pod's program starts, since the patterns that it compiles are kept, too (`re`).
+The agent of an embedded cluster is a fork of the cluster's process here. When the agent forks for a container that runs
+`python3 FILE` or a stand-in (tests/forkedscripts.py), the child starts no interpreter but continues as one, with only
+the standard library of the earlier imports; any other command is executed as usual. That halves the start time of a
+pod's program, since the patterns that it compiles are also kept (`re`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _execute, _launch = process.Child.become, client.launch
 
 
 def install() -> None:
-    """Let the cluster that this process starts have such pods; before it has threads, of which a fork has none."""
+    """Make the cluster of this process start such pods; before it has threads, which a fork does not inherit."""
     vars(client)["launch"] = _Launcher().launch
 
 
 class _Launcher:
-    """The launcher of a cluster's agent, which waits for orders: of subprocess.Popen, what the cluster uses."""
+    """The launcher of a cluster's agent, which waits for orders: the part of subprocess.Popen that the cluster uses."""
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair()
@@ -52,7 +52,7 @@ class _Launcher:
         theirs.close()
 
     def launch(self, control: int, mode: str, keep: list[str]) -> Self | subprocess.Popen[bytes]:
-        """Begin; a second network of this process has a launcher of the usual kind."""
+        """Start the launcher; a second network of this process has an ordinary launcher."""
         if self._launched:
             return _launch(control, mode, keep)
         self._launched = True
@@ -73,7 +73,7 @@ def _lead(line: socket.socket) -> None:
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     order, descriptors, _, _ = socket.recv_fds(line, syscalls.MAX_MESSAGE, 1)
-    if not descriptors:  # the cluster has no network, and is gone
+    if not descriptors:  # the cluster has no network, or has ended
         os._exit(0)
     os.closerange(3, descriptors[0])
     os.closerange(descriptors[0] + 1, os.sysconf("SC_OPEN_MAX"))
@@ -84,8 +84,8 @@ def _lead(line: socket.socket) -> None:
 
 
 def only_the_library() -> None:
-    """Forget all modules of this process but the standard library."""
-    faulthandler.disable()  # pytest enables it
+    """Remove all modules of this process except for the standard library."""
+    faulthandler.disable()  # enabled by pytest
     interpreter.restore_signals()
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
     sys.unraisablehook = sys.__unraisablehook__
@@ -100,24 +100,24 @@ def only_the_library() -> None:
 
 
 def become(child: process.Child, argv: list[str], env: dict[str, str]) -> NoReturn:
-    """Go on as the command of a container, after `only_the_library`."""
+    """Continue as the command of a container, after `only_the_library`."""
     path = shutil.which(argv[0], path=env.get("PATH"))
     stand_in = bool(path) and forkedscripts.is_stand_in(Path(path or ""))
     forkable = stand_in or interpreter.runs_file(path or "", argv, env)
     if not path or not forkable or interpreter.memory_is_limited():
         _execute(child, argv, env)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the status pipe among them: the container has started
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # including the status pipe: the container has started
     try:
         _keep_rights_of_an_exec()
         vars(subprocess)["_fork_exec"] = forkedscripts.start
-        vars(subprocess)["_USE_POSIX_SPAWN"] = False  # from 3.13 on preferred, and no place to take
+        vars(subprocess)["_USE_POSIX_SPAWN"] = False  # preferred since 3.13, but cannot be replaced
         forkedscripts.go_on(path, argv, env, stand_in=stand_in)
     finally:
         os._exit(1)
 
 
 def _keep_rights_of_an_exec() -> None:
-    """Root keeps what its bounding set holds, any other user nothing (capabilities(7), capset(2))."""
+    """Keep the capabilities of an exec: root's bounding set, none for any other user (capabilities(7), capset(2))."""
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     capabilities = int(status["CapBnd"], 16) & int(status["CapPrm"], 16) if os.geteuid() == 0 else 0
     low, high = capabilities & 0xFFFFFFFF, capabilities >> 32

@@ -1,7 +1,7 @@
-"""The fakes that a forked pod is or starts, of `torchrun`, `nvidia-smi` and the like, are forked, too.
+"""The fakes that a forked pod is or starts, such as `torchrun` and `nvidia-smi`, are also forked.
 
-Each is a script of a few lines for the very interpreter that the pod is, and spends two thirds of its time on starting
-one and on its imports; a trial has dozens. `start` takes the place of what `subprocess.Popen` forks and executes with.
+Each is a script of a few lines for the pod's own interpreter, and spends two thirds of its time on starting it and on
+imports; a trial has dozens. `start` replaces the function with which `subprocess.Popen` forks and executes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _start = vars(subprocess)["_fork_exec"]
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """Import the stand-ins under the names that their scripts have for them."""
+    """Import the stand-ins under the names that their scripts use."""
     sys.path.append(FOLDER)
     try:
         package = importlib.import_module("fakes")
@@ -53,12 +53,12 @@ def start(
     env: Sequence[bytes] | None,
     *rest: int | None,
 ) -> int:
-    """Start a program, as _posixsubprocess.fork_exec; return its process id.
+    """Start a program like _posixsubprocess.fork_exec; return its process id.
 
-    `rest`: both ends of the pipes of the three streams and of the one that says when an exec has failed, whether
-    signals are restored, whether it begins a session, then options that no caller here uses.
+    `rest`: both ends of the pipes of the three streams and of the one that reports a failed exec, whether signals are
+    restored, whether it starts a session, then options that no caller here uses.
     """
-    session, credentials = rest[9], rest[10:16]  # of the latter: a process group, other users, a umask, a function
+    session, credentials = rest[9], rest[10:16]  # the latter: a process group, other users, a umask, a function
     given = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)
     path, words = _executed(candidates), [*map(os.fsdecode, args)]
     stand_in = path is not None and is_stand_in(path)
@@ -70,7 +70,7 @@ def start(
     pid = os.fork()
     if pid == 0:
         try:
-            gc.disable()  # what other threads of the parent had open would be closed, under numbers that are new here
+            gc.disable()  # a collection would close files of the parent's other threads, whose numbers are reused here
             _leave(cwd, bool(session), (rest[0], rest[3], rest[5]))
             go_on(str(path), words, given, stand_in=stand_in)
         finally:
@@ -79,7 +79,7 @@ def start(
 
 
 def is_stand_in(path: Path) -> bool:
-    """Whether this is the script of a stand-in that is imported here."""
+    """Say whether this is the script of a stand-in that is imported here."""
     try:
         with path.open("rb") as file:
             text = file.read(1024).decode(errors="replace")
@@ -89,7 +89,7 @@ def is_stand_in(path: Path) -> bool:
 
 
 def go_on(executable: str, argv: Sequence[str], env: dict[str, str], *, stand_in: bool) -> NoReturn:
-    """Go on as a stand-in, or as an interpreter with a file."""
+    """Continue as a stand-in, or as an interpreter with a file."""
     Path("/proc/self/comm").write_text(Path(executable if stand_in else "python3").name[:15])
     if stand_in:
         sys.modules.update(STAND_INS)
@@ -99,25 +99,25 @@ def go_on(executable: str, argv: Sequence[str], env: dict[str, str], *, stand_in
 
 
 def _executed(candidates: Sequence[bytes]) -> Path | None:
-    """Return the first that can be executed."""
+    """Return the first executable one."""
     paths = [Path(os.fsdecode(each)) for each in candidates]
     return next((each for each in paths if each.is_file() and os.access(each, os.X_OK)), None)
 
 
 def _is_program(path: Path, argv: Sequence[str], env: dict[str, str]) -> bool:
-    """Whether it is a file for an interpreter that a stand-in starts: sshd and mpirun, which have used none of its modules."""
+    """Say whether a stand-in starts an interpreter for this file: sshd and mpirun, which have used none of its modules."""
     unused = not podmodules.MODULES.keys() & sys.modules.keys()
     return "fakes" in sys.modules and unused and interpreter.runs_file(str(path), argv, env)
 
 
 def _leave(cwd: str | None, session: bool, streams: tuple[int | None, ...]) -> None:
-    """Separate from the parent, with these files as standard streams where they are none of this process."""
+    """Separate from the parent, with these files as standard streams unless they are this process's."""
     if session:
         os.setsid()
     for number, stream in enumerate(streams):
         if stream is not None and stream >= 0:
             os.dup2(stream, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the one that says that an exec failed among them: the program runs
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # including the one that reports a failed exec: the program runs
     if cwd is not None:
         os.chdir(cwd)
     interpreter.restore_signals()

@@ -1,6 +1,6 @@
-"""A `seatrial` that shells and scripts find: what it runs is forked, as in tests/program.py.
+"""A `seatrial` for shells and scripts whose runs are forked, as in tests/program.py.
 
-An interpreter of its own would import the libraries, which is most of what a script's short runs take.
+A separate interpreter would import the libraries, which takes most of a short run's time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ with socket.socket(socket.AF_UNIX) as line:
     (code,) = struct.unpack("i", line.recv(4, socket.MSG_WAITALL))
 os._exit(code if code >= 0 else 128 - code)
 """
-"""Hands its streams, words, environment and folder over, and ends as the run does: by a signal as a shell reports
-it."""
+"""Passes on its streams, arguments, environment and folder, and ends like the run: by a signal as a shell reports it.
+"""
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[list[str]]:
-    """Yield the words with which a shell runs `seatrial` while the block lasts."""
+    """Yield the arguments with which a shell runs `seatrial` during the block."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
         address, client = str(Path(folder, "door")), Path(folder, "client.py")
         client.write_text(CLIENT.format(address=address), encoding="utf-8")
@@ -67,5 +67,5 @@ def _run(line: socket.socket) -> None:
         run = Program(arguments, env=asked["env"], cwd=folder, stdin=stdin, stdout=stdout, stderr=stderr)
         for stream in streams:
             os.close(stream)
-        with contextlib.suppress(OSError):  # the caller is gone
+        with contextlib.suppress(OSError):  # the caller has ended
             line.sendall(struct.pack("i", run.wait()))

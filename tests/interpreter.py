@@ -1,4 +1,4 @@
-"""What a forked process does to go on as an interpreter that was started for a program."""
+"""Steps by which a forked process continues as an interpreter started for a program."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LIBRARY = [path for path in sys.path if path.startswith(sys.base_prefix) and "si
 LENIENT = "surrogateescape"
 FOLDERS, UNBUFFERED = "PYTHONPATH", "PYTHONUNBUFFERED"
 KNOWN = {FOLDERS, UNBUFFERED}
-"""What is meant for an interpreter and is done here, too."""
+"""Interpreter variables that are emulated here."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 _KEPT: list[object] = []
 _SYSTEM = dict(vars(os))
 
 
 def memory_is_limited() -> bool:
-    """Whether a fork, which has the memory of its parent and its own, might not have room."""
+    """Say whether a fork, which has its parent's memory and its own, might exceed the limit."""
     return LIMIT.is_file() and LIMIT.read_text() != "max\n"
 
 
 def runs_file(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether this is a file for this very interpreter, with nothing unknown in its environment that is meant for one."""
+    """Say whether this is a file for this very interpreter, without unknown interpreter variables in its environment."""
     return (
         Path(executable).resolve() == INTERPRETER
         and len(argv) > 1
@@ -48,12 +48,12 @@ def runs_file(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> b
 
 
 def keep(*things: object) -> None:
-    """Keep unused objects: streams would close their files, taking modules apart takes long."""
+    """Keep unused objects: streams would close their files, and finalising modules is slow."""
     _KEPT.extend(things)
 
 
 def run(executable: str, argv: Sequence[str], env: Mapping[str, str], *, isolated: bool = False) -> NoReturn:
-    """Run a file and end with its exit code; `isolated`: its folder is no place to import from (python -I)."""
+    """Run a file and end with its exit code; `isolated`: no imports from its folder (python -I)."""
     code = 1
     try:
         _dress(executable, argv, env)
@@ -69,19 +69,19 @@ def run(executable: str, argv: Sequence[str], env: Mapping[str, str], *, isolate
 
 
 def restore_system() -> None:
-    """Have the functions of `os` as they were, whatever a `sitecustomize` has put in their place."""
+    """Restore the functions of `os`, which a `sitecustomize` may have replaced."""
     vars(os).update(_SYSTEM)
 
 
 def restore_signals() -> None:
-    """Have no handler in Python for any signal; what is ignored stays ignored (execve(2))."""
+    """Remove Python handlers of all signals; ignored ones stay ignored (execve(2))."""
     for number in signal.valid_signals():
-        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):  # a function, or None: a library's
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):  # a function; None: a library's
             signal.signal(number, signal.SIG_DFL)
 
 
 def _dress(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Have what an interpreter has that was started so."""
+    """Set the attributes of an interpreter started this way."""
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
@@ -97,7 +97,7 @@ def _dress(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> None
 
 
 def _customize(env: Mapping[str, str]) -> None:
-    """Have streams without buffers, and import from more folders, first what an interpreter imports by itself (site)."""
+    """Unbuffer the streams, and add import folders, first those that an interpreter adds itself (site)."""
     if env.get(UNBUFFERED):
         keep(sys.stdout, sys.stderr)
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w"), errors=LENIENT, write_through=True)
@@ -109,7 +109,7 @@ def _customize(env: Mapping[str, str]) -> None:
 
 
 def _exit_code_of(path: str) -> int:
-    """Run a file, or the entry of an archive, to its end as an interpreter does, its threads and what it left for the end included."""
+    """Run a file, or an archive's entry, to its end like an interpreter, including its threads and exit handlers."""
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     code = 0

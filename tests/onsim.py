@@ -1,4 +1,4 @@
-"""A served scenario, a small probe, and what a run would leave behind: for tests that need a cluster with real pods."""
+"""A served scenario, a small probe, and a run's leftovers: for tests that need a cluster with real pods."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The modules of the pods' program, imported once: a forked pod with the same text in its files takes them unchanged.
+"""The modules of the pods' program, imported once: a forked pod with the same text in its files uses them unchanged.
 
 Each of the tests' many pods would spend a quarter of its time on importing them.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGES = ("reader", "stages", "sweep")
-"""What of `payload.PACKAGE` a pod's own process imports."""
+"""The part of `payload.PACKAGE` that a pod's own process imports."""
 
 
 class _Text(SourceFileLoader):
@@ -31,11 +31,11 @@ class _Text(SourceFileLoader):
         return payload.files()[path.removeprefix(f"{MOUNT}/{payload.ARCHIVE}/")].encode()
 
     def path_stats(self, path: str) -> dict[str, float]:
-        raise OSError(path)  # nothing compiled is next to it
+        raise OSError(path)  # no compiled file is next to it
 
 
 class _Finder:
-    """Finds the modules of the pods' program where no pod is."""
+    """Finds the modules of the pods' program outside a pod."""
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
         stem = name.replace(".", "/")
@@ -65,14 +65,14 @@ ARCHIVE = payload.archive(payload.files())
 
 
 def _make_ready() -> None:
-    """Make what the reader of logs makes once it has read many lines, which each of the pods would do."""
+    """Fill the log reader's caches, which each of the pods would do after many lines."""
     patterns: Any = MODULES[f"{payload.PACKAGE}.reader.lines.patterns"]
     things = {id(thing): thing for module in MODULES.values() for thing in vars(module).values()}
     for thing in things.values():
         if isinstance(thing, patterns.AnyOf):
             thing.pattern()
         elif isinstance(thing, patterns.Gate):
-            for end in (1 << 20, 1):  # of much text, then of little
+            for end in (1 << 20, 1):  # a long text, then a short one
                 thing.places(bytes(end), 0, end)
         elif isinstance(thing, patterns.Patterns):
             for _ in range(2000):
@@ -83,6 +83,6 @@ _make_ready()
 
 
 def take(program: str) -> None:
-    """Have the modules imported for a program of a pod's, if it is the archive of what they were imported from."""
+    """Use the imported modules for a pod's program if it is the archive that they were imported from."""
     if program == f"{MOUNT}/{payload.ARCHIVE}" and Path(program).read_bytes() == ARCHIVE:
         sys.modules.update(MODULES)

@@ -1,15 +1,15 @@
-"""Ports for tests that run at the same time."""
+"""Ports for concurrent tests."""
 
 import secrets
 import socket
 from pathlib import Path
 
 LOCAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""From which the kernel takes the ports of outgoing connections, and those that are asked for as 0."""
+"""The kernel's range for ports of outgoing connections, and for port 0."""
 
 
 def free_port() -> int:
-    """A port without a listener, on any address; no other program gets it by chance before it is used."""
+    """Return a port without a listener on any address; no other program gets it by chance before it is used."""
     first = int(LOCAL.read_text().split()[0]) if LOCAL.exists() else 0
     while True:
         port = secrets.choice(range(10_000, first if first > 20_000 else 32_768))

@@ -1,4 +1,4 @@
-"""Imported by the process from which tests/program.py forks: everything that a run imports, without its starting anything.
+"""Imported by the process from which tests/program.py forks: all imports of a run, without side effects.
 
 Plugins and checks are left to pytest, which rewrites their assertions; the fakes run in pods.
 """
@@ -23,8 +23,8 @@ LIBRARIES = ("execnet", "jinja2", "kubernetes.client", "kubernetes.config", "pdb
 PACKAGES = ("seatrial", "jobs", "checks.rules", "checks.profiles", "reports", "cli", "lab")
 NOT = {"plugin", "fakes", "pod"}
 
-sys.dont_write_bytecode = False  # whatever the first process was started with: what one has compiled, others need not
-vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program, which read again are not compiled again
+sys.dont_write_bytecode = False  # whatever the first process's setting: the processes share compiled code
+vars(re)["_MAXCACHE"] = 1 << 14  # patterns of the pods' program are then compiled only once
 get_config()  # pytest and its own plugins
 for name in (*LIBRARIES, "tests.forkedpods"):
     import_module(name)
@@ -34,12 +34,12 @@ for package in map(import_module, PACKAGES):
             import_module(module.name)
 handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 with contextlib.redirect_stdout(io.StringIO()):
-    main(["checks"])  # has pytest import the checks, to rewrite their assertions
+    main(["checks"])  # makes pytest import the checks with rewritten assertions
 for number, handler in handlers.items():
     if signal.getsignal(number) is not handler:
         signal.signal(number, handler)
 plugin = import_module("pytest_html.plugin")
-# What is made ready by its first use: OpenSSL, and the template of the page, which pytest-html compiles in each run.
+# First uses that are expensive: OpenSSL, and the page's template, which pytest-html compiles in each run.
 Authority.create(time.time)
 page = plugin._read_template([Path(str(plugin.__file__)).parent / "resources"])
 vars(plugin)["_read_template"] = lambda _: page

@@ -1,7 +1,7 @@
-"""Runs `seatrial` as users do: each run is a process of its own, forked from one that has imported the libraries.
+"""Runs `seatrial` like users: each run is a separate process, forked from one that has imported the libraries.
 
-Imports take two thirds of a short run's processor time, and the tests make hundreds of runs. What depends on how an
-interpreter starts (streams, inherited signals, an installed program, the commands of the docs) starts one.
+Imports take two thirds of a short run's processor time, and the tests make hundreds of runs. Tests that depend on an
+interpreter's start (streams, inherited signals, an installed program, the commands of the docs) start one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _received(handed: Any) -> int:
 
 
 class Program:
-    """A running `seatrial`: of subprocess.Popen, what is used here, by `seatrial rehearse` and by signals.child.
+    """A running `seatrial`: the part of subprocess.Popen used here, by `seatrial rehearse` and by signals.child.
 
     A stream is a file, its number, that of this process (None) or, for the outputs, a pipe; no input is an empty one.
     """
@@ -75,7 +75,7 @@ class Program:
         with Path(os.devnull).open() as empty:
             inner = empty if stdin == subprocess.DEVNULL else self._file(0, stdin)
             streams = [_Handed(file if isinstance(file, int) else file.fileno()) for file in (inner, out, error)]
-            # A daemon: whatever a test that failed has left, is ended with this process, which else would wait for it.
+            # A daemon: processes left by a failed test end with this process, which would otherwise wait for them.
             given = (main, arguments, dict(env), cwd, streams)
             self._process = SERVER.Process(target=_run, args=given, daemon=True)
             self._process.start()
@@ -85,16 +85,16 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Return its process id."""
         return int(self._process.pid or 0)
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return its exit code; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return its exit code; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -105,7 +105,7 @@ class Program:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Wait for its end; return what it wrote to standard output and standard error, "" for one that is no pipe."""
+        """Wait for its end; return its standard output and standard error, "" for one that is not a pipe."""
         self.wait(timeout)
         return self._read(1), self._read(2)
 
@@ -117,7 +117,7 @@ class Program:
             return output.read()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send it a signal if it is running."""
         if self.returncode is None and self._process.pid:
             os.kill(self._process.pid, number)
 
@@ -140,7 +140,7 @@ def lab(arguments: list[str]) -> int:
 
 
 class Lab(Program):
-    """A running embedded cluster with pipes for streams: of subprocess.Popen, what `simulation.Simulation` uses."""
+    """A running embedded cluster with pipes as streams: the part of subprocess.Popen that `simulation.Simulation` uses."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Lab(Program):
         **_: Any,
     ) -> None:
         (heard, self_in), (out, said), (err, complained) = (os.pipe() for _ in range(3))
-        arguments = ["checks", *command[3:]]  # behind python -m lab
+        arguments = ["checks", *command[3:]]  # after python -m lab
         super().__init__(arguments, main=main, env=env, cwd=cwd, stdin=heard, stdout=said, stderr=complained)
         for end in (heard, said, complained):
             os.close(end)
@@ -166,7 +166,7 @@ def seatrial(
     timeout: float = HANG_S,
     main: Callable[[list[str]], int] = main,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; `main` is another program's than `seatrial`."""
+    """Run a command to its end; `main` may be that of a program other than `seatrial`."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     program = Program(["checks", *arguments], env=env, cwd=cwd, main=main, **pipes)
     try:
@@ -179,7 +179,7 @@ def seatrial(
 
 
 def rehearse_here(arguments: list[str], *, cwd: Path, env: Mapping[str, str]) -> int:
-    """Rehearse in this process, its trials forked; return the exit code."""
+    """Rehearse in this process with forked trials; return the exit code."""
     forking = {name: getattr(subprocess, name) for name in ("run", "PIPE", "TimeoutExpired")}
     with pytest.MonkeyPatch.context() as here:
         here.chdir(cwd)
@@ -189,18 +189,18 @@ def rehearse_here(arguments: list[str], *, cwd: Path, env: Mapping[str, str]) ->
 
 
 def run_pytest(*arguments: str, cwd: Path) -> pytest.RunResult:
-    """Run pytest itself to its end, with tests of one's own in `cwd`; it loads no plugin that `seatrial` leaves out."""
+    """Run pytest itself to its end on the tests in `cwd`; it loads no plugin that `seatrial` excludes."""
     done = seatrial(*arguments, cwd=cwd, main=own_pytest)
     return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0)
 
 
 def own_pytest(arguments: list[str]) -> int:
-    """Run pytest in this process, without the plugins that `seatrial` leaves out."""
+    """Run pytest in this process, without the plugins that `seatrial` excludes."""
     return int(pytest.main(["-p", "no:hypothesispytest", "-p", "no:unraisableexception", *arguments]))
 
 
 class ForkedLab(FORK.Process):  # type: ignore[name-defined,misc]
-    """The lab's process, forked from the run's: of subprocess.Popen, what `simulation.Simulation` uses."""
+    """The lab's process, forked from the run's: the part of subprocess.Popen that `simulation.Simulation` uses."""
 
     def __init__(self, command: list[str], **_: Any) -> None:
         (heard, self_in), (out, said), (err, complained) = (os.pipe() for _ in range(3))
@@ -222,7 +222,7 @@ def _run(
     main: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], cwd: Path, streams: list[int]
 ) -> None:
     assert "tests.preload" in sys.modules, "nothing was imported ahead"
-    vars(multiprocessing.current_process())["_config"]["daemon"] = False  # one that may fork its cluster
+    vars(multiprocessing.current_process())["_config"]["daemon"] = False  # a non-daemon may fork its cluster
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
@@ -236,7 +236,7 @@ def _lab(arguments: list[str], streams: list[int]) -> None:
 
 
 def _as_program(program: Callable[[list[str]], int], arguments: list[str], streams: list[int]) -> None:
-    """Run what a command line starts, as the leader of its session, with these standard streams and no other files."""
+    """Run a command line's program as the leader of its session, with these standard streams and no other files."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -244,7 +244,7 @@ def _as_program(program: Callable[[list[str]], int], arguments: list[str], strea
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
     sys.argv = ["seatrial", *arguments]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the server was started with
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the server's own setting
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     atexit._clear()
     try:

@@ -1,4 +1,4 @@
-"""Reads the recordings that `jobs/run/recorder.py` writes; there is the format."""
+"""Reads the recordings of `jobs/run/recorder.py`, which documents the format."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LARGEST_BYTES = 256 << 20
-"""A trial of some minutes on a few nodes is a few hundred KiB; more than this is no recording of one trial."""
+"""A trial of some minutes on a few nodes is a few hundred KiB; a larger file is not the recording of one trial."""
 
 
 class RecordingError(Exception):
-    """A file is no recording; the message is one line."""
+    """A file is not a recording; the message is one line."""
 
 
 def is_change(line: Line) -> bool:
-    """Whether it is a watch event of one of the recorded kinds."""
+    """Say whether it is a watch event of a recorded kind."""
     known = line.type in ("ADDED", "MODIFIED", "DELETED") and line.kind in RESOURCES.values()
     return known and isinstance(line.object, dict)
 

@@ -1,4 +1,4 @@
-"""Secrets of every kind, the forms in which programs write them, and lines that show them."""
+"""Secrets of every kind, the notations in which programs write them, and lines that contain them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ LINES = [
 
 
 def shown(value: str, text: str) -> bool:
-    """Say whether a value, or its first half, is in a text: wrapped, escaped or cut."""
+    """Say whether a text contains a value, or its first half: wrapped, escaped or truncated."""
     flat = text.replace("\\", "").replace("\n", "").replace(" ", "")
     return value in text or value[: max(12, len(value) // 2)] in flat

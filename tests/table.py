@@ -1,6 +1,6 @@
-"""A table of cases that take no fixture: one test for all rows, which tries each and names those that fail.
+"""A table of cases without fixtures: one test for all rows, which tries each and names the failing ones.
 
-A test of its own for each row costs every worker a millisecond and more, for thousands of rows that take microseconds.
+A separate test for each row costs every worker a millisecond and more, for thousands of rows that take microseconds.
 """
 
 from __future__ import annotations

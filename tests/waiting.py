@@ -1,20 +1,20 @@
-"""How tests wait: for a condition, and no longer than only a hang takes; what is to pass, passes on a clock of its own."""
+"""Waiting in tests: for a condition, with a limit that only a hang reaches; elapsed time is virtual."""
 
 import asyncio
 import selectors
 import time
 
 HANG_S = 600.0
-"""Longer than anything here takes where all takes ten times as long as it should; no test that passes waits for it."""
+"""Longer than any step, even if everything takes ten times as long; no passing test waits for it."""
 KUBECTL_LIMIT = f"--timeout={HANG_S:.0f}s"
-"""The same for `kubectl wait` and its like, which else give up early, or never."""
+"""The same for `kubectl wait` and similar commands, which otherwise give up early, or never."""
 LOOK_S = 0.02
 NOT_YET = (LookupError, TypeError, AttributeError, StopIteration)
-"""What a condition raises that asks for more than there is so far."""
+"""Exceptions of a condition that accesses missing data."""
 
 
 def until(condition, what="the condition", told=lambda: ""):
-    """Return what the condition answers once it is true; fail where it stays false, with the text of `told`."""
+    """Return the condition's value once it is true; fail if it stays false, with the text of `told`."""
     end = time.monotonic() + HANG_S
     while True:
         value, lacks = _look(condition)
@@ -26,7 +26,7 @@ def until(condition, what="the condition", told=lambda: ""):
 
 
 async def seen(condition, what="the condition", told=None):
-    """`until` in an event loop, which goes on meanwhile; `told` is awaited."""
+    """`until` in an event loop, which continues meanwhile; `told` is awaited."""
     clock = asyncio.get_running_loop().time
     end = clock() + HANG_S
     while True:
@@ -48,9 +48,9 @@ def _look(condition):
 
 
 def in_no_time(coroutine):
-    """Run it where seconds pass at once when nothing else is left to do: nothing is late, and nothing is still to come.
+    """Run it with seconds that pass at once when no other work is left: nothing is late or still pending.
 
-    For what lives in its event loop alone: no process, no thread, no socket is waited for.
+    For code that lives in its event loop alone: it waits for no process, thread or socket.
     """
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(coroutine)
@@ -69,7 +69,7 @@ class _Clock(selectors.DefaultSelector):
     now = 0.0
 
     def select(self, timeout=None):
-        """Be at once where the next timer is due, in `timeout` seconds."""
+        """Advance to the next timer at once, in `timeout` seconds."""
         assert timeout is not None, "all wait, and nothing is left that could happen"
         self.now += timeout
         return super().select(0)

@@ -1,4 +1,4 @@
-"""The Helm chart: rendered, it is object for object what kustomize makes, so that nothing is described twice."""
+"""The Helm chart: rendered, its objects equal kustomize's, so that each is defined once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FILES = {"cronjob": "base", "serve": "serve", "priorityclass": "overlays/cluster
 
 
 def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
-    """Render the chart; what helm said where it must refuse."""
+    """Render the chart; return helm's message if it must refuse."""
     program = shutil.which("helm")
     if program is None:
         pytest.skip("needs helm, to render the chart")
@@ -59,7 +59,7 @@ def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
 
 
 def by_name(objects: Iterable[dict[str, Any] | None]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Objects by kind, namespace and name; a profile by what it says, not by its spelling."""
+    """Return objects by kind, namespace and name; a profile is compared by content, not by formatting."""
     by_key: dict[tuple[str, str, str], dict[str, Any]] = {}
     for thing in filter(None, objects):
         key = (thing["kind"], thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
@@ -73,19 +73,19 @@ def by_name(objects: Iterable[dict[str, Any] | None]) -> dict[tuple[str, str, st
 @pytest.mark.parametrize("namespace", ["default", "gpu-acceptance"])
 @pytest.mark.parametrize("overlay", VALUES)
 def test_the_chart_makes_what_kustomize_makes(overlay: str, namespace: str, rendered: Render) -> None:
-    """Every overlay, in its own namespace and in another one."""
+    """This holds for every overlay, in its own namespace and in another one."""
     chart = by_name(yaml.safe_load_all(helm(*VALUES[overlay], namespace=namespace)))
     assert chart == by_name(rendered(overlay, namespace))
 
 
 def test_the_chart_serves_metrics_as_the_component_does(rendered: Render) -> None:
-    """With the component around an overlay, in another namespace."""
+    """This holds with the component around an overlay, in another namespace."""
     chart = by_name(yaml.safe_load_all(helm("serve=true", namespace="gpu-acceptance")))
     assert chart == by_name(rendered("cluster", "gpu-acceptance", "serve"))
 
 
 def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
-    """make chart was run after a change: the files are copies, and the rights what seatrial rbac prints."""
+    """make chart was run after a change: the files are copies, and the permissions are the output of seatrial rbac."""
     for name, source in FILES.items():
         assert (CHART / "files" / f"{name}.yaml").read_bytes() == (
             ROOT / "deploy" / source / f"{name}.yaml"
@@ -99,7 +99,7 @@ def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
 
 
 def test_the_values_are_checked() -> None:
-    """The defaults fit the schema, and every value has a place in it; what is misspelt is refused."""
+    """The defaults follow the schema, which covers every value; a misspelt one is refused."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema.validate(values, schema)
@@ -114,7 +114,7 @@ def test_the_values_are_checked() -> None:
 
 
 def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
-    """A second release of a cluster shares the PriorityClass; rights of one's own leave no Role."""
+    """A second release in a cluster shares the PriorityClass; with custom permissions there is no Role."""
     objects = by_name(
         yaml.safe_load_all(helm("priorityClass=false", "rights=false", "arguments={--check=a,--push=http://b}"))
     )
@@ -127,7 +127,7 @@ def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
 
 @pytest.mark.slow
 def test_helm_installs_it_and_takes_it_away(tmp_path: Path) -> None:
-    """In a namespace of its own, as the docs say; an upgrade changes the settings; nothing of the chart is left."""
+    """The release has its own namespace, as documented; an upgrade changes the settings; after removal nothing is left."""
     program = shutil.which("helm")
     if program is None:
         pytest.skip("needs helm")

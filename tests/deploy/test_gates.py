@@ -1,4 +1,4 @@
-"""The gate examples: parsed, applied where the kinds exist, and run against the embedded cluster; 10 is never a pass."""
+"""The gate examples: parsed, applied if the kinds exist, and run on the embedded cluster; 10 is never a pass."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SCRIPTS = sorted(GATES.glob("*.sh"))
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """The objects of a file."""
+    """Return the objects of a file."""
     return list(yaml.safe_load_all((GATES / name).read_text()))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.name)
 def test_scripts_are_plain_shell(script: Path) -> None:
-    """They parse, and say in their head what the exit codes mean."""
+    """Scripts can be parsed, and their header documents the exit codes."""
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
     assert script.stat().st_mode & 0o111 or script.name == "node-by-node.sh"
     text = script.read_text()
@@ -41,15 +41,15 @@ def test_scripts_are_plain_shell(script: Path) -> None:
 
 
 def test_the_profile_is_sound() -> None:
-    """It is one that seatrial reads, and tolerates the taint that keeps others away."""
+    """seatrial can load it, and it tolerates the taint that excludes other pods."""
     keys = {toleration["key"] for toleration in load_profile(str(GATES / "profile.yaml")).pod.tolerations}
     assert {"seatrial/canary", "nvidia.com/gpu"} <= keys
 
 
 def test_argo_cd_hooks_fail_the_sync() -> None:
-    """One hook before, one after; a single failure ends each; compare comes only after an accepted run.
+    """One hook before, one after; a single failure ends each; compare runs only after an accepted run.
 
-    Nodes are opened by a hook of a later wave, which only a trial and a comparison that passed come to.
+    A hook of a later wave releases nodes, and is reached only after a passed trial and a passed comparison.
     """
     before, after, opens = documents("argocd.yaml")
     annotations = opens["metadata"]["annotations"]
@@ -57,8 +57,8 @@ def test_argo_cd_hooks_fail_the_sync() -> None:
     assert annotations["argocd.argoproj.io/sync-wave"] == "1"
     ends = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (before, opens)]
     assert ends == [
-        ["mark", "/results/before", "--forget", "--node-condition"],  # once accepted, before anything is changed
-        ["mark", "/results/after", "--node-condition", "--after=/results/before"],  # never by the sync before it
+        ["mark", "/results/before", "--forget", "--node-condition"],  # after acceptance, before any change
+        ["mark", "/results/after", "--node-condition", "--after=/results/before"],  # never by an earlier sync
     ]
     assert before["spec"]["template"]["spec"]["initContainers"][0]["args"][0] == "accept"
     hooks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (before, after)]
@@ -126,12 +126,12 @@ class Lab:
         self.program("seatrial", f'exec {seatrial} "$@"')
 
     def program(self, name: str, script: str) -> None:
-        """Put a program where the scripts find it first."""
+        """Put a program first on the scripts' PATH."""
         (self.programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (self.programs / name).chmod(0o755)
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command as the script's user would."""
+        """Run a command as the script's user."""
         env = {
             **os.environ,
             "PATH": f"{self.programs}:{os.environ['PATH']}",
@@ -150,12 +150,12 @@ class Lab:
         return done.stdout
 
     def apply(self, thing: dict[str, Any]) -> None:
-        """Make an object."""
+        """Create an object."""
         (self.folder / "thing.yaml").write_text(json.dumps(thing))
         self.kubectl("apply", "-f", str(self.folder / "thing.yaml"))
 
     def node(self, name: str) -> dict[str, Any]:
-        """A node: its labels, taints, and whether it is cordoned."""
+        """Create a node with labels, taints, and perhaps a cordon."""
         live = json.loads(self.kubectl("get", "node", name, "-o", "json"))
         return {
             "labels": live["metadata"]["labels"],
@@ -166,7 +166,7 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Three nodes; two are known to be good."""
+    """Serve three nodes, of which two are known to be good."""
     with installed() as command:
         made = Lab(tmp_path, shlex.join(command))
         made.kubectl("label", "node", "gpu-node-0", "gpu-node-1", "seatrial/known-good=true")
@@ -176,7 +176,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.mark.slow
 def test_jobs_and_settings_are_admitted(lab: Lab) -> None:
-    """The three Jobs of the hooks, by server-side dry run, in a namespace that enforces PodSecurity 'restricted'."""
+    """The hooks' three Jobs, by server-side dry run, in a namespace that enforces PodSecurity 'restricted'."""
     lab.kubectl(
         "label",
         "namespace",
@@ -210,7 +210,7 @@ HELM = """echo "$@" >>"$PWD/helm.log"; case $1 in upgrade) %s ;; esac"""
     ids=["good", "a GPU is lost", "partners are gone", "no partners", "helm fails"],
 )
 def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, code: int, said: str, lab: Lab) -> None:
-    """Only helm is a stand-in: cordon, drain, renewal of pods, trials and comparison are real."""
+    """Only helm is a stand-in: cordon, drain, pod replacement, trials and comparison are real."""
     for name in json.loads(lab.kubectl("-n", "gpu-operator", "get", "daemonset", "-o", "json"))["items"]:
         on_delete = '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'
         lab.kubectl("-n", "gpu-operator", "patch", "daemonset", name["metadata"]["name"], "-p", on_delete)
@@ -230,12 +230,13 @@ def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, cod
     assert ("upgrade" in helm) == (upgrade != "never")  # nothing was changed
     assert ("stays upgraded for pods to come" in done.stderr) == (code != 0 and upgrade not in ("never", "false"))
     if code == 0:
-        assert "nvcr.io/nvidia/driver:590.10" in done.stdout  # the cause stands beside the effect
+        assert "nvcr.io/nvidia/driver:590.10" in done.stdout  # the cause is reported with the effect
 
 
 @pytest.mark.slow
 def test_a_validation_that_is_over_is_not_waited_for(lab: Lab) -> None:
-    """The operator leaves a Completed pod on each node, which is never Ready: the validator's own pod is what is waited for."""
+    """The operator leaves a Completed pod on each node, which is never Ready: the script waits for the validator's own
+    pod."""
     container = {"name": "c", "image": "i", "command": ["true"]}
     lab.apply(
         {
@@ -265,7 +266,7 @@ def test_a_validation_that_is_over_is_not_waited_for(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_a_driver_of_ones_own_is_upgraded_only_when_it_waits(lab: Lab) -> None:
-    """A DaemonSet that rolls by itself is refused; with OnDelete the node follows, and its driver is the new one."""
+    """A DaemonSet with automatic rollout is refused; with OnDelete the node follows, and gets the new driver."""
     command = ["sh", str(GATES / "driver-daemonset.sh"), "gpu-node-2"]
     refused = lab.run(*command, IMAGE="nvcr.io/nvidia/driver:590.10")
     assert refused.returncode == 4
@@ -289,7 +290,7 @@ def test_a_driver_of_ones_own_is_upgraded_only_when_it_waits(lab: Lab) -> None:
 
 
 def stub(accept: int, compared: int = 0) -> str:
-    """A seatrial that ends as told."""
+    """Create a seatrial stand-in with this exit code."""
     mark = f'[ "$1" = mark ] && [ "$3" = --forget ] && exit 0; [ "$1" = mark ] && exit {accept}'
     return f'[ "$1" = accept ] && exit {accept}; {mark}; echo "compared $2 $3"; exit {compared}'
 
@@ -299,7 +300,7 @@ def stub(accept: int, compared: int = 0) -> str:
     [(0, 0, 0), (1, 0, 1), (10, 0, 10), (0, 1, 1), (0, 10, 10), (4, 0, 10), (3, 0, 10), (0, 4, 10), (137, 0, 10)],
 )
 def test_the_shell_gate_lets_nothing_through_but_a_pass(accept: int, compared: int, code: int, tmp_path: Path) -> None:
-    """Every way to end, of both commands: a crash or a kill is inconclusive, and no pass."""
+    """Every exit of both commands: a crash or a kill is inconclusive, and not a pass."""
     (tmp_path / "seatrial").write_text(f"#!/bin/sh\n{stub(accept, compared)}\n")
     (tmp_path / "seatrial").chmod(0o755)
     done = subprocess.run(
@@ -314,13 +315,13 @@ def test_the_shell_gate_lets_nothing_through_but_a_pass(accept: int, compared: i
 
 
 def workflow() -> dict[str, Any]:
-    """The job of the workflow."""
+    """Return the job of the workflow."""
     (job,) = documents("github-actions.yaml")[0]["jobs"].values()
     return dict(job)
 
 
 def play(folder: Path, accept: int, compared: int, summary_file: str = "summary.md") -> tuple[int, str, list[str]]:
-    """Run the workflow's steps as the runner does: bash -e, outputs, conditions. Return code, summary, what helm did."""
+    """Run the workflow's steps like the runner: bash -e, outputs, conditions. Return exit code, summary, helm's calls."""
     (folder / "seatrial").write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/asked\n{stub(accept, compared)}\n')
     (folder / "helm").write_text(f'#!/bin/sh\necho "$1" >>{folder}/helm.log\n')
     for program in ("seatrial", "helm"):
@@ -339,7 +340,7 @@ def play(folder: Path, accept: int, compared: int, summary_file: str = "summary.
         if "run" not in step or not holds(step.get("if", ""), outputs, failed=failed):
             continue
         if step["name"] == "Accept before the upgrade":
-            continue  # its failure ends the job before anything was changed: GitHub's own rule
+            continue  # its failure ends the job before any change: GitHub's own rule
         more = {
             key: outputs.get(value.removeprefix("${{ steps.").removesuffix(" }}"), "")
             for key, value in step.get("env", {}).items()
@@ -361,7 +362,7 @@ def play(folder: Path, accept: int, compared: int, summary_file: str = "summary.
 
 
 def holds(condition: str, outputs: dict[str, str], *, failed: bool) -> bool:
-    """Evaluate a step's condition, of the few forms that are used here."""
+    """Evaluate a step's condition, in the few forms used here."""
     text = condition.removeprefix("${{").removesuffix("}}").strip()
     if not text:
         return not failed
@@ -386,9 +387,9 @@ def holds(condition: str, outputs: dict[str, str], *, failed: bool) -> bool:
 def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
     accept: int, compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:
-    """Its run steps, executed in order: the comparison is in the summary whatever it says; 10 fails and keeps the state.
+    """Its run steps, executed in order: the comparison is in the summary for any result; 10 fails and keeps the state.
 
-    A trial that passed and is worse than the one before opens no node: the change is taken back under it.
+    A passed trial that is worse than the one before releases no node, and the change is rolled back.
     """
     outcome = play(tmp_path, accept, compared)
     assert outcome == (code, "compared before after\n", helm)
@@ -400,12 +401,12 @@ def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
 def test_a_summary_that_cannot_be_written_rolls_nothing_back(
     compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:
-    """The shell's exit code for it is 1, which is `compare`'s for worse."""
+    """The shell's exit code for it is 1, which is the code of `compare` for worse."""
     assert play(tmp_path, 0, compared, "no-such-folder/summary.md") == (code, "", helm)
 
 
 def test_the_workflow_asks_for_little() -> None:
-    """No expression is pasted into a script (injection), one run at a time, read-only rights, an end."""
+    """No expression is inserted into a script (injection), one run at a time, read-only permissions, a time limit."""
     job = workflow()
     assert not [step["name"] for step in job["steps"] if "${{" in step.get("run", "")]
     whole = documents("github-actions.yaml")[0]

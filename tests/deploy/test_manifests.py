@@ -1,4 +1,4 @@
-"""The shipped manifests: rendered by kustomize, with exactly the rights that seatrial rbac prints, and fit to run."""
+"""The shipped manifests: rendered by kustomize, with exactly the permissions that seatrial rbac prints, and runnable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAGS = {
 
 @functools.cache
 def printed(*flags: str) -> dict[tuple[str, str], Any]:
-    """The rules that seatrial rbac prints for scheduled runs of the shipped profile."""
+    """Return the rules that seatrial rbac prints for scheduled runs of the shipped profile."""
     said = seatrial("rbac", "--cron", "--namespace", "default", "--profile", "deploy/base/profile.yaml", *flags)
     assert said.returncode == 0, said.stderr
     return rules(list(yaml.safe_load_all(said.stdout)))
@@ -36,14 +36,14 @@ def printed(*flags: str) -> dict[tuple[str, str], Any]:
 
 @functools.cache
 def options() -> str:
-    """What pytest prints of its options and of the suite's."""
+    """Return pytest's help text with its and the suite's options."""
     said = run_pytest("--help", cwd=ROOT)
     assert said.ret == 0, said.errlines
     return str(said.stdout)
 
 
 def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    """The rules of all roles, in an order of their own."""
+    """Return the rules of all roles, sorted."""
 
     def plain(rule: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
         return sorted((key, tuple(values)) for key, values in rule.items())
@@ -52,7 +52,7 @@ def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
 
 
 def runner(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The pod spec of the CronJob."""
+    """Return the pod spec of the CronJob."""
     (cronjob,) = (o for o in objects if o["kind"] == "CronJob")
     spec: dict[str, Any] = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     return spec
@@ -60,13 +60,13 @@ def runner(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_rights_are_those_that_rbac_prints(overlay: str, rendered: Render) -> None:
-    """Nothing more and nothing less, for each overlay; a right that is added by hand would be seen here."""
+    """They are equal for each overlay, so a manually added permission is detected."""
     assert rules(rendered(overlay)) == printed(*FLAGS.get(overlay, ["--cluster"]))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
-    """One CronJob that never runs twice at once, never retries, and ends; its settings exist under the name it mounts."""
+    """One CronJob without concurrent runs and retries, with a deadline; its settings exist under the mounted name."""
     objects = rendered(overlay)
     (cron,) = (o for o in objects if o["kind"] == "CronJob")
     job = cron["spec"]["jobTemplate"]["spec"]
@@ -84,7 +84,7 @@ def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) -> None:
-    """What the settings say is understood by cron, and the rest by accept."""
+    """cron accepts its settings, and accept the others."""
     from cli.schedule.cron import parser
 
     maps = [o["data"] for o in rendered(overlay) if o["kind"] == "ConfigMap"]
@@ -94,7 +94,7 @@ def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) ->
 
 
 def test_the_trial_of_new_nodes_tolerates_their_taint_and_no_other_of_a_site(rendered: Render) -> None:
-    """Which taint, the arguments say; a toleration without a key would tolerate all of them."""
+    """The arguments give the taint; a toleration without a key would tolerate all of them."""
     (settings,) = (o["data"] for o in rendered("new-nodes") if o["kind"] == "ConfigMap")
     keys = [each["key"] for each in yaml.safe_load(settings["profile.yaml"])["pod"]["tolerations"]]
     assert keys == ["nvidia.com/gpu", "seatrial/new"]
@@ -102,7 +102,7 @@ def test_the_trial_of_new_nodes_tolerates_their_taint_and_no_other_of_a_site(ren
 
 
 def test_the_priority_never_preempts(rendered: Render) -> None:
-    """The trial of a cluster at work pushes nothing aside."""
+    """The trial in a busy cluster preempts no pod."""
     (priority,) = (o for o in rendered("cluster") if o["kind"] == "PriorityClass")
     assert priority["preemptionPolicy"] == "Never"
     assert priority["value"] < 0
@@ -110,7 +110,7 @@ def test_the_priority_never_preempts(rendered: Render) -> None:
 
 
 def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None:
-    """The runner's image and the trial's come from the same place."""
+    """The runner's image and the trial's come from the same registry."""
     objects = rendered("airgapped")
     registry = runner(objects)["containers"][0]["image"].split("/")[0]
     arguments = next(o["data"]["arguments"] for o in objects if o["kind"] == "ConfigMap")
@@ -118,7 +118,8 @@ def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None
 
 
 def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> None:
-    """It has no rights and no token, reads the ConfigMap that runs write, at the port of serve; a ServiceMonitor finds it."""
+    """It has no permissions and no token, reads the runs' ConfigMap, and listens on serve's port; a ServiceMonitor
+    matches it."""
     from checks.rules.rights import RESULTS
     from cli.serve import PORT
 
@@ -136,7 +137,7 @@ def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> Non
 
 
 def test_on_openshift_the_namespace_chooses_the_user(rendered: Render) -> None:
-    """restricted-v2 refuses user and group ids outside the namespace's range; all else stays as strict."""
+    """restricted-v2 refuses user and group ids outside the namespace's range; all other settings remain as strict."""
     assert runner(rendered("openshift"))["securityContext"] == {
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -144,17 +145,17 @@ def test_on_openshift_the_namespace_chooses_the_user(rendered: Render) -> None:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The instructions of the Containerfile, continuation lines joined."""
+    """Return the instructions of the Containerfile, continuation lines joined."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / "deploy" / "Containerfile").read_text())
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
 def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
-    """Two stages on a base that an argument pins, hashes for all that is installed, a user that is not root, no shell."""
+    """Two stages on a base pinned by an argument, hashes for all installed packages, a non-root user, no shell."""
     steps = instructions()
     assert [rest for word, rest in steps if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
-    assert ("ARG", "BASE") in steps  # no default: a tag that moves is not a base
+    assert ("ARG", "BASE") in steps  # no default: a moving tag is not a base
     assert not [rest for word, rest in steps if word in ("ADD", "SHELL")]
     assert all(rest.startswith("[") for word, rest in steps if word in ("RUN", "ENTRYPOINT", "CMD"))
     assert any("--require-hashes" in rest for word, rest in steps if word == "RUN")
@@ -166,7 +167,7 @@ def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
 
 
 def test_runner_and_image_agree(rendered: Render) -> None:
-    """The pod's user is the image's, and everything it writes to is a volume: its root is read-only."""
+    """The pod's user is the image's, and all its writable paths are volumes: its root is read-only."""
     pod = runner(rendered("cluster"))
     (user,) = (rest for word, rest in instructions() if word == "USER")
     assert str(pod["securityContext"]["runAsUser"]) == user.split(":")[0]

@@ -1,4 +1,4 @@
-"""Alert rules and dashboard: every expression parses, and asks only for metrics and labels that are really emitted."""
+"""Alert rules and dashboard: every expression parses, and uses only emitted metrics and labels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORD = {
 
 
 def emitted() -> dict[str, set[str]]:
-    """The names of all metrics with their labels, as a record with everything in it gives them."""
+    """Return the names of all metrics with their labels, from a record with every section."""
     labels_of = {
         s.name: set(s.labels)
         for f in text_string_to_metric_families(
@@ -51,7 +51,7 @@ def emitted() -> dict[str, set[str]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every PromQL expression that is shipped, with where it stands."""
+    """Return every shipped PromQL expression with its place."""
     rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
     for group in rules["spec"]["groups"]:
         yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
@@ -60,7 +60,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def selectors(node: Any) -> Iterator[Any]:
-    """All vector selectors of a parsed expression."""
+    """Return all vector selectors of a parsed expression."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node
     for name in ("expr", "lhs", "rhs", "param", "vector_selector"):
@@ -75,7 +75,7 @@ def selectors(node: Any) -> Iterator[Any]:
     ("where", "expression"), list(expressions()), ids=[f"{where}: {text[:60]}" for where, text in expressions()]
 )
 def test_every_expression_asks_for_what_is_emitted(where: str, expression: str) -> None:
-    """A dashboard of metrics that nobody emits is an empty page; an alert on them never fires."""
+    """A dashboard with unknown metrics is empty, and an alert on them never fires."""
     known = emitted()
     tree = promql_parser.parse(expression)
     asked = list(selectors(tree))
@@ -87,7 +87,7 @@ def test_every_expression_asks_for_what_is_emitted(where: str, expression: str) 
 
 
 def test_a_renamed_metric_would_be_noticed() -> None:
-    """The test above can fail: an expression on a metric of another name is not among those emitted."""
+    """The test above can fail: an expression with a renamed metric is detected."""
     (selector,) = selectors(promql_parser.parse("max by (x) (seatrial_verdict) > 1"))
     assert selector.name not in emitted()
 
@@ -96,7 +96,7 @@ PANELS = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
 
 
 def test_the_dashboard_is_one_that_grafana_imports() -> None:
-    """Panels of known types with ids of their own that do not lie on each other; every variable that is used exists."""
+    """Panels have known types, unique ids and no overlap; every variable used exists."""
     text = (FOLDER / "dashboard.json").read_text()
     board = json.loads(text)
     assert board["schemaVersion"] >= 39
@@ -115,18 +115,19 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-            assert target.get("instant", False) == (panel["type"] != "timeseries")  # else a stat shows what was, too
+            assert target.get("instant", False) == (panel["type"] != "timeseries")  # else a stat has past values
             assert 'namespace=~"$namespace"' in target["expr"]
 
 
 def test_every_metric_that_matters_is_shown() -> None:
-    """What a run emits is on the page or in an alert, but for what explains the others."""
+    """Every emitted metric is on the page or in an alert, except for those that explain others."""
     asked = {selector.name for _, text in expressions() for selector in selectors(promql_parser.parse(text))}
     assert emitted().keys() - asked == {"seatrial_run_info", "seatrial_series_left_out"}
 
 
 def test_the_collector_scrapes_what_serve_offers() -> None:
-    """The configuration in the docs: its pipeline is whole, the port is serve's, the label is the one that alerts group by."""
+    """The documented configuration: its pipeline is complete, the port is serve's, the label is the alerts' grouping
+    label."""
     from cli.serve import PORT
 
     text = (FOLDER.parents[1] / "docs" / "cronjob.md").read_text()
@@ -135,14 +136,14 @@ def test_the_collector_scrapes_what_serve_offers() -> None:
     assert set(pipeline["receivers"]) == config["receivers"].keys()
     assert set(pipeline["exporters"]) == config["exporters"].keys()
     (job,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
-    assert "metrics_path" not in job  # /metrics, as serve's
+    assert "metrics_path" not in job  # /metrics, as in serve
     (target,) = job["static_configs"]
     assert target["targets"][0].endswith(f":{PORT}")
     assert set(target["labels"]) == {"namespace"}
 
 
 def test_every_alert_says_what_it_means() -> None:
-    """Summary, description and severity for each; one alert fires when nothing runs any more."""
+    """Each has summary, description and severity; one alert fires when no run happens any more."""
     rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["spec"]["groups"][0]["rules"]
     for rule in rules:
         assert {"summary", "description"} <= rule["annotations"].keys()

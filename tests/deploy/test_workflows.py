@@ -1,4 +1,4 @@
-"""The workflows of CI and of a release, and the action for other repositories: sound, pinned, with the least rights."""
+"""The workflows of CI and of a release, and the action for other repositories: valid, pinned, least-privilege."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "deploy/gates/github-actions.yaml"], ids=lambda p: p.name)
 def test_actionlint_finds_nothing(path: Path) -> None:
-    """Syntax, expressions, inputs of actions, permissions, needs, and the shell scripts' shape."""
+    """Syntax, expressions, inputs of actions, permissions, needs, and the shell scripts' form."""
     actionlint = shutil.which("actionlint")
     if actionlint is None:
         pytest.skip("needs actionlint: python -m tests.real_cluster.programs actionlint builds it")
-    argv = [actionlint, "-no-color", "-ignore", 'label "gpu-cluster" is unknown', str(path)]  # of a user's own runner
+    argv = [actionlint, "-no-color", "-ignore", 'label "gpu-cluster" is unknown', str(path)]  # a user's runner label
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda p: p.name)
 def test_an_action_is_pinned_by_commit_or_named_as_one_that_is_not(path: Path) -> None:
-    """A tag can be moved: whoever may move it would run in the release."""
+    """A tag can be moved, and whoever moves it would run code in the release."""
     text = path.read_text(encoding="utf-8")
     for action, pin, version in USED.findall(text.partition("name: ")[2]):
         if re.fullmatch("[0-9a-f]{40}", pin):
@@ -96,7 +96,7 @@ def test_one_version_is_released() -> None:
 
 @pytest.fixture
 def step(tmp_path: Path):
-    """Run a step of action.yml as a runner does, with `seatrial` as it was installed by the first."""
+    """Run a step of action.yml like a runner, with the `seatrial` installed by the first step."""
     steps = {each.get("name"): each for each in read(ROOT / "action.yml")["runs"]["steps"]}
     program = tmp_path / "seatrial" / "bin" / "seatrial"
     program.parent.mkdir(parents=True)
@@ -132,7 +132,7 @@ def step(tmp_path: Path):
     ],
 )
 def test_the_action_says_what_the_command_concluded(step, tmp_path, command, arguments, code, verdict, kept) -> None:
-    """The step goes on, so that the report is uploaded; the last step ends as the command did."""
+    """The step continues, so that the report is uploaded; the last step ends with the command's exit code."""
     with installed() as program:
         ended, outputs, _ = step("Run it", program, COMMAND=command, ARGUMENTS=arguments, OUT="out")
     assert (ended, outputs) == (0, {"exit-code": str(code), "verdict": verdict})
@@ -141,7 +141,7 @@ def test_the_action_says_what_the_command_concluded(step, tmp_path, command, arg
 
 
 def test_arguments_of_the_action_are_words_and_no_shell(step, tmp_path) -> None:
-    """Quotes hold a blank together; a substitution is text."""
+    """Quotes keep a space inside a word; a substitution remains text."""
     shows = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
     ended, _, printed = step(
         "Run it", shows, COMMAND="explain", ARGUMENTS="""--profile "our own" '$(touch made)' `touch made`""", OUT="out"

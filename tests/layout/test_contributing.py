@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, carried out in a copy of the repository: its files are written, its commands run, in order."""
+"""CONTRIBUTING.md, executed in a copy of the repository: its files are written, its commands run, in order."""
 
 import os
 import re
@@ -21,13 +21,13 @@ FILE = re.compile(r"# ([\w./-]+)(, at its end)?\n")
 
 @pytest.fixture
 def copy(tmp_path):
-    """The repository without what is built or downloaded."""
+    """Copy the repository without built or downloaded files."""
     left_out = shutil.ignore_patterns(".git", ".venv*", ".real", "dist", "report", "__pycache__", ".*_cache")
     return Path(shutil.copytree(ROOT, tmp_path / "clone", ignore=left_out, symlinks=True))
 
 
 def test_every_block_is_a_file_or_commands():
-    """What is neither would not be tried; what `make` does, CI runs."""
+    """Any other block would not be tested; CI runs the `make` targets."""
     for kind, text in BLOCK.findall(PAGE):
         if kind == "sh":
             assert all(line.startswith((f"{PYTHON} -m ", "make ", "printf ")) for line in text.splitlines()), text
@@ -37,7 +37,7 @@ def test_every_block_is_a_file_or_commands():
 
 @pytest.mark.slow
 def test_whoever_follows_the_page_adds_a_check_a_fault_a_scenario_and_a_symptom(copy):
-    """A command without '# exit code N' behind it ends with 0."""
+    """A command without '# exit code N' after it ends with 0."""
     env = {**os.environ, "PYTEST_ADDOPTS": "-p no:cacheprovider"}
     for kind, text in BLOCK.findall(PAGE):
         if kind != "sh":

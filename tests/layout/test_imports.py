@@ -1,4 +1,4 @@
-"""The import directions of the house: which package may know which."""
+"""The import directions of this repository."""
 
 import ast
 import functools
@@ -16,7 +16,7 @@ OURS = {"checks", "cli", "jobs", "reports", "lab", "seatrial"}
 ALLOWED = {
     "seatrial": set(),
     "jobs": {"seatrial.faults", "seatrial.logs"},
-    # types: what conclude() returns and explain tells; and how a record that was read is held against its own
+    # types: the return value of conclude() that explain prints; and the comparison of a read record with its own
     "reports": {
         "seatrial.logs.job_document",
         "jobs.pod.sweep.rows",
@@ -35,7 +35,7 @@ ALLOWED = {
     "cli": {"checks", "jobs", "reports", "seatrial.faults", "seatrial.logs"},
     "lab": set(),
 }
-# Inside a package: its rooms from the ground up. A module knows the rooms below its own, for types too.
+# Inside a package: its rooms in dependency order. A module may import from the rooms before its own, for types too.
 ROOMS = {
     "jobs": ("cluster", "trial", "diagnosis", "run"),
     "seatrial/logs/reader": ("redact", "dcgm", "own_symptoms", "lines", "state", "tables", "events", "digest", "scan"),
@@ -50,13 +50,13 @@ COMPOSITION = (Path("checks/__main__.py"), Path("lab/rehearse"))
 
 @functools.cache
 def statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The imports anywhere in the file."""
+    """Return the imports anywhere in the file."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def imported(path: Path) -> set[str]:
-    """Absolute imports of our packages anywhere in the file, as dotted names."""
+    """Return absolute imports of our packages anywhere in the file, as dotted names."""
     names = set()
     for node in statements(path):
         if isinstance(node, ast.Import):
@@ -71,7 +71,8 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_a_package_imports_only_what_it_may(package):
-    """The table of docs/house.md: jobs and lab know nothing of ours, reports only its record, checks the jobs and the record."""
+    """The table of docs/house.md: jobs and lab import no package of ours, reports only its record, checks jobs and the
+    record."""
     for path in (ROOT / package).rglob("*.py"):
         if any(path.relative_to(ROOT).is_relative_to(place) for place in COMPOSITION):
             continue
@@ -83,11 +84,11 @@ def test_a_package_imports_only_what_it_may(package):
 
 
 TOOLS = {"tests.logs.logmaker", "tests.lab.clusters", "tests.real.playing", "tests.hang.recorded", "tests.real_cluster"}
-"""What makes logs, clusters and recordings, and no test."""
+"""Folders with helpers that make logs, clusters and recordings, but no tests."""
 
 
 def test_tests_of_one_room_import_none_of_another():
-    """Whoever changes a room's tests has no other room's to look at; what several need is beside the rooms."""
+    """A change of one room's tests does not affect another room's; shared helpers are outside the rooms."""
     tests = ROOT / "tests"
     rooms = {path.name for path in tests.iterdir() if path.is_dir()}
     wrong = set()
@@ -106,13 +107,13 @@ def test_tests_of_one_room_import_none_of_another():
 
 
 def modules() -> dict[str, Path]:
-    """The modules of what is installed by dotted name, a package by its own."""
+    """Return the installed modules by dotted name, with a package under its own name."""
     files = [path for package in sorted(OURS) for path in (ROOT / package).rglob("*.py")]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 
 def known(name: str, path: Path, all_modules: dict[str, Path]) -> set[str]:
-    """The modules that a module imports, anywhere in the file and for types too."""
+    """Return the imports of a module, anywhere in the file and for types too."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     names = set()
     for node in statements(path):
@@ -127,19 +128,19 @@ def known(name: str, path: Path, all_modules: dict[str, Path]) -> set[str]:
 
 @functools.cache
 def imports() -> dict[str, set[str]]:
-    """Of each module of what is installed, the modules that it imports."""
+    """Return the imports of each installed module."""
     every = modules()
     return {name: known(name, path, every) for name, path in every.items()}
 
 
 def test_no_module_comes_back_to_itself():
-    """Each module can be read after those that it imports: there is no circle, imports for types included."""
+    """The imports have no cycle, including imports for types."""
     TopologicalSorter(imports()).prepare()  # a CycleError names the modules
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS))
 def test_a_room_knows_only_those_below(package):
-    """What is further up is not imported: whoever reads a room needs to have read only those before it."""
+    """A room imports only from earlier rooms, so they are sufficient to understand it."""
     prefix = package.replace("/", ".") + "."
     order = {room: number for number, room in enumerate(ROOMS[package])}
 
@@ -153,7 +154,7 @@ def test_a_room_knows_only_those_below(package):
 
 
 def test_the_catalogue_knows_of_the_logs_their_reader_alone():
-    """Whoever judges logs reads the catalogue: it tries its patterns by the reader, and has no judgement."""
+    """The catalogue tests its patterns with the reader, but does not judge logs."""
     wrong = {
         f"{name} imports {each}"
         for name, imports_of in imports().items()
@@ -164,7 +165,7 @@ def test_the_catalogue_knows_of_the_logs_their_reader_alone():
 
 
 def test_the_reader_of_logs_knows_itself_alone():
-    """The pods run it: it is shipped without all else."""
+    """The pods run it without any other package."""
     wrong = {
         f"{name} imports {each}"
         for name, imports_of in imports().items()
@@ -188,7 +189,7 @@ def test_only_one_module_imports_the_kubernetes_client():
 
 
 def test_collecting_the_checks_imports_neither_the_kubernetes_client_nor_the_reader_of_logs():
-    """`--collect-only` and `--help` stay light: the client costs a large part of a second, the reader a tenth."""
+    """`--collect-only` and `--help` stay fast: the client takes a large part of a second, the reader a tenth."""
     code = (
         "import sys, pytest\n"
         f"code = pytest.main(['--config-file={ROOT}/pyproject.toml', '--rootdir={ROOT}', '-p', 'no:cacheprovider',"
@@ -204,7 +205,7 @@ def test_collecting_the_checks_imports_neither_the_kubernetes_client_nor_the_rea
 
 
 def test_a_log_is_explained_without_pytest_the_profiles_and_the_kubernetes_client():
-    """Who waits for `seatrial explain` waits for what it loads."""
+    """The imports add to the run time of `seatrial explain`."""
     log = ROOT / "tests/pod/data/nccl-2.28.9-node0.log"
     code = (
         "import sys\nfrom cli.__main__ import main\n"
@@ -218,7 +219,7 @@ def test_a_log_is_explained_without_pytest_the_profiles_and_the_kubernetes_clien
 
 
 def test_all_of_the_log_analysis_is_found_where_it_is_asked_for():
-    """Its package imports a part on first use: all that it offers is there, and nothing else."""
+    """Its package imports each part at its first use: every public name is available, and no other."""
     assert sorted(logs._HOMES) == sorted(logs.__all__)
     assert all(getattr(logs, name) is not None for name in logs.__all__)
     assert getattr(logs, "no_such_part", None) is None

@@ -1,6 +1,6 @@
-"""docs/objects.md names every field that a check receives: it is written from the types.
+"""docs/objects.md names every field that a check receives, and is generated from the types.
 
-Renewed with `python -m tests.layout.test_objects_page > docs/objects.md`.
+Regenerate it with `python -m tests.layout.test_objects_page > docs/objects.md`.
 """
 
 import inspect
@@ -34,7 +34,7 @@ METHODS = ("expect", "compare", "add", "note", "skip", "unknown", "verdict")
 
 
 def page():
-    """The whole page."""
+    """Return the whole page."""
     parts = [INTRODUCTION, "## `evidence`\n", _paragraph(Evidence)]
     parts.append("| call | what it does |\n|---|---|")
     for name in METHODS:
@@ -51,7 +51,7 @@ def page():
 
 
 def _records(hint):
-    """The TypedDicts that a type is made of, those inside first."""
+    """Return the TypedDicts that a type consists of, inner ones first."""
     inner = get_type_hints(hint).values() if is_typeddict(hint) else get_args(hint)
     for each in inner:
         yield from _records(each)
@@ -68,11 +68,11 @@ def _type(each):
 
 
 def _rows(each):
-    """Name, type and comment of each field, those of the TypedDict that it extends first."""
+    """Return name, type and comment of each field, starting with those of the extended TypedDict."""
     head, *lines = inspect.getsource(each).splitlines()
     base = BASE.match(head)
     known = vars(sys.modules[each.__module__])
-    if base and is_typeddict(known.get(base[1])):  # Python 3.11 does not keep it otherwise
+    if base and is_typeddict(known.get(base[1])):  # Python 3.11 loses it otherwise
         yield from _rows(known[base[1]])
     yield from (match.groups() for line in lines if (match := FIELD.match(line)))
 

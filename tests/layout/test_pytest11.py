@@ -1,4 +1,4 @@
-"""`pytest --pyargs seatrial.checks` of an installed wheel; in any other run of pytest an installation does nothing."""
+"""`pytest --pyargs seatrial.checks` with an installed wheel; an installation does not affect any other pytest run."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.waiting import HANG_S
 
 
 def environment(folder):
-    """Make a Python of its own that finds the libraries of this one; return it, and where packages go."""
+    """Make a separate Python that finds the libraries of this one; return it, and its package folder."""
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")
     libraries = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
@@ -24,7 +24,7 @@ def environment(folder):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A Python with the wheels of the suite and of the lab."""
+    """Return a Python with the wheels of the suite and of the lab."""
     python, site = environment(tmp_path_factory.mktemp("wheel"))
     for project in (ROOT, ROOT / "lab"):
         with zipfile.ZipFile(built(project, tmp_path_factory.mktemp("dist"))) as archive:
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def editable(tmp_path_factory):
-    """A Python with this clone in it, as `pip install -e` leaves it."""
+    """Return a Python with this clone installed by `pip install -e`."""
     python, _ = environment(tmp_path_factory.mktemp("editable"))
     how = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
     done = subprocess.run(
@@ -48,7 +48,7 @@ def editable(tmp_path_factory):
 
 
 def run(python, cwd, *arguments):
-    """Run pytest; what this run of it has set for itself is left out."""
+    """Run pytest without the settings of the current run."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHON"))}
     command = [str(python), "-P", "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, timeout=HANG_S, check=False)
@@ -64,7 +64,7 @@ def run(python, cwd, *arguments):
     ids=["package", "module", "node"],
 )
 def test_a_wheels_checks_run_by_their_package(wheel, tmp_path, named, also):
-    """Their options are known, and what they require comes along, from a project that has its own settings."""
+    """Their options are known and their prerequisites run, from a project with its own settings."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers --strict-config\n")
     done = run(wheel, tmp_path, "--pyargs", *named, "--cluster", "sim:healthy", "--out", "report")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -81,7 +81,7 @@ def test_a_fault_is_red_by_the_package_too(wheel, tmp_path):
 
 @pytest.fixture
 def project(tmp_path):
-    """Somebody's own project: with our options' names, our packages' names, and a test that looks at what is loaded."""
+    """Create a foreign project: with our options' names, our packages' names, and a test of the loaded modules."""
     (tmp_path / "checks").mkdir()
     (tmp_path / "checks" / "__init__.py").write_text("OURS = False\n")
     (tmp_path / "conftest.py").write_text(
@@ -102,7 +102,7 @@ def project(tmp_path):
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_in_somebody_elses_project_it_does_nothing(kind, project, request):
-    """No option, no marker, no module but itself."""
+    """No option, no marker, no module except itself."""
     python = request.getfixturevalue(kind)
 
     def seen(*arguments):

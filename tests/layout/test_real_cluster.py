@@ -1,4 +1,4 @@
-"""What `python -m tests.real_cluster` starts ends with it, however it ends itself; no cluster is needed to see that."""
+"""Processes started by `python -m tests.real_cluster` end with it, whatever its end; the test needs no cluster."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ STARTS = "import subprocess, sys; subprocess.run(sys.argv[1:])"
 
 
 def started():
-    """A process that has started another in namespaces of its own, and the pid of that one here."""
+    """Return a process that has started another in separate namespaces, and that one's pid here."""
     process = subprocess.Popen(
         [sys.executable, "-c", STARTS, *apart(["sleep", "infinity"])], cwd=ROOT, start_new_session=True
     )
@@ -28,7 +28,7 @@ def started():
 
 
 def below(pid):
-    """All processes that it has started, and those that they have."""
+    """Return all descendants of this process."""
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         yield int(child)
         yield from below(int(child))
@@ -68,7 +68,7 @@ def test_what_runs_apart_ends_with_its_group():
 
 
 def test_a_machine_without_inotify_instances_is_said_to_be_one(monkeypatch):
-    """All clusters of a machine share them; where they are used up, no kubelet starts."""
+    """All clusters of a machine share them; without a free one no kubelet starts."""
     made = ctypes.CDLL(None).inotify_init()
     assert real.inotify_left() < int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
     os.close(made)

@@ -1,4 +1,4 @@
-"""The last lines of `make test`: what was left out is said once for each reason."""
+"""The last lines of `make test`: omitted tests are listed once for each reason."""
 
 import pytest
 

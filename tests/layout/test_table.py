@@ -1,4 +1,4 @@
-"""A table of cases is one test that tries each row and names all that fail."""
+"""A table of cases is one test that tries each row and names all failing ones."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def test_each_row_is_tried_and_each_failure_named():
 
     @table("number, word", [(1, "one"), (2, "three"), (3, "three"), (4, "five")], ids=lambda row: row[1])
     def case(number, word):
-        """What holds."""
+        """Pass."""
         tried.append(number)
         assert number == ["one", "two", "three", "four"].index(word) + 1
 

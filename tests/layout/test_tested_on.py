@@ -1,4 +1,4 @@
-"""`docs/tested-on.md` is what the last runs on real clusters said: of every test that there is, and of no other."""
+"""`docs/tested-on.md` equals the results of the last runs on real clusters: for every existing test, and for no other."""
 
 import re
 
@@ -9,7 +9,7 @@ FOLDER = ROOT / "tests/real_cluster"
 
 
 def test_the_page_has_every_situation_and_no_other():
-    """`make test-real PAGE=1` writes it anew."""
+    """`make test-real PAGE=1` regenerates it."""
     there = {
         title(f"{path.name}::{name}")
         for path in FOLDER.glob("test_*.py")

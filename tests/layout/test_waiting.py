@@ -19,12 +19,12 @@ SLEEPS = {
     "tests/waiting.py": "looks again",
 }
 WAITS = {"wait": 0, "join": 0, "communicate": 0, "result": 0, "settimeout": 0, "timeout": 0, "wait_for": 1}
-"""Who waits, and which of its arguments says how long."""
-PROVES_A_LIMIT = "refused"  # what kubectl does not do within its own limit, is what that test is about
+"""Functions that wait, and the argument with the time limit."""
+PROVES_A_LIMIT = "refused"  # kubectl must refuse within its own limit, which that test is about
 
 
 def _calls(tree):
-    """Yield each call with what it belongs to (None: nothing) and its name, as the modules of the library call it."""
+    """Yield each call with its object (or None) and its name, as the library's modules call it."""
     imported = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -44,7 +44,7 @@ def _calls(tree):
 
 
 def _number(value, named):
-    """Say whether it is a number that is written here, also by a name or as a product."""
+    """Say whether it is a literal number, also by name or as a product."""
     if isinstance(value, ast.Name):
         return value.id in named
     if isinstance(value, ast.BinOp):
@@ -53,7 +53,7 @@ def _number(value, named):
 
 
 def _sleeps(tree):
-    """Lines that sleep; a turn of the event loop is none, nor what passes in no time."""
+    """Return lines that sleep, except for a turn of the event loop and virtual time."""
     calls = list(_calls(tree))
     asleep = {"time"} if any(name == "in_no_time" for _, name, _ in calls) else {"time", "asyncio"}
     for owner, name, call in calls:
@@ -62,7 +62,7 @@ def _sleeps(tree):
 
 
 def _limits(tree):
-    """Lines that wait for so many seconds, and for what a test is not to be made of."""
+    """Return lines that wait with a literal time limit, and lines with forbidden constructs."""
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     named = {getattr(node.targets[0], "id", "") for node in assigned if _number(node.value, ())}
     for owner, name, call in _calls(tree):
@@ -81,14 +81,14 @@ def trees(root):
 
 
 def test_no_test_sleeps(trees):
-    """What has happened by then, has not on a slow machine; the failure says why it is no test in SLEEPS."""
+    """A fixed time is too short on a slow machine; SLEEPS gives the reasons of the exceptions."""
     sleeping = {path: lines for path, tree in trees.items() if (lines := list(_sleeps(tree)))}
     assert {path: lines for path, lines in sleeping.items() if path not in SLEEPS} == {}
     assert [path for path in SLEEPS if not Path(path).exists()] == []
 
 
 def test_what_ends_a_hang_is_longer_than_anything_takes(trees):
-    """A limit of its own is too short somewhere: `HANG_S` is the one for all."""
+    """Separate limits are too short on some machine: `HANG_S` is the common one."""
     assert {path: lines for path, tree in trees.items() if (lines := list(_limits(tree)))} == {}
 
 
@@ -122,7 +122,7 @@ def test_a_wait_for_the_clock_is_seen(code, sleeps, limits):
 
 
 def test_in_no_time_seconds_pass_in_their_order():
-    """Each timer at its moment, also one that another sets; what is due has been done before time goes on."""
+    """Each timer fires at its moment, also one set by another; due callbacks run before time advances."""
 
     async def go():
         loop, done = asyncio.get_running_loop(), []

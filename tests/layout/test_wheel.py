@@ -1,4 +1,4 @@
-"""The wheel: exactly one top-level package, complete, and usable from anywhere, read-only too."""
+"""The wheel: exactly one top-level package, complete, and usable from any folder, also read-only."""
 
 import hashlib
 import os
@@ -67,20 +67,20 @@ def seatrial(site, *arguments, cwd):
 
 
 def test_the_wheel_has_exactly_one_top_level_package(wheel):
-    """Nothing named checks, cli, jobs, reports or lab may land in anyone's site-packages."""
+    """Names such as checks, cli, jobs, reports or lab must not be installed into a user's site-packages."""
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"seatrial"}
 
 
 def files(*tops):
-    """What the packages hold, by its path from the root."""
+    """Return the files of the packages, by path from the root."""
     paths = {path for top in tops for path in (ROOT / top).rglob("*") if path.is_file()}
     return {str(path.relative_to(ROOT)) for path in paths if "__pycache__" not in path.parts}
 
 
 def contents(wheel):
-    """The files of a wheel, without those about it, and its own METADATA and entry points."""
+    """Return the files of a wheel without its metadata, and its METADATA and entry points."""
     with zipfile.ZipFile(wheel) as archive:
         texts = {name: archive.read(name) for name in archive.namelist()}
     about = {name: text for name, text in texts.items() if ".dist-info/" in name}
@@ -89,12 +89,12 @@ def contents(wheel):
 
 
 def written(site):
-    """What lies in the installation, without Python's own cache: root may write there whatever the mode says."""
+    """Return the installed files without Python's cache: root may write there whatever the mode."""
     return {path for path in site.rglob("*") if "__pycache__" not in path.parts}
 
 
 def test_the_installed_wheel_works_from_another_directory_and_read_only(installed, tmp_path):
-    """--help, the catalogue and a collection; nothing is written beside the code."""
+    """--help, the catalogue and a collection; no file is written next to the code."""
     before = written(installed)
     for arguments, expected in (["--help"], "seatrial accept"), (["checks"], "gpu.allocatable"):
         done = seatrial(installed, *arguments, cwd=tmp_path)
@@ -116,7 +116,7 @@ def test_the_installed_wheels_run_the_trial(wheel, lab_wheel, tmp_path):
 
 
 def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
-    """Importing and reading need nothing on the path but the wheel, and a fault's texts only PyYAML besides."""
+    """Importing and reading need only the wheel on the path; a fault's texts also need PyYAML."""
     log = "import io; log = [('log', io.BytesIO(b'gpu-1:1:1 [0] NCCL INFO NCCL version 2.27.7+cuda12.8\\n'))]"
     bare = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.logs as n; {log}; p = n.read(log)"
     judged = f"{bare}; (job,) = n.explain('gpu-1:1:1 [0] NCCL INFO Init START'); assert job['faults'][0]['remedy']"
@@ -151,7 +151,7 @@ def test_the_launcher_is_a_library_of_the_wheel(installed, tmp_path):
 
 
 def test_the_wheel_has_nothing_of_the_lab(wheel, lab_wheel):
-    """Who installs the suite gets no fake API server; who asks for the lab gets one package of its own."""
+    """The suite contains no fake API server; the lab is a separate package."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         about = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
@@ -184,7 +184,7 @@ BUILDERS = [
 
 @pytest.mark.parametrize("command", BUILDERS)
 def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_path):
-    """Whatever builds it: a profile or a scenario that stays behind would only be missed by a user."""
+    """This holds for every build tool: only a user would notice a missing profile or scenario."""
     if "uv" in command:
         pytest.importorskip("uv", reason="uv is not installed here")
     source = shutil.copytree(
@@ -211,7 +211,7 @@ def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_
 
 
 def test_the_plugin_for_krew_runs_the_wheel_that_it_carries(wheel, tmp_path):
-    """The manifest names the archive's digest; what krew links to runs the wheel by uv, by pipx, or says what it needs."""
+    """The manifest has the archive's digest; krew's link runs the wheel by uv, by pipx, or prints the requirement."""
     dist = tmp_path / "dist"
     dist.mkdir()
     shutil.copy(wheel, dist)

@@ -1,4 +1,4 @@
-"""The words of the house: a module's first line says what it is, and files that pages and modules name are there."""
+"""The language of the repository: first lines of modules, existing file names, and the field's terms."""
 
 import ast
 import io
@@ -15,7 +15,7 @@ PACKAGES = ("checks", "cli", "jobs", "lab", "reports", "seatrial", "benchmarks")
 
 
 def test_a_modules_first_line_says_what_it_is():
-    """A noun phrase or a sentence, never a question: whoever looks for a place reads the first lines only."""
+    """It is a noun phrase or a sentence, never a question, since readers search the first lines."""
     questions = [
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -30,7 +30,7 @@ NAMED = re.compile(rf"(?<![\w./-])((?:{'|'.join((*PACKAGES, 'docs', 'tests'))})/
 
 
 def test_files_that_are_named_are_there():
-    """Paths from the root in pages, docstrings and comments; in place of a placeholder anything may stand."""
+    """Paths from the root in pages, docstrings and comments; a placeholder matches any name."""
     texts = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
@@ -42,8 +42,8 @@ def test_files_that_are_named_are_there():
     texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     made = set(re.findall(r"```(?:yaml|python)\n# (\S+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
     named = {(path, name) for path in texts for name in NAMED.findall(path.read_text(encoding="utf-8"))}
-    made |= {"seatrial/__main__.py", "seatrial/conftest.py"}  # of a wheel: pyproject.toml puts them there
-    named = {(path, name) for path, name in named if name not in made}  # nor those that the page tells to write
+    made |= {"seatrial/__main__.py", "seatrial/conftest.py"}  # of a wheel: created by pyproject.toml
+    named = {(path, name) for path, name in named if name not in made}  # not written by the reader
     missing = {
         f"{path.relative_to(ROOT)}: {name}" for path, name in named if not any(ROOT.glob(PLACEHOLDER.sub("*", name)))
     }
@@ -56,11 +56,11 @@ NOT_SAID = re.compile(
     r"\b(?:told|tells(?!:)|speaks|in vain|alike|stands?|held against|beside|besides|nobody|somebody|of its own|accuses?|blames?"
     r"|innocent|wires?|is none|is not there|comes? to|takes? away|paid for|built alike)\b"
 )
-"""Words that are not the field's: a user does not search for them."""
+"""Words that the field does not use and users do not search for."""
 
 
 def test_titles_of_checks_and_faults_are_short_and_in_the_fields_words():
-    """A subject and its state: what a table shows and a user searches for."""
+    """A title has a subject and its state: it appears in tables and searches."""
     titles = {fault: known.title for fault, known in FAULTS.items()}
     titles |= {check: entry.title for check, entry in all_checks().items()}
     assert len(titles) > 300
@@ -68,12 +68,12 @@ def test_titles_of_checks_and_faults_are_short_and_in_the_fields_words():
     assert not {name: title for name, title in titles.items() if NOT_SAID.search(title)}
 
 
-GENERATED = {"objects.md", "rehearsals.md", "tested-on.md"}  # written from types, scenarios and runs
+GENERATED = {"objects.md", "rehearsals.md", "tested-on.md"}  # generated from types, scenarios and runs
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def test_pages_are_in_the_fields_words():
-    """README, changelog and the pages of docs: what a user searches first; commands and their output are quoted."""
+    """README, changelog and the pages of docs; commands and their output are excluded."""
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
     texts = {page.name: CODE.sub("", page.read_text(encoding="utf-8")) for page in pages if page.name not in GENERATED}
     assert len(texts) > 20
@@ -81,7 +81,7 @@ def test_pages_are_in_the_fields_words():
 
 
 def test_what_a_report_prints_of_a_check_is_in_the_fields_words():
-    """The docstrings of checks: what is asserted, why it matters, and the usual cause."""
+    """The docstrings of checks: the assertion, its importance, and the usual cause."""
     docstrings = {
         node.name: ast.get_docstring(node) or ""
         for path in (ROOT / "checks").glob("test_*.py")
@@ -97,7 +97,7 @@ GONE = re.compile(
     r"|accus\w+|blames?|blamed|innocent|is none|is not there|come(?:s|) to (?:an|its|their) end|takes? away|taken away"
     r"|mend|last word)\b"
 )
-"""Those of NOT_SAID that no sentence of the code has any more, in any form; names in backticks are code."""
+"""Words of NOT_SAID that no sentence of the code may have in any form; names in backticks are code."""
 NOT_A_SENTENCE = re.compile(r"`+[^`]*`+|\{[^{}]*\}|user nobody|--\S+")
 
 
@@ -105,14 +105,14 @@ TEXTS = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)) 
 
 
 def sentences(path: Path) -> Iterator[str]:
-    """Yield comments, docstrings and messages of a module: a text of one word is a key, a name or a value."""
+    """Yield comments, docstrings and messages of a module, without single words, which are keys, names or values."""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type == tokenize.COMMENT or (token.type in TEXTS and " " in token.string):
             yield NOT_A_SENTENCE.sub("", token.string)
 
 
 def test_what_the_code_says_is_in_the_fields_words():
-    """Messages that a user reads and searches for, and docstrings and comments that the next developer does."""
+    """It covers messages for users, and docstrings and comments for developers."""
     said = {path: list(sentences(path)) for room in (*PACKAGES, "seatrial") for path in (ROOT / room).rglob("*.py")}
     assert sum(map(len, said.values())) > 15_000
     found = {str(path.relative_to(ROOT)): GONE.findall("\n".join(texts)) for path, texts in said.items()}
@@ -120,7 +120,7 @@ def test_what_the_code_says_is_in_the_fields_words():
 
 
 def test_what_the_catalogue_says_is_in_the_fields_words():
-    """Meaning, cause, confirmation and remedy of each fault, as its YAML has them; a log's own words are in its patterns."""
+    """Meaning, cause, confirmation and remedy of each fault in the YAML; quoted log texts are in its patterns."""
     shown = re.compile(
         r"^ *(?:- )?(?:title|meaning|cause|confirm|remedy): *(.*(?:\n {6,}(?!\w+:|- ).*)*)", re.MULTILINE
     )
