@@ -1,8 +1,8 @@
 """Python programs of the tests' pods, forked from a process that has imported the standard library.
 
-The agent of an embedded cluster is a fork of the cluster's process here. When the agent forks for a container that runs
-`python3 FILE` or a stand-in (tests/forkedscripts.py), the child starts no interpreter but continues as one, with only
-the standard library of the earlier imports; any other command is executed as usual. That halves the start time of a
+The agent of an embedded cluster is a fork of the cluster's process here. The agent forks for a container that runs
+`python3 FILE` or a stand-in (tests/forkedscripts.py). The child starts no interpreter but continues as one, with only
+the standard library of the earlier imports. Any other command is executed as usual. That halves the start time of a
 pod's program, since the patterns that it compiles are also kept (`re`).
 """
 

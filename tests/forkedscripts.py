@@ -1,7 +1,7 @@
 """The fakes that a forked pod is or starts, such as `torchrun` and `nvidia-smi`, are also forked.
 
-Each is a script of a few lines for the pod's own interpreter, and spends two thirds of its time on starting it and on
-imports; a trial has dozens. `start` replaces the function with which `subprocess.Popen` forks and executes.
+Each is a script of a few lines for the pod's own interpreter. It spends two thirds of its time on starting it and on
+imports, and a trial has dozens. `start` replaces the function with which `subprocess.Popen` forks and executes.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def start(
 ) -> int:
     """Start a program like _posixsubprocess.fork_exec; return its process id.
 
-    `rest`: both ends of the pipes of the three streams and of the one that reports a failed exec, whether signals are
-    restored, whether it starts a session, then options that no caller here uses.
+    `rest` begins with both ends of the pipes of the three streams and of the one that reports a failed exec. Then
+    follow whether signals are restored, whether it starts a session, and options that no caller here uses.
     """
     session, credentials = rest[9], rest[10:16]  # the latter: a process group, other users, a umask, a function
     given = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)

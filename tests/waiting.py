@@ -7,7 +7,7 @@ import time
 HANG_S = 600.0
 """Longer than any step, even if everything takes ten times as long; no passing test waits for it."""
 KUBECTL_LIMIT = f"--timeout={HANG_S:.0f}s"
-"""The same for `kubectl wait` and similar commands, which otherwise give up early, or never."""
+"""The limit of `kubectl wait` and similar commands, which otherwise give up early, or never."""
 LOOK_S = 0.02
 NOT_YET = (LookupError, TypeError, AttributeError, StopIteration)
 """Exceptions of a condition that accesses missing data."""

@@ -109,7 +109,7 @@ def test_what_was_withheld_is_withheld_downstream():
 
 
 def test_a_check_that_failed_elsewhere_is_no_root_on_a_node_that_was_withheld_from_it():
-    """It found a fault on n-2 and did not check n-1, so only failures on n-1 are named there."""
+    """A check that found a fault on n-2 did not check n-1, so only failures on n-1 are named there."""
     first = result() | result("gpu.allocatable", bad=("n-2",), good=("n-0",))
     withheld = Finding(subject="n-1", ok=None, observed=f"{NOT_JUDGED}nodes.gpu")
     second = replace(first["gpu.allocatable"], findings=(*first["gpu.allocatable"].findings, withheld))
@@ -163,7 +163,7 @@ RATES = declared(requires=("network.mtu",), by_node=False, stage="acceptance", b
 
 
 def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_judged():
-    """Both directions are withheld because they share the path; other pairs are unaffected."""
+    """A bad pair is withheld in both directions, because they share the path; other pairs are judged."""
     blocked = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
     assert (blocked.whole, blocked.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
     assert [s in Places(blocked.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [

@@ -177,7 +177,7 @@ def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
 
 
 def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
-    """Only if the profile says so, and only for nodes that do not exist yet."""
+    """The profile may allow missing nodes, which are waived only if they do not exist yet."""
     awaited = Profile(launch=LaunchSection(nodes_on_demand=True))
     one = inventory([node("a")])
     with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes exist"):

@@ -133,7 +133,7 @@ def test_what_happened_to_a_job_comes_before_what_its_log_says(tmp_path, capsys,
 
 @pytest.mark.parametrize(("case", "expected"), [("sleep", None), ("branch", "program")])
 def test_sockets_are_not_why_a_rank_is_late(capsys, case, expected):
-    """Both jobs also fell back to sockets, which are slow but cause no timeout."""
+    """Both recorded jobs also fell back to sockets, which are slow but cause no timeout."""
     recorded = Path(__file__).parents[1] / "hang" / "data" / "nccl-2.28.9" / case
     main([str(recorded), "--format", "json"])
     (job,) = json.loads(capsys.readouterr().out)["jobs"]

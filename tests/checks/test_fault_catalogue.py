@@ -103,7 +103,7 @@ def commands_of(fault):
 
 @table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_a_confirm_can_be_copied_and_each_cause_has_one_of_its_own(fault):
-    """It begins with a command or an instruction, a shell can parse its quotes, and it is unique to its cause."""
+    """A confirmation begins with a command or an instruction, a shell can parse its quotes, and no other cause has it."""
     for text in commands_of(fault):
         first = text.split()[0]
         assert "=" in first or first in SAID or COMMANDS.match(first), text
@@ -249,7 +249,7 @@ def test_an_unknown_fault_is_explained_as_unknown():
     ],
 )
 def test_commands_that_need_further_nodes_name_them(fault, subject, further, command):
-    """They are nodes without a bad finding; if there are none, the placeholder remains."""
+    """Commands name nodes without a bad finding; if there are none, the placeholder remains."""
     assert explain(fault, subject, other_nodes=further)["confirm"] == command
 
 

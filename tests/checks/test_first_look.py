@@ -84,7 +84,7 @@ SYMPTOMS = {
 
 @pytest.mark.parametrize("symptom", SYMPTOMS)
 def test_the_symptoms_of_the_users_map_lead_where_it_says(symptom: str, root: Path) -> None:
-    """Its faults start in the map's layers (waves: in any of them), and the page has the same table."""
+    """The faults of a symptom start in the map's layers (waves: in any of them), and the page has the same table."""
     faults, layers = SYMPTOMS[symptom]
     looked = [explain(fault)["look"] for fault in faults]
     if symptom != "GPU utilisation in waves":

@@ -46,7 +46,7 @@ def test_the_named_row_is_judged_on_both_sides(jobs, h100):
 
 
 def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
-    """Cases: a sweep that stops early, a side that was not run, nan."""
+    """A sweep that stops early, a side that was not run, and nan are never a pass."""
     rows = jobs["ring"]["tables"][0]["rows"]
     row(jobs, "ring", 2**30).update(in_place=None)
     rows.remove(row(jobs, "ring", 2**33))
@@ -93,7 +93,7 @@ def test_the_limits_are_those_of_the_reference():
 
 
 def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h100):
-    """Both appear together with the sweep and the rails that they depend on."""
+    """Averages are shown with their sweep, and link rates with their rails."""
     said = list(notes("ring", jobs["ring"], table_of(jobs["ring"]), h100))
     assert said[0].startswith("average bus bandwidth 250 GB/s over 14 rows from 1M to 8G")
     assert "not judged" in said[0]

@@ -45,7 +45,7 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
     ],
 )
 def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
-    """It is recognised by name or by selector (observability.servicemonitor-missing)."""
+    """A ServiceMonitor is recognised by name or by selector (observability.servicemonitor-missing)."""
     monitored = replace(h100, observability=ObservabilitySection(service_monitor=True))
     if ok:
         return metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, monitored, evidence)

@@ -116,7 +116,7 @@ def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
 
 
 def test_no_right_is_asked_for_twice(evidence, spec):
-    """Both permission checks share the answers."""
+    """The two permission checks share the answers."""
     kube = FakeKube()
     answers = rights.Answers(kube)
     namespace_checks.test_every_right_of_the_run_is_granted(

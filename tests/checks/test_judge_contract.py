@@ -206,7 +206,7 @@ def test_what_a_runtime_may_bring_is_not_known():
 )
 @pytest.mark.parametrize("typed", [False, True])
 def test_variables_that_lead_away_from_the_fabric(name, value, bad, typed):
-    """They are in the manifest's env or in the command."""
+    """Such variables are found in the manifest's env and in the command."""
     made = objects(command=f"export {name}={value}; torchrun train.py") if typed else objects(env_vars={name: value})
     assert faults(judged(made)) == (["manifest.nccl-env"] if bad else [])
 

@@ -113,7 +113,7 @@ def test_persistence_mode_is_anothers_matter_and_nothing_else_beside_it(trial, s
 
 
 def test_a_gpu_whose_tests_are_all_skipped_does_not_pass(trial, spec):
-    """The same holds for a GPU without a test; a skipped test next to a passed one is reported."""
+    """A GPU without a passed test does not pass; a skipped test next to a passed one is reported."""
     skipped = result(status="skip", who=ALL, text="not supported")
     findings = [f for f in dcgm.findings(told(trial, skipped), spec) if f.subject.startswith("gpu-node-1")]
     assert {f.ok for f in findings} == {None}
@@ -142,7 +142,7 @@ def test_only_a_trial_where_no_pod_has_it_is_skipped(trial):
 
 
 def test_the_command_line_sets_the_level():
-    """It overrides the profile's level and sets its time limit; GPUs of other vendors have no levels."""
+    """The option overrides the profile's level and sets its time limit; GPUs of other vendors have no levels."""
 
     def made(profile, level, **more):
         return build_spec(profile, Options(dcgm=level, **more), run_id="2a3b4c5d6e", namespace="n")

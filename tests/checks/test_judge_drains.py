@@ -221,6 +221,6 @@ def test_a_run_that_may_not_see_budgets_lists_what_it_did_not_judge(inventory):
     ],
 )
 def test_what_a_driver_upgrade_would_do_to_jobs_is_noted(policy, noted):
-    """It is a policy, not a scheduled action, so it fails nothing."""
+    """An upgrade policy is not a scheduled action, so no check fails because of it."""
     notes = list(drain_notes(Drains(), Listing(({"spec": {"driver": {"upgradePolicy": policy}}},))))
     assert len(notes) == bool(noted) and all(noted in note for note in notes)

@@ -245,7 +245,7 @@ def test_errors_while_data_flows_accuse_the_port(world, spec):
 
 
 def test_a_port_that_carried_nothing_is_named(world, spec):
-    """It is ACTIVE but idle while the others carried data: a note, since another check judges the rails."""
+    """A port that is ACTIVE but idle while the others carried data is a note, since another check judges the rails."""
     assert idle_note(world, spec) == ""
     del stage(world, 1, "collective.ring")["rdma_counters"]["mlx5_2/1/port_xmit_data"]
     assert idle_note(world, spec) == "ports that are up and carried nothing: gpu-node-1 mlx5_2"

@@ -280,7 +280,7 @@ def test_what_the_driver_recommends_is_told_with_the_memory_fault_that_hides_it(
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45])
 def test_an_xid_that_programs_bring_about_is_open_while_the_trial_itself_trains(trained_trial, training_spec, number):
-    """In the log of earlier days it may be any program's; during the trial it is only ours."""
+    """In the log of earlier days an Xid may be from any program, during the trial only from ours."""
     trained_trial.evidence[1].stages["training"]["xid"] = [{"bus_id": "0000:41:00", "xid": number, "count": 1}]
     (found,) = gpu_health.xid_findings(trained_trial, training_spec, "training")
     assert (found.ok, found.subject) == (None, "gpu-node-1 GPU 0000:41:00")
@@ -296,7 +296,7 @@ def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad
 
 
 def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
-    """It exited with 0 but its XML is unreadable, so the number of GPUs is unknown."""
+    """nvidia-smi exited with 0 but its XML is unreadable, so the number of GPUs is unknown."""
     trial.evidence[1].stages["runtime"].update(
         gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"}
     )

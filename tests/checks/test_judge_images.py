@@ -83,7 +83,7 @@ def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
 
 
 def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
-    """It is read from the pods, so images added by a webhook after the dry run count."""
+    """Images are read from the pods, so that images added by a webhook after the dry run count."""
     with pytest.raises(CheckFailed):
         image_checks.test_images_reached_every_node(
             ran(a=1.0), replace(h100, images=ImagesSection(registries=("mirror",))), evidence

@@ -150,7 +150,7 @@ def test_a_trial_without_a_counted_resource_claims_what_it_claims(spec, h100):
 
 
 def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial):
-    """This holds for stages and for single GPUs; a value that no GPU reports is not supported by the model."""
+    """A value that one rank or GPU lacks is named if others report it; a value that no GPU reports is not supported."""
     runtimes = [trial.evidence[rank].stages["runtime"] for rank in (0, 1)]
     for runtime in runtimes:
         runtime["driver"] = "580.95.05"

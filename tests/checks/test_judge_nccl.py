@@ -113,7 +113,7 @@ def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
 def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
     """An exit code without an NCCL error is an error of the check, with the line that explains it, else the last line.
 
-    Previously only the last line was quoted, which with torchrun is a line of its own table.
+    Previously only the last line was quoted, which with torchrun is a line of its table.
     """
     trial.evidence[1].stages[RING].update(exit=1, output_tail="x\nModuleNotFoundError: No module named 'numpy'\n")
     trial.evidence[0].stages[RING].update(exit=None, stopped="rank 1: its command ended with exit code 1")
@@ -178,7 +178,7 @@ def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
 
 
 def test_a_socket_fallback_is_told_once(trial, jobs, h100):
-    """Both collectives have the same cause: one finding on the analyzer's subject, with its reason."""
+    """Two collectives with one cause are one finding on the analyzer's subject, with its reason."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
     findings = list(transport.transport_findings(trial, jobs, h100))

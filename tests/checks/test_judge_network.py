@@ -85,7 +85,7 @@ def test_a_rate_that_a_busy_cpu_explains_is_not_the_networks(world, spec, h100):
 
 
 def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
-    """It excludes the pod's own interface; an attached one with 1500 bytes fails."""
+    """Attached interfaces with 1500 bytes fail; the pod's own interface is not judged."""
     roce = load_profile("h200-roce")
     for rank in (0, 1):
         more = [{"name": f"net{n}", "mtu": 9000, "addresses": [f"192.168.{n}.5"]} for n in (1, 2)]
@@ -147,7 +147,8 @@ def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, 
     ],
 )
 def test_more_devices_than_the_profile_says_are_another_machine(node, resource, count, devices, offered, ok):
-    """Neither a pass nor a cluster fault: the profile is for other nodes. Shared devices have no maximum."""
+    """More devices are neither a pass nor a cluster fault, since the profile is for other nodes. Shared devices have no
+    maximum."""
     here = replace(node("a"), allocatable={resource: offered}, capacity={resource: offered})
     (finding,) = offer_findings([here], {resource: count}, {}, devices)
     assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.other-kind")
@@ -211,7 +212,7 @@ def test_numbers_of_the_fabric_that_cannot_be_true_are_refused(tmp_path, text, w
 
 
 def test_networks_of_googles_clusters_must_exist(spec):
-    """They have no namespace, and the pod's own network is not looked up."""
+    """Google's networks have no namespace, and the pod's own network is not looked up."""
     annotation = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
     asked = replace(spec, annotations={"networking.gke.io/interfaces": annotation})
     assert named_networks(asked.annotations, "team") == {("", "gpu-nic0")}

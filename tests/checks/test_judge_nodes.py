@@ -415,13 +415,13 @@ def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory,
 
 
 def test_refused_devices_are_asked_for_last():
-    """They are evaluated last, with or without a trial, so that evidence of its pods counts."""
+    """Refused devices are evaluated last, with or without a trial, so that evidence of its pods counts."""
     assert list(declared_checks())[-1] == list(declared_checks(["-m=preflight"]))[-1] == "gpu.admitted"
 
 
 @pytest.mark.parametrize("tried", [(), ("a",), ("b",)])
 def test_a_trial_on_the_node_shows_that_devices_are_handed_out(inventory, node, spec, h100, evidence, tried):
-    """Its pod must have evidence; a trial on another node does not count."""
+    """A pod with evidence on that node shows it; a trial on another node does not count."""
     cluster = replace(inventory([node("a"), node("b")]), refused=(refused("a"),))
     session = SimpleNamespace(run=Run(trial={"pods": {f"p-{name}": name for name in tried}}))
     with nullcontext() if "a" in tried else pytest.raises(CannotTell, match="refused x/train-0"):

@@ -77,7 +77,7 @@ def test_another_partner_shows_whose_nic_it_is(judged):
 
 
 def test_two_nics_that_are_good_with_others_are_a_pair(judged):
-    """Neither NIC is at fault, so the path between them is."""
+    """NICs that are good with other partners are not at fault, so the path between them is."""
     found = judged(4, **both((1, 2), "mlx5_3", BAD))
     assert [each[0] for each in found if each[1] is False] == ["gpu-node-1 - gpu-node-2 rail mlx5_3"]
 
@@ -116,7 +116,7 @@ def test_a_way_that_was_not_measured_is_no_pass(judged, changed):
 
 
 def test_gpu_memory_is_judged_where_host_memory_is_good(trial, spec, h100):
-    """It clears a link with slow host memory, since data passed at the full rate."""
+    """A good rate with GPU memory clears a link with slow host memory."""
     wrote(trial)
     for rank in (0, 1):
         data = trial.evidence[rank].stages["perftest"]

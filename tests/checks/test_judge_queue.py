@@ -213,7 +213,7 @@ def test_an_operator_that_may_not_be_asked_for_is_not_told():
 
 
 def test_volcanos_queue_must_be_open_and_large_enough():
-    """Its capability bounds the sum of all jobs."""
+    """The queue's capability bounds the sum of all jobs."""
     asked, served = spec(queue=Queue(kind="volcano", name="q")), Serving(("v1beta1",))
     assert judged(LaunchStack(queue_served=served), asked) == [("queue/q", "queue.missing")]
     for raw, fault in (
@@ -400,7 +400,7 @@ def test_a_flavor_opens_its_taints_to_its_pods():
 
 
 def test_pods_without_gpus_are_too_many_when_the_quota_holds_no_more():
-    """They are small: more pods than nodes may fit the quota, but more than the quota never do."""
+    """Small pods may exceed the nodes' number and still fit the quota, so the job exceeds the quota."""
     cpus, nodes = spec(gpus_per_node=0, cpu="1", memory="1Gi", resources={}), [SimpleNamespace(labels={})] * 3
     roomy, tight = {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "64Gi"}
     assert too_many(launch_stack(cluster=cluster(roomy)), cpus, nodes) == 11

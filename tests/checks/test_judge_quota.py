@@ -33,7 +33,7 @@ from tests.checks.answers import JOB, POD, FakeKube, error, quota
     ],
 )
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
-    """Room for one pod does not show room for two; resources that the trial does not use are no shortage."""
+    """Room for one pod does not show room for two; resources that the trial does not use do not count."""
     admission = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
     assert [(s.resource, s.needed, s.left) for s in admission.shortages] == ([short] if short else [])
     assert admission.fault == ("quota.exceeded" if short else "")

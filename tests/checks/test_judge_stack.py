@@ -191,7 +191,7 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
     ],
 )
 def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
-    """In progress: try again later. Failed: the node must be repaired (stack.driver-upgrade)."""
+    """An upgrade in progress is retried later; after a failed one the node must be repaired (stack.driver-upgrade)."""
     (finding,) = gpu_stack.upgrade_findings([node("a", labels={gpu_stack.UPGRADE: state})])
     assert finding.ok is ok
     assert finding.fault == ("" if ok else "stack.driver-upgrade")
@@ -283,7 +283,7 @@ def test_an_older_version_of_a_kind_is_found_and_hidden_is_not_absent():
 
 
 def test_the_toolkits_version_is_read_where_the_operator_shows_it():
-    """It is read from the ClusterPolicy, else from the DaemonSet's image; neither shows a host package."""
+    """The version is read from the ClusterPolicy, else from the DaemonSet's image; neither shows a host package."""
     image = pod("nvidia-container-toolkit-daemonset-1", images=["nvcr.io/nvidia/k8s/container-toolkit:v1.18.1-ubi9"])
     assert toolkit_version(policies(Listing((policy("ready"),))), []) == "v1.19.0"
     assert toolkit_version([], [image]) == "v1.18.1"

@@ -315,7 +315,7 @@ def of_locks(trial, spec, **required):
     ],
 )
 def test_locks_that_do_not_exclude_are_a_fault_where_the_profile_requires_them(stored_trial, spec, changes, ok, fault):
-    """If locks are not required, the result is a note, and the path gets no lock pass."""
+    """If locks are not required, the result is a note, and the path gets no pass for locks."""
     stored_trial.evidence[0].stages["storage"]["paths"][1]["posix"].update(changes)
     findings, notes = of_locks(stored_trial, spec)
     subject = "gpu-node-0 /results" if changes.get("error") else "gpu-node-0 -> gpu-node-1 /results"

@@ -21,7 +21,7 @@ from tests.checks.sweeps import PROFILE, everything, on, printed, swept
 
 @pytest.mark.parametrize("nodes", [2, 3, 6, 17])
 def test_a_healthy_fleet_holds(nodes):
-    """The same holds for an odd number: every node is proven, and every finding is ok."""
+    """In an even and an odd fleet every node is proven, and every finding is ok."""
     sweep = swept(*printed(nodes, lambda _: 380.0))
     assert sweep.blame.verdict == "go", sweep.blame.reasons
     assert all(f.ok for f in everything(sweep))
@@ -38,7 +38,7 @@ def test_a_slow_node_is_accused_and_no_other():
 
 
 def test_a_slow_pair_accuses_neither_of_its_nodes():
-    """Both nodes pass with all others."""
+    """Both nodes of a slow pair pass with all others."""
     sweep = swept(*printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-2 - node-5", "sweep.pair")]
@@ -48,7 +48,7 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
 
 
 def test_a_slow_uplink_accuses_a_leaf_and_no_node():
-    """Its nodes pass among themselves and are slow with all other leaves."""
+    """The leaf's nodes pass among themselves and are slow with all other leaves."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
     def speed(pair):
@@ -228,7 +228,7 @@ def test_a_node_that_measured_nothing_is_not_proven(value, passing):
 
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
-    """It is tried three times; if one attempt measures it, there is no finding."""
+    """A pair is tried three times; if one attempt measures it, there is no finding."""
     path = ("node-0", "node-2")
     sweep = swept(*printed(nodes, lambda pair: None if pair == path else 380.0))
     assert sweep.blame.verdict == "inconclusive"
@@ -253,7 +253,7 @@ def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
 
 
 def test_one_node_with_wrong_sums_is_still_named():
-    """Its partners pass with each other."""
+    """The node's partners pass with each other."""
     for nodes in (3, 8, 16):
         blame = swept(*printed(nodes, lambda pair: "wrong sums" if "node-0" in pair else 380.0)).blame
         assert [f.names for f in blame.findings] == [("node-0",)], blame.reasons
@@ -308,7 +308,8 @@ def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
     ],
 )
 def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok):
-    """Its earlier output is kept, and the reason for its termination is named: red if the infrastructure failed."""
+    """The coordinator's earlier output is kept, and the reason for its termination is named: red if the infrastructure
+    failed."""
     names, stages = printed(6, lambda _: 380.0, rounds=2)
     lost = FailureAnalysis(
         fault=fault,
@@ -380,7 +381,7 @@ def test_the_job_over_all_nodes(row, ok):
 
 
 def test_a_floor_for_as_many_nodes_is_held():
-    """It applies if the profile has one."""
+    """The floor for this number of nodes applies if the profile has one."""
     names, stages = printed(6, lambda _: 380.0)
     floor = replace(PROFILE.floor("all_reduce", "ring", 2)[0], nodes=6)
     profile = replace(PROFILE, floors=(floor,))
@@ -390,7 +391,7 @@ def test_a_floor_for_as_many_nodes_is_held():
 
 
 def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
-    """It is also not a pass: the path is already reported."""
+    """The path is already reported, so the job is neither a fault nor a pass."""
     names, stages = printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0)
     row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
     (finding,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
@@ -419,7 +420,7 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
 
 
 def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
-    """They distinguish a slow link from slow NCCL; writes of other rails and nodes are not reported."""
+    """RDMA writes distinguish a slow link from slow NCCL; writes of other rails and nodes are not reported."""
     names, stages = printed(8, lambda _: 380.0)
     for name, row in stages.items():
         for test in row.get("tests", ()) if name.startswith("sweep.round.") else ():
@@ -436,7 +437,7 @@ def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
 
 
 def test_port_counters_that_grew_are_told_and_blame_nobody():
-    """On a passing node they are a note; on a node at fault they appear with the contradicting evidence."""
+    """On a passing node grown counters are a note; on a node at fault they appear with the contradicting evidence."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():
         for test in row.get("tests", ()) if stage != "sweep.round.1" else ():
@@ -470,8 +471,8 @@ SPEEDS = {
 @pytest.mark.parametrize("nodes", [2, 3, 5, 8])
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
-    """Both have one verdict: no-go means a failed finding, go means all findings hold, otherwise a result is
-    undetermined."""
+    """Section and checks have one verdict: no-go means a failed finding, go means all findings hold, otherwise a result
+    is undetermined."""
     sweep = swept(*printed(nodes, SPEEDS[name]))
     shown = {f.ok for f in everything(sweep)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
@@ -498,7 +499,7 @@ def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
 
 
 def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
-    """This holds for a node that the coordinator has not met; output before the pod joined does not count."""
+    """A missing agent's pod is quoted if the coordinator has not met it; output before the pod joined does not count."""
     names, stages = printed(3, lambda _: 380.0)
     stages["sweep.fleet.1"] |= {
         "ranks": {"node-0": 0, "node-1": 1, "node-2": 2},

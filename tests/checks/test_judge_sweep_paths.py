@@ -50,7 +50,7 @@ def test_pairs_of_which_none_has_passed_are_no_pass(grades, ok):
 
 
 def test_pairs_behind_a_bad_uplink_are_explained():
-    """They fail, and the uplink is reported."""
+    """Pairs across a bad uplink fail, and the uplink is reported."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
     def speed(pair):
@@ -86,7 +86,7 @@ def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, fa
 
 
 def test_the_rest_is_what_a_bad_uplink_does_not_carry():
-    """These are pairs inside its leaf and between other leaves."""
+    """The other pairs are inside the leaf and between other leaves."""
     leaves = {"a": "leaf-0", "b": "leaf-0", "c": "leaf-1", "d": "leaf-1"}
     shares = {("a", "b"): 1.0, ("c", "d"): 0.9, ("a", "c"): 0.5, ("b", "d"): 0.5}
     section = {"tests": [{"nodes": nodes, "share": share} for nodes, share in shares.items()]}

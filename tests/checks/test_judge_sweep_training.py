@@ -85,7 +85,7 @@ def test_a_slow_node_is_named_as_a_whole():
 
 
 def test_a_node_of_which_one_gpu_tells_no_times_does_not_pass():
-    """It is unknown whether that GPU is slow."""
+    """A GPU without times may be slow, so its node does not pass."""
     assert judged(fleet(node_3=untimed))[1] == [("node-3 GPU 2", None, "")]
 
 
@@ -175,7 +175,7 @@ def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok,
 
 
 def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
-    """Neither check passes: correctness and rate are unknown."""
+    """Correctness and rate are unknown, so neither check passes."""
     steps, pace = judged(fleet(without=["node-2"]))
     assert (steps, pace) == ([("node-2", None, "")], [("node-2", None, "")])
 

@@ -90,7 +90,7 @@ def test_two_kinds_of_devices_must_share_their_best_set():
 
 @pytest.mark.parametrize("none", [[], [{"name": "nvidia.com/gpu"}], [{"name": "nvidia.com/gpu", "allocatable": "0"}]])
 def test_a_zone_that_offers_no_gpu_is_not_the_best_one(none):
-    """The same holds for a zone that lists no GPU resource, or lists it without a number."""
+    """A zone without the GPU resource, or without its number, is not the best one."""
     card = {"name": "x/nic", "allocatable": "1"}
     zones = [[*none, card], [{"name": "nvidia.com/gpu", "allocatable": "1"}]]
     item = {
@@ -118,7 +118,7 @@ def test_what_is_no_numa_node_of_a_topology_object_is_not_read():
 
 
 def test_a_gpu_far_from_its_card_is_named(world, spec, h100):
-    """Its nearest NIC is on the other socket; PXB still counts as near."""
+    """The nearest NIC is on the other socket; PXB still counts as near."""
     for path in stage(world, 1, "topology")["paths"]:
         if path["gpu"] == 3:
             path["path"] = "PXB" if path["nic"] == "mlx5_3" else "SYS"

@@ -49,7 +49,7 @@ def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, tr
 
 
 def test_a_product_without_a_digest_is_no_pass(trained_trial, training_spec):
-    """It was identical each time, but cannot be compared with the others."""
+    """A product that was identical each time cannot be compared with others without its digest."""
     steps_of(trained_trial)["products"][0]["digest"] = None
     findings = list(rules.products(rules.members(trained_trial, training_spec)))
     assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
@@ -94,7 +94,7 @@ def test_who_computes_nan_first_is_named(trained_trial, training_spec):
 
 
 def test_nan_of_a_gpu_without_the_others_names_it_alone(trained_trial, training_spec):
-    """Its gradient reached all GPUs: the shared steps show sixteen, the single-GPU steps show one."""
+    """The gradient of one GPU reached all: the shared steps show sixteen, the single-GPU steps show one."""
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["bad_step"] = 18

@@ -214,7 +214,7 @@ def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad
 
 
 def test_the_cgroups_limits_are_told(trial, spec):
-    """They are context and not a fault."""
+    """A cgroup's limits are context and not a fault."""
     trial.evidence[0].stages["start"].update(cpu_max=8.0, memory_max=2**35)
     assert list(limit_notes(trial, spec)) == [
         "gpu-node-0: the container may use 8 CPUs, 32 GiB",

@@ -78,7 +78,8 @@ def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
     ("kubelet", "ok"), [("v1.36.9", True), ("v1.33.0", True), ("v1.32.9", False), ("v1.37.0", False), ("", None)]
 )
 def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
-    """Not newer than the server, at most three minor versions older (nodes.kubelet-skew); an unknown one is not judged."""
+    """A kubelet is not newer than the server and at most three minor versions older (nodes.kubelet-skew); an unknown
+    version is not judged."""
     (finding,) = node_rules.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
     assert finding.ok is ok
     assert finding.fault == ("nodes.kubelet-skew" if ok is False else "")

@@ -1,8 +1,9 @@
 """Evidence with missing values: a field that is null where a healthy run has a value is never a pass, or the exception
 has a reason.
 
-Every field that a check reads in a healthy trial is removed from all ranks (an older probe), and from the last entry on
-one rank (the value that would be bad). The check must then neither pass nor report a fault for the missing value.
+Every field that a check reads in a healthy trial is removed. It is removed from all ranks (an older probe), and from
+the last entry on one rank (the value that would be bad). The check must then neither pass nor report a fault for the
+missing value.
 """
 
 import functools

@@ -146,7 +146,7 @@ def test_an_unproven_node_is_tried_beside_a_proven_one_of_its_kind(
 
 
 def test_what_somebody_cordoned_is_left_alone_and_no_trouble() -> None:
-    """The same holds for a failed node that has not changed."""
+    """Cordoned nodes and failed nodes without a change are left alone."""
     met = seen(raw("n", unschedulable=True), raw("f", "True"), P1, P2)
     assert (met.choice.nodes, met.waits) == ((), False)
     assert met.notes == ("failed, and not changed since: f", "n waits: cordoned (8 of 8 free)")
@@ -159,7 +159,7 @@ def test_a_taint_that_the_pods_do_not_tolerate_is_told() -> None:
 
 
 def test_a_new_node_whose_gpus_are_not_seen_yet_is_told() -> None:
-    """Its device plugin and labels may appear within a minute; a new node of another profile is left to that profile."""
+    """The device plugin and labels may appear within a minute; a new node of another profile is left to that profile."""
     bare = raw("bare", taints=(KEY,), offered=0)
     bare["metadata"]["labels"], bare["status"]["capacity"], bare["status"]["allocatable"] = {}, {}, {}
     other = raw("other", taints=(KEY,), labels={PRODUCT: "L40S"})
@@ -311,7 +311,7 @@ def test_its_metrics_are_not_pushed(tmp_path: Any, capsys: pytest.CaptureFixture
     ],
 )
 def test_a_key_that_is_not_the_gates_own_is_refused(key: str, words: str, tmp_path: Any, capsys: Any) -> None:
-    """It is refused before a trial, because a pass would remove it from the node."""
+    """A wrong key is refused before a trial, because a pass would remove it from the node."""
     assert main(["--profile", "h100-ib", "--out", str(tmp_path), f"--new-nodes={key}"]) == 4
     assert mark.main([str(tmp_path), "--untaint", key]) == 4
     assert capsys.readouterr().err.count(words) == 2

@@ -135,7 +135,7 @@ def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
 
 
 def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:
-    """Both are suspects; with a proven partner, the one that fails again gets the strike."""
+    """Nodes of a failed pair are suspects; with a proven partner, the one that fails again gets the strike."""
     pair = record("no-go", subject="a -> b (ring)")
     both = after(pair)
     assert [both.nodes[n].suspect for n in "ab"] == [True, True]
@@ -148,7 +148,7 @@ def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:
 
 
 def test_two_good_nodes_that_fail_together_are_suspects() -> None:
-    """Neither is better known than the other."""
+    """Neither of two proven nodes is better known than the other."""
     state = after(record("go"), record("no-go", subject="a -> b (ring)"))
     assert [state.nodes[n].suspect for n in "ab"] == [True, True]
 

@@ -32,7 +32,7 @@ FOREIGN = (
 
 
 def test_the_logs_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    """They are recognised by the pod names that controllers create; a folder, a link and a user's files stay."""
+    """Logs are recognised by the pod names that controllers create; a folder, a link and a user's files stay."""
     logs = tmp_path / "logs"
     logs.mkdir()
     for name in (*(f"{PREFIX}{each}.log" for each in OURS), *FOREIGN):

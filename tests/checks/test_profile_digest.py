@@ -42,7 +42,7 @@ def test_names_comments_and_what_is_the_default_do_not(edit: str, tmp_path: Path
 
 
 def test_shipped_profiles_differ_and_none_has_none() -> None:
-    """Each profile has a digest; without a profile there is none."""
+    """Each profile has a digest, and a run without a profile has none."""
     digests = {load_profile(name).digest for name in profile_names()}
     assert len(digests) == len(profile_names())
     assert all(each.startswith("sha256:") for each in digests)

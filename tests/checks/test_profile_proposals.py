@@ -85,7 +85,7 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
     ],
 )
 def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
-    """The same GPUs on another fabric have another profile; unknown GPUs have none, which is reported."""
+    """GPUs on another fabric have another profile; unknown GPUs have none, which is reported."""
     proposal = propose(cluster(node("a", **changes), node("b", **changes)), PROFILES, networks)
     assert proposal is not None
     assert proposal.document.get("extends") == parent
@@ -183,7 +183,7 @@ def test_a_floor_is_the_worse_side_less_the_slack() -> None:
     ],
 )
 def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str) -> None:
-    """Such a baseline would accept the run's failures."""
+    """A baseline of a run that was not accepted would accept its failures."""
     with pytest.raises(NotABaselineError, match=why):
         baseline(completed(record(**changes)), slack=0.1)
 

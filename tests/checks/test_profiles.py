@@ -128,7 +128,7 @@ def test_bad_profiles_are_refused_in_one_line(write, text, said):
 
 
 def test_a_ring_floor_above_the_wires_is_refused(write):
-    """Such a floor fails every cluster; usually the unit or the link count is wrong."""
+    """An impossible floor fails every cluster; usually the unit or the link count is wrong."""
     text = """
 fabric: {kind: ib, rails: 8, rail_gbit_s: 400}
 floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 480, topology: t, source: s}]

@@ -140,7 +140,7 @@ def test_the_line_is_as_wide_as_the_terminal_and_breaks_no_word(progress, monkey
 
 
 def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatch):
-    """At 80 columns; empty parts are omitted."""
+    """At 80 columns the line has room for the remaining time; empty parts are omitted."""
     monkeypatch.setenv("COLUMNS", "80")
     tell, reporter = progress(isatty=True)
     figures = {"number": 12, "rounds": 14, "pairs": 512, "of_pairs": 640, "suspects": 0, "left_s": 120, "at_fault": 1}
@@ -149,7 +149,7 @@ def test_the_line_has_room_for_how_long_a_sweep_still_takes(progress, monkeypatc
 
 
 def test_a_log_has_each_bandwidth_once(progress):
-    """It appears in the next line only."""
+    """A bandwidth appears in the next line only."""
     tell, reporter = progress(isatty=False)
     tell(RING)
     assert reporter.enough.wait(HANG_S)

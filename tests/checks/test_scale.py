@@ -132,7 +132,7 @@ def test_what_withholds_a_check_is_found_in_steps_that_grow_with_the_nodes():
 
 @pytest.mark.parametrize("between", ["n-{}", "n-{} - n-0", "n-0 - n-{}"])
 def test_what_is_withheld_is_known_without_a_look_at_each_place(between):
-    """This holds for nodes, and for pairs that all share one node."""
+    """A withheld place is found directly among nodes, and among pairs that all share one node."""
 
     def make(size):
         def judge():

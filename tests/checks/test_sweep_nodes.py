@@ -33,7 +33,7 @@ def test_a_sweep_is_of_two_nodes_or_more_however_many_a_trial_spans():
 
 
 def test_a_busy_node_is_named_and_no_pass():
-    """It is not used; a sweep without it is not go."""
+    """A busy node is not used, and a sweep without it is not go."""
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -70,7 +70,7 @@ def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventor
 
 
 def test_a_busy_node_that_became_free_is_judged_like_the_others():
-    """It was busy when the sweep started; the coordinator's later report counts."""
+    """For a node that was busy when the sweep started, the coordinator's later report counts."""
     names, stages = printed(6, lambda pair: 200.0 if "node-5" in pair else 380.0)
     sweep = swept(names[:5], stages, left={"node-5": "0 of 8 free"}.items())
     assert [(f.subject, f.fault) for f in everything(sweep) if f.ok is not True] == [("node-5", "sweep.node")]

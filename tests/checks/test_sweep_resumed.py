@@ -147,7 +147,7 @@ def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
 
 
 def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
-    """Its training results would be lost, and the node would be proven by its pairs alone."""
+    """Without --training the node's training results would be lost, and its pairs alone would prove it."""
     folder = record(tmp_path, sweep={"training": True})
     with pytest.raises(pytest.UsageError, match="give --training"):
         resumed(folder)
@@ -155,7 +155,7 @@ def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
 
 
 def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
-    """It may have another driver or be another machine with that name: its tests, and its partners', run again."""
+    """After a reboot a node may have another driver or be another machine: its tests, and its partners', run again."""
     boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
     earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
     nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]

@@ -34,7 +34,7 @@ def run(config, *arguments):
 
 
 def test_the_program_on_the_page_does_what_the_documents_describe(config, tmp_path):
-    """It runs unchanged except for the package's name in a clone; it has twelve lines."""
+    """The page's program runs unchanged except for the package's name in a clone; it has twelve lines."""
     page = (ROOT / "docs" / "launcher.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# launch.py\n(.*?)```", page, re.DOTALL)[1]
     assert len([line for line in program.splitlines() if line.strip()]) <= 12
@@ -50,7 +50,7 @@ def test_the_program_on_the_page_does_what_the_documents_describe(config, tmp_pa
 
 
 def test_the_program_by_a_profile_asks_for_what_the_profile_does(config, tmp_path):
-    """It runs unchanged except for the packages' names in a clone."""
+    """The page's program runs unchanged except for the packages' names in a clone."""
     page = (ROOT / "docs" / "launcher.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n# by_profile.py\n(.*?)```", page, re.DOTALL)[1].replace("from seatrial.", "from ")
     file = tmp_path / "by_profile.py"
@@ -108,7 +108,7 @@ def test_a_job_that_completes_is_told_with_its_last_words(config):
 
 
 def test_the_exit_code_says_whose_error_it_was(config):
-    """It is the program's own, also as JSON, and afterwards in status."""
+    """The exit code is the program's own, also as JSON, and afterwards in status."""
     program = ["python3", "-c", "raise SystemExit('no such shard')"]
     done = run(config, "run", "--image", IMAGE, "--gpus", "8", "--name", "torn", "--json", "--", *program)
     assert done.returncode == 11, done.stdout + done.stderr
@@ -166,7 +166,7 @@ def test_gpus_that_others_hold_are_nobodys_fault(config):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_is_interrupted_cancels_the_job(config, number):
-    """Its pods are deleted before the command ends."""
+    """The job's pods are deleted before the command ends."""
     name = f"cut-{number}"
     command = [
         "job",

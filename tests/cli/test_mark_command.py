@@ -75,7 +75,7 @@ def test_a_sweep_opens_what_it_has_proven() -> None:
 
 
 def test_what_is_wrong_with_no_single_node_opens_none_that_a_sweep_has_proven() -> None:
-    """Cases: a queue fault, and a uniformly slow cluster."""
+    """A queue fault and a uniformly slow cluster do not prevent the release of a proven node."""
     sweep = {"proven": ["a", "b"]}
     assert judged(record("no-go", "queue/training", sweep=sweep)) == {"a": None, "b": None}
     slow = {"id": "sweep.nodes", "outcome": "failed", "fault": "sweep.fleet", "seconds": 1, "findings": []}

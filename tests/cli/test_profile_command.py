@@ -94,7 +94,8 @@ def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
 
 
 def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """This holds within one record, at the top and below it; with `extends`, faults are attributed to the right file."""
+    """Unknown keys and impossible numbers are reported together; with `extends`, faults are attributed to the right
+    file."""
     (tmp_path / "parent.yaml").write_text("extends: h100-ib\nnodes: -3\nfabrik: {}\ngpu: {per_node: -1, prodct: x}\n")
     file = tmp_path / "mine.yaml"
     file.write_text("extends: ./parent.yaml\nnodes: five\n")

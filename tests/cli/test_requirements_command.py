@@ -46,7 +46,7 @@ def test_without_a_record_the_map_is_printed(capsys, ours):
     ],
 )
 def test_a_run_is_held_against_the_list(tmp_path, ours, capsys, outcomes, code, states):
-    """The exit code is the list's; a run's directory stands for its record."""
+    """The exit code is the list's; a run's directory is accepted as its record."""
     assert main(["checks", "--requirements", str(ours), str(run(tmp_path, **outcomes)), "--format", "csv"]) == code
     assert [line.split(",")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("NET")] == states
 

@@ -158,7 +158,7 @@ def is_well_said(how: str, out: str, err: str) -> None:
 
 @pytest.mark.parametrize(("command", "ways"), QUICK.items(), ids=QUICK)
 def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], tmp_path: Path) -> None:
-    """It does not depend on the output, each time in a newly started interpreter."""
+    """The exit code does not depend on the output, each time in a newly started interpreter."""
     ended = {}
     for batch in (ways[:6], ways[6:]):
         running = {how: start(arguments_of(command, tmp_path), how) for how in batch}

@@ -165,7 +165,7 @@ def test_an_unknown_context_names_the_nearest(kubeconfig):
 
 
 def test_a_broken_kubeconfig_is_one_line(tmp_path):
-    """Not YAML, or YAML that is not a kubeconfig."""
+    """The file is not YAML, or YAML that is not a kubeconfig."""
     path = tmp_path / "kubeconfig"
     path.write_text("{")
     done = seatrial("preflight", "--kubeconfig", path)
@@ -253,7 +253,7 @@ def test_without_a_command_it_says_what_comes_next(files, expected, tmp_path, mo
 
 @pytest.mark.parametrize(("kind", "word", "shown"), [("checks", "nccl", "nccl.gdr"), ("faults", "gdr", "nccl.gdr-off")])
 def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
-    """By family, or by a word of id, title or text; without a match the nearest id is shown."""
+    """A search matches a family, or a word of id, title or text; without a match the nearest id is shown."""
     show = {"checks": listing.show_checks, "faults": listing.show_faults}[kind]
     assert show([word]) == 0
     rows = capsys.readouterr().out.splitlines()
@@ -452,7 +452,7 @@ def on_a_terminal(*arguments):
 
 
 def test_a_terminal_is_told_at_once_what_begins():
-    """It comes before slow imports; later output replaces the line."""
+    """The message comes before slow imports; later output replaces its line."""
     shown = on_a_terminal("accept", "--cluster", "sim:no-such-scenario")
     first, rest = shown.split("\r", 1)
     assert first == "  · starting the embedded cluster (no-such-scenario) ..."

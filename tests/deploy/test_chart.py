@@ -73,13 +73,13 @@ def by_name(objects: Iterable[dict[str, Any] | None]) -> dict[tuple[str, str, st
 @pytest.mark.parametrize("namespace", ["default", "gpu-acceptance"])
 @pytest.mark.parametrize("overlay", VALUES)
 def test_the_chart_makes_what_kustomize_makes(overlay: str, namespace: str, rendered: Render) -> None:
-    """This holds for every overlay, in its own namespace and in another one."""
+    """Rendered objects are equal for every overlay, in its own namespace and in another one."""
     chart = by_name(yaml.safe_load_all(helm(*VALUES[overlay], namespace=namespace)))
     assert chart == by_name(rendered(overlay, namespace))
 
 
 def test_the_chart_serves_metrics_as_the_component_does(rendered: Render) -> None:
-    """This holds with the component around an overlay, in another namespace."""
+    """Rendered objects are equal with the component around an overlay, in another namespace."""
     chart = by_name(yaml.safe_load_all(helm("serve=true", namespace="gpu-acceptance")))
     assert chart == by_name(rendered("cluster", "gpu-acceptance", "serve"))
 

@@ -387,7 +387,8 @@ def holds(condition: str, outputs: dict[str, str], *, failed: bool) -> bool:
 def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
     accept: int, compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:
-    """Its run steps, executed in order: the comparison is in the summary for any result; 10 fails and keeps the state.
+    """The run steps are executed in order: the comparison is in the summary for any result; 10 fails and keeps the
+    state.
 
     A passed trial that is worse than the one before releases no node, and the change is rolled back.
     """

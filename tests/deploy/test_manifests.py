@@ -60,7 +60,7 @@ def runner(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_rights_are_those_that_rbac_prints(overlay: str, rendered: Render) -> None:
-    """They are equal for each overlay, so a manually added permission is detected."""
+    """Permissions are equal for each overlay, so a manually added one is detected."""
     assert rules(rendered(overlay)) == printed(*FLAGS.get(overlay, ["--cluster"]))
 
 
@@ -118,8 +118,8 @@ def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None
 
 
 def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> None:
-    """It has no permissions and no token, reads the runs' ConfigMap, and listens on serve's port; a ServiceMonitor
-    matches it."""
+    """The server has no permissions and no token, reads the runs' ConfigMap, and listens on serve's port; a
+    ServiceMonitor matches it."""
     from checks.rules.rights import RESULTS
     from cli.serve import PORT
 

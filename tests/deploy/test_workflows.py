@@ -39,7 +39,7 @@ def test_actionlint_finds_nothing(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "action.yml"], ids=lambda p: p.name)
 def test_an_action_is_pinned_by_commit_or_named_as_one_that_is_not(path: Path) -> None:
-    """A tag can be moved, and whoever moves it would run code in the release."""
+    """A tag can be moved to code that would then run in the release."""
     text = path.read_text(encoding="utf-8")
     for action, pin, version in USED.findall(text.partition("name: ")[2]):
         if re.fullmatch("[0-9a-f]{40}", pin):

@@ -68,7 +68,7 @@ def detached(seatrial, config, out, *more):
 
 @pytest.mark.slow
 def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp_path):
-    """The same checks, evidence and verdict; until then cleanup and other runs do not touch it."""
+    """A detached trial has the same checks, evidence and verdict; until then cleanup and other runs do not touch it."""
     code, said = seatrial("accept", "--profile", "h100-ib", "--out", "alone", kubeconfig=healthy)
     assert code == 0, said
     job = detached(seatrial, healthy, tmp_path / "begun")
@@ -150,7 +150,8 @@ def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
 
 
 def test_what_a_detached_run_leaves_is_no_result_of_it(seatrial, healthy, tmp_path):
-    """Its record has only the checks that it judged; the command that judges the others names a custom profile."""
+    """The detached run's record has only the checks that it judged; the command that judges the others names a custom
+    profile."""
     code, said = seatrial("accept", "--profile", "mine.yaml", "--detach", "--out", "begun", "-q", kubeconfig=healthy)
     begun = record(tmp_path / "begun")
     job = begun["trial"]["job"]
@@ -193,7 +194,7 @@ def test_a_fault_is_found_by_who_attaches(seatrial, root, tmp_path):
 
 @pytest.mark.slow
 def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_path):
-    """Its lease expires; while the runner lives no other process takes it, and one of two simultaneous attaches is
+    """The killed runner's lease expires; before that no other process takes it, and one of two simultaneous attaches is
     refused."""
     kube = Kube.connect(kubeconfig=str(healthy))
     command = [sys.executable, "-m", "checks", "accept", "--profile", str(tmp_path / "mine.yaml")]

@@ -70,7 +70,7 @@ def test_only_the_upgraded_node_is_judged(
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) -> None:
-    """It is broken and has no room for the trial: no-go on that node, while the good ones pass."""
+    """A broken node without room for the trial is no-go, while the good ones pass."""
     path = Path(scenario(tmp_path, ""))
     made = json.loads(path.read_text())
     made["world"]["node"]["gpu-node-2"]["status"] = {"allocatable": {"nvidia.com/gpu": "7"}}

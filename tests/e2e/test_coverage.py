@@ -173,7 +173,8 @@ def test_no_check_is_beyond_failing(shown):
 
 
 def test_the_lab_is_as_large_as_it_claims_to_be(entries):
-    """At least 80 scenarios and 20 healthy variants; every fault has a subject; every platform has a healthy scenario."""
+    """There are at least 80 scenarios and 20 healthy variants; every fault has a subject; every platform has a healthy
+    scenario."""
     healthy = [entry for entry in entries if not entry["faults"]]
     assert len(entries) - len(healthy) >= 80
     assert len(healthy) >= 20

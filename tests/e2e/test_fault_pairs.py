@@ -25,7 +25,7 @@ def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
 def test_two_faults_at_once_are_never_go(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are reported, or one that hides the other; the program's exit code is 1 for go and for neither."""
+    """One run reports both faults, or one that hides the other; the program's exit code is 1 for go and for neither."""
     monkeypatch.setattr(fault_pairs, "subprocess", SimpleNamespace(run=run))
     monkeypatch.setattr(sys, "argv", ["fault_pairs.py", "--pairs", "2", "--kind", kind, "--seed", str(seed)])
     code, said = fault_pairs.main(), capsys.readouterr().out

@@ -276,7 +276,7 @@ def test_every_fault_of_the_cluster_has_a_near_miss():
 
 
 def test_every_near_miss_exists_and_does_not_show_the_fault(scenarios):
-    """It is not a scenario that must find the fault; a test is identified by its name."""
+    """A near miss is not a scenario that must find the fault; a test is identified by its name."""
     tests = {
         node.name for path in TESTS for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
     }

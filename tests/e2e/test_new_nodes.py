@@ -106,7 +106,8 @@ def broken(root: Path, folder: Path, **world: Any) -> Fleet:
 def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
     fleet: Fleet, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Only its taint is removed; a manually cordoned node is not a partner and stays cordoned; then nothing is due."""
+    """Only the new node's taint is removed; a manually cordoned node is not a partner and stays cordoned; then nothing
+    is due."""
     fleet.kube.patch(f"/api/v1/nodes/{PROVEN[0]}", {"spec": {"unschedulable": True}})
     assert fleet.run() == 0
     said = capfd.readouterr().out
@@ -125,7 +126,7 @@ def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
 
 
 def test_a_repaired_node_is_tried_again_only_after_a_change(fleet: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
-    """It failed and has not changed: no trial. After a reboot it is tried and released."""
+    """Without a change a failed node gets no trial; after a reboot it is tried and released."""
     marking.condition(fleet.kube, NEW, True, faults=["rdma.port-down"])
     runs = fleet.runs
     assert fleet.run() == 0
@@ -225,7 +226,7 @@ def test_a_sweep_opens_several_at_once(fleet: Fleet, capfd: pytest.CaptureFixtur
 
 
 def test_a_node_without_a_partner_stays_closed(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its only possible partner is in use: inconclusive, reported, and no pod is started."""
+    """A busy partner makes the run inconclusive, is reported, and no pod is started."""
     fleet = broken(root, tmp_path)
     try:
         fleet.reset()

@@ -30,7 +30,7 @@ def finding(record, check_id):
 
 
 def test_a_program_that_shows_the_fabric_is_go_and_no_acceptance(accept):
-    """Its transport, rails and bandwidth are judged; a gate refuses the run, since the others were not tested."""
+    """Transport, rails and bandwidth are judged; a gate refuses the run, since other checks did not run."""
     done, record = accept(TRAIN)
     assert done.returncode == 0, done.stdout + done.stderr
     got = outcomes(record)
@@ -92,7 +92,7 @@ def test_a_program_that_goes_on_is_not_taken_for_a_hang(accept):
 
 
 def test_the_program_finds_what_a_job_of_its_own_would(accept):
-    """Both rendezvous conventions, the image's own folder, and NCCL's log enabled."""
+    """The program has both rendezvous conventions, the image's own folder, and NCCL's log."""
     done, record = accept("echo $WORLD_SIZE $NODE_RANK $PET_NNODES $PET_NODE_RANK $NPROC_PER_NODE $NCCL_DEBUG; exit 3")
     assert done.returncode == 10
     _, notes = finding(record, "nccl.completed")

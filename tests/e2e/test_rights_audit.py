@@ -414,7 +414,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
 def test_what_only_prints_asks_nobody(
     command: tuple[str, ...], tmp_path: Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds with a kubeconfig present, too."""
+    """Commands that only print send no request, even with a kubeconfig present."""
     with running("healthy") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.write_kubeconfig(tmp_path / "kubeconfig")))
         assert seatrial(*command).returncode == 0

@@ -39,7 +39,7 @@ def sweep(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
-    """Its results are kept, the reason of its end is reported, and --resume runs only the missing tests."""
+    """Results so far are kept, the reason of the end is reported, and --resume runs only the missing tests."""
     file = tmp_path / "cut-off.yaml"
     file.write_text(
         WORLD.format(breaks="rank 0's pod", world="happens: [{do: delete, index: 0, says: 'sweep: round 2'}]")
@@ -60,7 +60,7 @@ def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
 
 @pytest.mark.slow
 def test_a_node_whose_pod_is_preempted_while_it_trains_trains_when_it_is_back(sweep, tmp_path):
-    """Its steps were interrupted; the replacement pod's single-node tests start from the beginning."""
+    """A preempted pod's steps were interrupted; the replacement pod's single-node tests start from the beginning."""
     file = tmp_path / "preempted.yaml"
     file.write_text(WORLD.format(breaks="one pod", world="happens: [{do: preempt, index: 3, says: nodes are here}]"))
     code, record, said = sweep(file, "--training")
@@ -147,7 +147,7 @@ ONE_GPU = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "code"), [(0, 0), (3, 1)])
 def test_nodes_of_one_gpu_are_tested_alone_too(sweep, tmp_path, wrong, code):
-    """Their products, copies and clocks are tested; there is no bus to measure."""
+    """Products, copies and clocks are tested; there is no bus to measure."""
     for name, text in ONE_GPU.items():
         (tmp_path / name).write_text(textwrap.dedent(text).replace("WRONG", str(wrong)))
     got, record, said = sweep(tmp_path / "world.yaml", "--profile", str(tmp_path / "ours.yaml"))
@@ -222,7 +222,7 @@ world:
 
 @pytest.mark.slow
 def test_nodes_whose_pods_ran_are_tried_though_no_round_of_theirs_was_told(sweep, tmp_path):
-    """They are reported as not tested; a node without any pod is not tried."""
+    """Nodes with a pod are reported as not tested; a node without any pod is not tried."""
     file = tmp_path / "first-round.yaml"
     file.write_text(FIRST_ROUND)
     code, record, said = sweep(file)

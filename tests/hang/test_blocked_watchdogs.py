@@ -90,7 +90,7 @@ def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
 
 @pytest.mark.parametrize("before", [0, 1, 40, 60, 5000])
 def test_a_report_is_found_wherever_it_stands_in_a_long_log(tmp_path, before):
-    """Its words may be split by a block boundary: a log is searched 256 KiB at a time."""
+    """A report may be split by a block boundary, since a log is searched 256 KiB at a time."""
     log = tmp_path / "job.log"
     log.write_bytes(b"x" * (3 * 256 * 1024 - before - 1) + b"\n" + TIMEOUT.format(3).encode())
     (evidence,), logs = collect([str(log)])

@@ -121,7 +121,7 @@ def test_what_dumps_alone_do_not_prove_is_left_open(explain, case, ranks):
 
 
 def test_a_rank_that_failed_because_another_died_is_not_accused(explain, tmp_path):
-    """Without standard error: rank 3 is in no operation, since its operation with rank 2 failed."""
+    """Standard error is missing: rank 3 is in no operation, since its operation with rank 2 failed."""
     shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("*.txt"))
     code, job = explain(tmp_path / "d")
     assert (code, named(job)) == (10, {"waiting": [1], "unknown": [2]})
@@ -325,7 +325,7 @@ def test_a_time_out_that_names_no_rank_proves_that_dumps_are_of_it(explain, tmp_
 
 
 def test_words_of_every_rank_beside_its_dumps_are_one_job(explain):
-    """They name no rank: files in the dumps' folder belong to that job."""
+    """Messages without ranks in the dumps' folder belong to that job."""
     assert len(explain(DATA / "logged")[1]["files"]) == 7
 
 
@@ -359,7 +359,7 @@ def test_of_two_ranks_without_a_dump_none_is_dead_for_a_closed_connection(explai
     "said", ["ValueError: bad sample", "RuntimeError: [/gloo/transport/tcp/pair.cc:5] Connection closed by peer"]
 )
 def test_what_the_late_rank_itself_ended_with_is_the_first_cause(explain, tmp_path, said):
-    """Its own exception; near miss: the loss of its peer does not explain its lateness."""
+    """The first cause is the late rank's exception; near miss: the loss of its peer does not explain its lateness."""
     shutil.copytree(DATA / "raises", tmp_path / "d")
     path = tmp_path / "d" / "log_2.txt"
     path.write_text(path.read_text().replace("ValueError: bad sample", said))

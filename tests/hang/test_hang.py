@@ -134,7 +134,8 @@ def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, part, expecte
     ],
 )  # fmt: skip
 def test_a_rank_whose_silence_shows_nothing_is_not_dead(explain, tmp_path, drop, old, new):
-    """Without its log, without a signal, or with its answer; not all have entered if the snapshot shows two places."""
+    """The rank's log is missing, it got no signal, or it answered; not all have entered if the snapshot shows two
+    places."""
     for path in (DATA / "nccl-2.28.9" / "exit").glob("*.log"):
         if path.name != drop:
             (tmp_path / path.name).write_text(path.read_text().replace(old, new) if old else path.read_text())

@@ -187,7 +187,7 @@ def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_p
     ],
 )
 def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
-    """With valid dumps it counts as missing; alone it is reported."""
+    """With valid dumps a malformed one counts as missing; alone it is reported."""
     ranks, groups, stops, _ = case(3)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks))
@@ -207,7 +207,7 @@ def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
 
 
 def dump(rank, world=4):
-    """Return the JSON of a rank's dump: it is in the world, and in the pair of its own parity."""
+    """Return the JSON of a rank's dump: it is in the world, and in the pair with its parity."""
     groups = {"0": list(range(world)), f"{1 + rank % 2}": list(range(rank % 2, world, 2)), f"{3 + rank}": [rank]}
     waits = (
         []

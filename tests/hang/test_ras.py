@@ -38,7 +38,7 @@ def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
 @pytest.mark.parametrize("front", ["[pod/train-0/main] ", "2026-11-22T17:12:0{}.1234{}Z ", "[1,0]<stdout>:", "0: ", ""])
 @pytest.mark.parametrize("name", ["ras-0.txt", "ras-2.json"])
 def test_an_answer_of_ras_is_found_in_a_log_and_behind_a_prefix(explain, tmp_path, front, name):
-    """As `kubectl logs --prefix` or `--timestamps`, mpirun and srun print it, or appended to the log by a script."""
+    """`kubectl logs --prefix` or `--timestamps`, mpirun, srun or a script have put the answer into the log."""
     folder = DATA / "nccl-2.28.9" / "exit"
     log = [line for line in (folder / "rank0.log").read_text().splitlines() if "NCCL INFO" in line]
     answer = (folder / name).read_text().splitlines()

@@ -102,7 +102,7 @@ def test_who_waits_in_a_part_and_is_late_to_all_for_that_is_not_named(explain, t
     ids=["gone", "finalized", "one-look", "never-created", "gave-up", "one-remains"],
 )
 def test_a_rank_that_left_the_communicator_is_late_and_not_dead(explain, tmp_path, form, states, looked, code, late):
-    """It answers RAS, so its process lives. If most left, the remaining one may have called one more."""
+    """A rank that answers RAS lives. If most left, the remaining one may have called one more."""
     exit_code, document = explain(looks(tmp_path, Job(8, [Comm(WORLD, states=states)]), form, looked))
     assert (exit_code, document["late_ranks"], document["dead_ranks"]) == (code, late, []), document["sentence"]
     assert not late or "Rank 3 (10.0.0.1 GPU 3) left " in document["sentence"]

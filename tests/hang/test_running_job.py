@@ -154,7 +154,7 @@ def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):
 
 
 def test_exec_carries_input_output_errors_and_the_exit_code(lab):
-    """Both directions in pieces; a program that cannot run yields the runtime's message."""
+    """Input and output pass in pieces; a program that cannot run yields the runtime's message."""
     kube, _ = lab
     pod = start(kube, "exec", "late", port=28097)[0]["metadata"]["name"]
     text = b"0123456789abcde\n" * 10_000
@@ -270,7 +270,7 @@ def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_sa
 
 
 def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
-    """Its own log, an event of its node and the first failure are on one axis, in every form."""
+    """The job's log, an event of its node and the first failure are on one axis, in every form."""
     kube, config = lab
     program = "echo training; sleep 1; echo 'OSError: [Errno 5] Input/output error'; sleep 1; exit 3"
     container = {"name": "main", "image": "i", "command": ["sh", "-c", program]}

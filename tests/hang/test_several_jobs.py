@@ -67,7 +67,7 @@ def test_each_folder_is_a_job(explain):
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_folders_below_one_are_told_apart_where_a_rank_has_two_dumps(explain, tmp_path, one_by_one):
-    """Without the dump of job a's rank 2, which is late in a and waits in b."""
+    """Job a lacks the dump of its rank 2, which is late in a and waits in b."""
     for job, case in (("a", "sleep"), ("b", "nested")):
         shutil.copytree(REAL / case, tmp_path / job, ignore=shutil.ignore_patterns("*.log", "ras*"))
     (tmp_path / "a" / "nccl_trace_rank_2").unlink()

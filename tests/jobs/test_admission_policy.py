@@ -162,7 +162,7 @@ def test_no_expression_draws_a_warning_of_the_type_checker() -> None:
 
 
 def test_an_amount_that_the_api_server_has_shortened_is_enough() -> None:
-    """It shortens 1000 shares to 1k, which is not a number in CEL: the expression must not fail."""
+    """The API server shortens 1000 shares to 1k, which is not a number in CEL: the expression must not fail."""
     spec = trial("h100-ib")
     pod = dry_pod(spec)
     container(pod)["resources"]["limits"]["rdma/hca_shared_devices_a"] = "1k"
@@ -279,7 +279,7 @@ def accepted(folder: Path, pod: dict[str, Any] | None, **more: Any) -> str:
 
 
 def test_a_run_is_enough_whatever_its_profile_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its record contains its pods' requests, also those of a custom profile and of options."""
+    """A run's record contains its pods' requests, also those of a custom profile and of options."""
     assert main(["policy", "--record", accepted(tmp_path, POD)]) == 0
     by_record = capsys.readouterr().out
     assert main(["policy", "--profile", "h100-ib", "--namespace", "train"]) == 0
@@ -298,7 +298,7 @@ def test_a_record_keeps_what_a_policy_needs() -> None:
 
 
 def test_a_record_of_an_earlier_version_goes_by_its_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It applies if it is the shipped profile that the run used; a different profile with that name is not used."""
+    """The shipped profile applies if the run used it; a different profile with that name is not used."""
     digest = load_profile("h100-ib").digest
     assert main(["policy", "--record", accepted(tmp_path, None, profile="h100-ib", profile_digest=digest)]) == 0
     assert "rdma/hca_shared_devices_a" in capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_the_pod_that_preempted_is_named_with_its_owner(all_pods, sees):
 
 
 def test_nothing_is_asked_of_a_trial_that_nobody_interrupted():
-    """The same holds for an interruption of the whole Job."""
+    """Neither an uninterrupted trial nor an interruption of the whole Job leads to requests."""
     kube = Kube(events=[said("Evicted", "x", "karpenter")])
     failure = FailureAnalysis(
         fault="container.oom", subject="t-1-abcde", observed="o", expected="", suggestion="", err_class=ERR_INFRA
@@ -145,7 +145,7 @@ def test_who_edited_the_job_is_told_by_its_managed_fields(change, managed, who):
 @pytest.mark.parametrize("fault", ["node.lost", "job.failed"])
 @pytest.mark.parametrize("given_up", [True, False])
 def test_what_is_deleted_after_the_trial_knows_its_lost_nodes(monkeypatch, fault, given_up):
-    """For a stopped trial and for a failed Job: pods on lost nodes cannot end and are not waited for."""
+    """Pods on lost nodes cannot end and are not waited for, after a stopped trial and after a failed Job."""
     replicas = (Replica(index=0, pod="t-0", node="n0"), Replica(index=1, pod="t-1", node="n1", fault=fault))
     result = TrialResult(job="t", state=JobState.ERROR, replicas=replicas, given_up=given_up)
     known = []

@@ -49,7 +49,7 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_another_kind_or_a_list_without_items_is_no_list_of_nodes(kube: Kube, api: FakeApi, answer: Any) -> None:
-    """It would be read as a cluster without nodes."""
+    """Such an answer would be read as a cluster without nodes."""
     api.answer = lambda _: (200, {}, json.dumps(answer).encode())
     with pytest.raises(Unreachable, match="GET /api/v1/nodes: "):
         kube.list(path("nodes"))

@@ -96,7 +96,7 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
     ],
 )
 def test_an_xid_that_programs_bring_about_accuses_no_gpu(text, role):
-    """It is shown with its usual meaning; a program bug is not attributed to the machine."""
+    """An Xid that programs can cause is shown with its usual meaning; a program bug is not attributed to the machine."""
     (moment,) = (each for each in judged_moments(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
     assert moment.role == role and ("program's own" in moment.why) is (role == "possible")
 

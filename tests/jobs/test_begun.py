@@ -108,7 +108,7 @@ def test_what_is_no_trial_is_left_alone(api, name, said):
 
 
 def test_a_job_that_was_there_is_told_from_one_that_never_was():
-    """Its events outlive it for an hour; events of its pods, and of jobs with a longer name, do not count."""
+    """A Job's events outlive it for an hour; events of its pods, and of jobs with a longer name, do not count."""
     api = Api(packed({}))
     completed = {"reason": "Completed", "message": "Job completed", "lastTimestamp": "2026-03-01T10:00:00Z"}
     api.events = [{**completed, "involvedObject": {"kind": "Pod", "name": "other"}}]

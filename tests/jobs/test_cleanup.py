@@ -107,7 +107,7 @@ def test_unwinding_has_a_deadline(monkeypatch):
 
 
 def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
-    """It includes its pods, and uses its uid."""
+    """A Job is deleted by its uid, including its pods."""
     cluster = Cluster(api)
     url = cluster.add("jobs", "seatrial-x", group="batch")
     delete(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")()
@@ -115,8 +115,8 @@ def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
 
 
 def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
-    """Its pods cannot end, so the Job remains: reported at the end of the trial, and checked again at the end of the
-    run."""
+    """Pods on a lost node cannot end, so the Job remains: reported at the end of the trial, and checked again at the
+    end of the run."""
     waits = []
 
     def never(*_, wait_s, **__):
@@ -192,7 +192,7 @@ def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go
 
 
 def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api, monkeypatch):
-    """It was reported at the end of the trial and still exists when the run's clean-up time expires."""
+    """A Job that was reported at the end of the trial may still exist when the run's clean-up time expires."""
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
     ledger, creation = created(kube, api, cluster, monkeypatch)
@@ -297,7 +297,7 @@ def test_a_job_that_waits_for_its_pods_is_told_with_what_holds_those(kube, api, 
 
 
 def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
-    """It holds even if the server returns more than was requested."""
+    """Other objects stay even if the server returns more than was requested."""
     cluster = Cluster(api)
     mine = cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)
     service = cluster.add("services", "seatrial-r1", labels=OURS)
@@ -398,7 +398,7 @@ def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, serve
 
 
 def test_a_leftover_of_a_job_that_is_gone_goes_where_another_kind_may_not_be_listed(kube, api):
-    """Its owner is a Job, and all Jobs were listed: no MPIJob can own it."""
+    """The owner of a leftover is a Job, and all Jobs were listed: no MPIJob can own it."""
     cluster = Cluster(api)
     url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "seatrial-r1", "uid": "o"}

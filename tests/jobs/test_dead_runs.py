@@ -86,7 +86,7 @@ def test_two_that_sweep_at_once_do_not_fail(kube, api):
 
 
 def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
-    """For objects applied by hand or by an earlier version, a waiting user cannot be ruled out."""
+    """A user may wait for an object applied by hand or by an earlier version."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", **RUNNING)
     cluster.add("pods", "r1", suffix="-0")
@@ -159,7 +159,7 @@ def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_
 
 
 def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(kube, api):
-    """These are Jobs and the kind that it launches; all other objects are deleted with them."""
+    """The next run reads Jobs and the kind that it launches; all other objects are deleted with them."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", leased=True, **SUSPENDED)
     cluster.add("configmaps", "r1")

@@ -42,7 +42,7 @@ def test_what_was_seen_on_its_way_out_did_not_fail_by_itself(code):
 
 
 def test_what_was_seen_ended_before_it_was_deleted_failed_by_itself():
-    """The same objects in the other order: the pod had ended before it was deleted."""
+    """The objects are the same in the other order: the pod had ended before it was deleted."""
     first = pod(1, "Failed", main=ended(137, at="2026-01-01T00:00:30Z"))
     then = pod(1, "Failed", deleted="2026-01-01T00:00:40Z", main=ended(137, at="2026-01-01T00:00:30Z"))
     history = History()
@@ -65,7 +65,7 @@ def test_a_pod_that_is_gone_is_remembered():
 
 @pytest.mark.parametrize("how", ["condition", "deletion", "event"])
 def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
-    """Its program ended with 0 after SIGTERM; the Job is Complete, and podFailurePolicy did not match."""
+    """The program ended with 0 after SIGTERM; the Job is Complete, and podFailurePolicy did not match."""
     main = ended(0, "Completed", at="2026-01-01T00:00:30Z")
     more = {"condition": {"conditions": [TAKEN]}, "deletion": {"deleted": "2026-01-01T00:00:35Z"}, "event": {}}[how]
     events = [event("Pod", "t-1-abcde", "Evicted", "The node was low on resource: memory.")] if how == "event" else []
@@ -154,7 +154,7 @@ def test_a_restarting_api_server_refuses_everybody_for_a_moment():
 
 
 def test_what_the_taint_manager_took_back_evicted_nobody():
-    """Both events have one reason; NodeNotReady remains among the events when the pod is Ready again."""
+    """Eviction and cancellation have one reason; NodeNotReady remains among the events when the pod is Ready again."""
     events = [
         event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
         event("Pod", "t-0-abcde", "TaintManagerEviction", "Marking for deletion Pod ns/t-0-abcde"),
@@ -260,7 +260,7 @@ def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
 
 
 def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
-    """Its Job's deadline deletes the pod; the cause is what it waited for."""
+    """The Job's deadline deletes the waiting pod; the cause is the missing node."""
     unbound = [
         {
             "type": "PodScheduled",

@@ -173,7 +173,7 @@ def test_a_pod_that_no_scheduler_has_looked_at_says_so():
         (f"2 {GPUS}", [], None),
         (f"{TAINTED}, 2 {GPUS}", [], None),
         (f"2 {GPUS}", SEEN, None),
-        (f"2 {GPUS}", [node("n0"), node("n1", gpus=0)], "ERR_INFRA"),  # one node is not enough, whoever frees it
+        (f"2 {GPUS}", [node("n0"), node("n1", gpus=0)], "ERR_INFRA"),  # one free node is not enough
         (f"1 {GPUS}, 1 Insufficient rdma/hca", SEEN, "ERR_INFRA"),
         ("2 Insufficient rdma/hca", [], "ERR_INFRA"),
         ("2 node(s) had untolerated taint {a: b}", [], "ERR_INFRA"),

@@ -37,7 +37,7 @@ PRESSURE = "The node was low on resource: ephemeral-storage. Threshold quantity:
     ],
 )
 def test_what_the_kubelet_said_of_a_pod_is_quoted(reason, message, fault, advice):
-    """Its reason and message, the pod and the node: advice needs all of them."""
+    """Reason, message, pod and node are quoted, since advice needs all of them."""
     gone = pod(1, "Failed", node="n7", reason=reason, message=message)
     _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, main=RUNS), gone], [])
     assert analysis.observed == f"pod t-1-abcde on n7: {reason}: {message.strip()}"
@@ -205,7 +205,7 @@ def test_a_launcher_is_tried_again_only_within_its_limit_and_before_the_job_is_o
     ],
 )
 def test_the_command_that_confirms_names_the_pod_and_its_node(name, node, command):
-    """It can be pasted: known names are filled in and quoted for a shell."""
+    """The command can be pasted: known names are filled in and quoted for a shell."""
     said = PodSymptom(fault="container.start", issue=Issue("OutOfcpu", "")).advised(
         read_text("admission", "OutOfcpu: no")
     )

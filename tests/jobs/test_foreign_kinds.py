@@ -81,7 +81,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "raw", "pods", "size"), CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("granted", [True, False])
 def test_each_pod_is_a_rank_and_the_one_that_waits_is_named(name, raw, pods, size, granted):
-    """This holds with a readable object and with its pods alone."""
+    """Ranks are found with a readable object and with its pods alone."""
     kind, called = BY_NAME[name], raw["metadata"]["name"]
     strangers = [
         pod("web-0-x"),
@@ -117,7 +117,7 @@ def test_the_state_is_told_in_a_jobs_words(raw, name, state):
 
 
 def test_what_is_read_of_pods_alone_ends_as_they_do():
-    """It completes if all pods succeeded, and fails if one failed finally."""
+    """A job completes if all pods succeeded, and fails if one failed finally."""
     kind = BY_NAME["rayjob"]
     for phases, state in ((("Succeeded",) * 2, JobState.COMPLETE), (("Running", "Failed"), JobState.ERROR)):
         pods = [pod(f"ray-abcde-{n}", {"ray.io/cluster": "ray-abcde"}, phase) for n, phase in enumerate(phases)]
@@ -235,7 +235,7 @@ def test_operators_that_share_a_label_are_told_apart(labels, kind):
 
 
 def test_a_suspended_job_of_no_queue_is_judged_unless_another_object_made_it():
-    """If only its pod template has the label, that is reported."""
+    """A queue label on the pod template only is reported."""
     kind, template = BY_NAME["indexed"], {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}
     job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
     symptom = unsubmitted(kind, "j", job)

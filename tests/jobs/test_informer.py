@@ -54,7 +54,7 @@ def test_list_then_watch(kube, api):
 
 
 def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
-    """Also from a bookmark's version; a server that ends watches at once is not flooded."""
+    """A watch continues also from a bookmark's version; a server that ends watches at once is not flooded."""
 
     def answer(asked):
         if "watch" not in asked.query:
@@ -205,7 +205,7 @@ def test_what_selects_an_object_again_shows_it_again(kube, api):
 
 
 def test_versions_that_are_no_numbers_are_taken_as_they_come(kube, api):
-    """They are not interpreted: an absent one is not older, and one of thousands of digits is not compared."""
+    """Such versions are not interpreted: an absent one is not older, and one of thousands of digits is not compared."""
     for earlier, later in (
         ("zz", "aa"),
         ("99", ""),

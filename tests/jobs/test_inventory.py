@@ -198,7 +198,7 @@ def test_quantities_are_read_as_kubernetes_writes_them(text, value):
 
 
 def test_whole_quantities_are_rounded_up():
-    """As Kubernetes rounds them."""
+    """Rounding follows Kubernetes."""
     assert (whole("1500m"), whole("1500m", milli=True), whole("100u", milli=True), whole("bad")) == (2, 1500, 1, 0)
 
 
@@ -256,7 +256,7 @@ def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monk
 
 @pytest.mark.parametrize(("count", "requests"), [(2, 2), (4, 4), (5, 2), (900, 2)])
 def test_nodes_are_read_again_by_name_or_in_pages_of_all(kube, api, count, requests):
-    """In a cluster of 600: the requested nodes and no others; deleted nodes are omitted."""
+    """In a cluster of 600 the requested nodes are read, and no others; deleted nodes are omitted."""
     fleet = [raw_node(f"n{number}") for number in range(600)]
 
     def answer(asked):
@@ -287,7 +287,7 @@ def test_nodes_are_read_again_by_name_or_in_pages_of_all(kube, api, count, reque
     ],
 )
 def test_pods_that_a_kubelet_had_no_devices_for_are_kept_apart(kube, api, reason, gpus, node, is_refusal):
-    """They hold no devices and are in no count; the reason of their failure is reported."""
+    """Refused pods hold no devices and are in no count; the reason of their failure is reported."""
     pod = raw_pod("train-0", node, gpus, phase="Failed")
     pod["status"] |= {"reason": reason, "message": "Allocate failed", "startTime": "2026-11-28T10:00:00Z"}
     others = {"status.phase=Failed": [pod]}

@@ -77,7 +77,7 @@ def test_the_token_is_sent_and_never_shown(kube, api):
 
 
 def test_no_credentials_go_over_plain_http(kube, api):
-    """As in kubectl, they are omitted, and a refusal says so."""
+    """Credentials are omitted, as in kubectl, and a refusal says so."""
     api.answer = lambda asked: status(401, "Unauthorized", "who are you?")
     with pytest.raises(Unauthorized, match="plain http: no credentials are sent"):
         kube.get("/x")
@@ -116,7 +116,7 @@ def test_a_create_is_repeated_only_where_nothing_can_have_happened(kube, api):
 
 
 def test_a_dry_run_may_be_repeated(kube, api):
-    """It changes nothing."""
+    """A dry run changes nothing."""
     answers = iter([(503, {}, {}), (201, {}, {})])
     api.answer = lambda _: next(answers)
     assert kube.create("/x", {}, dry_run=True).status == 201
@@ -321,7 +321,7 @@ def test_connections_are_used_again(kube, api):
 
 
 def test_the_collector_is_paused_only_while_decoding():
-    """Its earlier state is restored, also after an error."""
+    """The garbage collector's earlier state is restored, also after an error."""
     import gc
 
     with exchange.gc_paused():

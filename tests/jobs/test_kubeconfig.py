@@ -179,7 +179,8 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
 
 
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, config, kubeconfig, monkeypatch):
-    """It may wait forever for a browser. Its later failure, in a separate thread, does not affect another cluster."""
+    """A plugin may wait forever for a browser. Its later failure, in a separate thread, does not affect another
+    cluster."""
     over = tmp_path / "over"
     user = plugin(tmp_path, f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)")
     with monkeypatch.context() as hasty:
@@ -274,7 +275,7 @@ def authority(number):
 
 
 def test_the_authority_behind_a_server_has_a_fingerprint(config, monkeypatch, tmp_path):
-    """The same from data and from a file, in any order, also in a pod; none without a CA or a server."""
+    """The fingerprint is the same from data and from a file, in any order, also in a pod; a file without a CA or a server has none."""
     monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
     bundle, turned = authority(1) + authority(2), "# ours\n" + authority(2) + authority(1)
     (tmp_path / "ca.crt").write_text(turned)

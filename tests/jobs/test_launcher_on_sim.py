@@ -41,8 +41,8 @@ def cluster(healthy):
 
 
 def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
-    """Both ranks' evidence is complete, both logs are on disk and redacted, progress is reported, and the ledger
-    removes everything."""
+    """The evidence is complete, both logs are on disk and redacted, progress is reported, and the ledger removes
+    everything."""
     lines, ledger = [], Ledger()
     launcher = Launcher(cluster, progress=lines.append, ledger=ledger, logs=tmp_path / "logs")
     result = launcher.run(spec(cluster), {"__main__.py": PROBE})
@@ -72,7 +72,7 @@ def test_a_probe_that_fails_is_the_programs_error(cluster):
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(cluster):
-    """They are in one namespace on the same nodes."""
+    """The runs are in one namespace on the same nodes."""
     results = {}
 
     def one(name):
@@ -93,7 +93,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
 
 
 def test_a_job_that_somebody_deletes_is_canceled(cluster):
-    """Not a cluster error: disrupted, and the wait ends at once."""
+    """A deletion is not a cluster error: the job is disrupted, and the wait ends at once."""
     launcher, jobs = Launcher(cluster), JobLookup(cluster)
     asked = spec(cluster, env={"NAP": str(2 * HANG_S)})
     place = path("jobs", asked.job_name, namespace=cluster.namespace, group="batch")
@@ -185,7 +185,8 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
 
 
 def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
-    """With an unmatched selector, after a short grace period, with the scheduler's message; the GPUs are free again."""
+    """An unmatched selector ends the wait after a short grace period, with the scheduler's message; the GPUs are free
+    again."""
     monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()

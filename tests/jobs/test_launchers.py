@@ -320,7 +320,7 @@ def test_a_launcher_that_is_started_again_is_waited_for_unless_its_words_are_fin
 
 
 def test_workers_that_the_operator_takes_away_were_not_deleted_by_others():
-    """It does so after its job's end, before the reason has been read."""
+    """The operator deletes workers after its job's end, before the reason has been read."""
     gone = [item | {"metadata": item["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:19Z"}} for item in WORKERS]
     failed = pod("l-1", "launcher", phase="Failed", state=ENDED)
     assert look(mpijob(("Failed", "backoff")), [failed, *gone])[2].fault == "job.failed"
@@ -364,7 +364,7 @@ def test_a_quota_that_refuses_a_worker_is_named():
 
 
 def test_half_a_gang_is_a_fault_of_the_queue():
-    """Only if the queue promised gang scheduling."""
+    """A partly started gang is a fault only if the queue promised gang scheduling."""
     waiting = pod("seatrial-a-worker-1", "worker", index=1, node="", phase="Pending", state={"waiting": {}})
     waiting["status"]["conditions"] = [
         {

@@ -68,7 +68,7 @@ def test_one_at_a_time_and_given_back(kube: Kube) -> None:
 
 
 def test_the_lease_of_a_dead_run_is_taken(kube: Kube) -> None:
-    """It expires by itself."""
+    """A dead run's lease expires by itself."""
     with Lease(kube, NAME, "dead"):
         kube.patch(PATH, {"spec": {"renewTime": moment(-61)}})
         with Lease(kube, NAME, "next"):
@@ -119,7 +119,7 @@ def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
 
 
 def test_who_asks_knows_at_once(kube: Kube) -> None:
-    """Also between two renewals: a Lease that another run took, or that was deleted, is lost; an own one is not."""
+    """A Lease that another run took, or that was deleted, is lost, also between two renewals; an own one is not."""
     with Lease(kube, NAME, "one") as lease:
         lease.check()
         assert not lease.lost.is_set()

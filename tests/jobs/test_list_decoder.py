@@ -33,7 +33,7 @@ def decoded(data):
     st.permutations(["kind", "items", "metadata", "after"]), LISTS | VALUES, st.sampled_from([None, 1]), st.booleans()
 )
 def test_a_list_is_what_json_makes_of_it(order, value, indent, ascii_only):
-    """This holds for any key order and any content."""
+    """The decoder's result equals json's for any key order and any content."""
     if isinstance(value, dict):
         value = {key: value[key] for key in sorted(value, key=lambda key: order.index(key) if key in order else 9)}
     data = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

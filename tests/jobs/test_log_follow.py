@@ -69,7 +69,7 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
 
 
 def test_what_rank_0_measured_is_told_as_it_is_printed(kube, api, tmp_path):
-    """Also after mpirun's tag; output of other ranks and similar lines are ignored."""
+    """Measurements are reported also after mpirun's tag; output of other ranks and similar lines are ignored."""
     told = [
         b"seatrial rank 0: collective.ring: 8 GiB 383.4 GB/s",
         b"[1,0]<stdout>:seatrial rank 0: collective.sendrecv: 1 GiB 47.3 GB/s",
@@ -149,7 +149,7 @@ def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
 
 @pytest.mark.parametrize("code", [401, 403, 404, 500, 503])
 def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api, tmp_path, code):
-    """In mid-stream: 403 (roles not read yet), 401, 404, 5xx; then the log continues where it was."""
+    """In mid-stream the server returns 403 (roles not read yet), 401, 404 or 5xx; then the log continues where it was."""
     log = Log([(1.0, b"before"), (2.0, evidence(1, "start")), (3.0, evidence(2, "end"))])
     done = threading.Event()
 
@@ -250,7 +250,7 @@ def test_a_line_without_end_is_cut(kube, api, tmp_path):
 
 
 def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
-    """Both while the server is silent and while the container never starts."""
+    """A follower stops while the server is silent, and while the container never starts."""
 
     reading, end = threading.Event(), threading.Event()
 
@@ -292,7 +292,7 @@ def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
 
 
 def test_resuming_drops_exactly_what_was_seen():
-    """The same holds for a server that ignores sinceTime and repeats everything."""
+    """No line is lost or repeated, even with a server that ignores sinceTime and repeats everything."""
     resume = Resume()
     sent = [("00:01", b"a"), ("00:02", b"b"), ("00:02", b"b"), ("00:02", b"c")]
     resume.again()
@@ -303,7 +303,7 @@ def test_resuming_drops_exactly_what_was_seen():
 
 
 def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):
-    """Not started, or deleted."""
+    """The container has not started, or was deleted."""
     api.answer = lambda _: (400, {}, {"message": "is waiting to start"})
     assert tail(kube, "ns", "p", "c", 10) == []
     api.answer = lambda _: (200, {}, b"a TOKEN=abc\nb")

@@ -80,7 +80,7 @@ def test_a_job_on_cpus_completes_and_its_ranks_know_each_other(healthy):
 
 
 def test_a_list_is_taken_word_for_word_and_a_text_by_a_shell(healthy):
-    """As in exec and bash -c."""
+    """A list is executed directly, a text with bash -c."""
     words = jobs.Launcher(healthy).create_job(**CPU, command=["echo", "$HOME && x"])
     assert words.wait(HANG_S) == "Complete"
     assert list(words.logs().values()) == [["$HOME && x"]]
@@ -207,7 +207,7 @@ def test_a_container_that_outgrows_its_memory_is_told_so(healthy):
     ids=["claim", "secret", "selector"],
 )
 def test_a_name_that_nothing_has_is_why_the_rank_waits(healthy, more, fault, text):
-    """It is reported for the rank with Kubernetes' message, and once as the cause."""
+    """A missing name is reported for the rank with Kubernetes' message, and once as the cause."""
     handle = jobs.Launcher(healthy).create_job(**CPU, command="true", **more)
     look = seen(
         handle,
@@ -268,7 +268,7 @@ def launcher_gone(kube, handle):
 
 
 def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(healthy):
-    """Neither running nor completed jobs are leftovers; only its id, or cancel, deletes it."""
+    """Neither running nor completed jobs are leftovers; only clean-up by id, or cancel, deletes them."""
     made = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="long")
     found = jobs.Launcher(healthy).job("long")
     until(lambda: found.status() == "Running", "Running")
@@ -285,7 +285,7 @@ def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(health
 
 
 def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(healthy):
-    """It does not cancel that job either."""
+    """A handle neither reports nor cancels a later job with the same name."""
     first = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="twice")
     jobs.Launcher(healthy).job("twice").cancel()
     second = jobs.Launcher(healthy).create_job(**CPU, command="true", name="twice")
@@ -297,7 +297,7 @@ def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(health
 
 
 def test_a_job_that_is_not_ours_is_looked_at_and_left_alone(healthy):
-    """Its creator does not matter."""
+    """A foreign job can be queried, but not changed."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": IMAGE, "command": ["true"]}]}
     body = {
         "apiVersion": "batch/v1",

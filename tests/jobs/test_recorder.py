@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_no_half_a_recording(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_run_says_that_it_does_not_know(tmp_path):
-    """Its yaml claims no end; a replay asks for one instead of accepting an empty value."""
+    """An interrupted run's yaml claims no end; a replay asks for one instead of accepting an empty value."""
     recorder = Recorder("seatrial-x", "team-a")
     recorder.change("/apis/batch/v1/namespaces/team-a/jobs", "ADDED", pod("seatrial-x", "1"))
     path = recorder.write(tmp_path, server="v1")

@@ -225,7 +225,7 @@ def test_the_namespace_that_takes_nothing_new_is_named() -> None:
 
 
 def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:
-    """For any reason; an error of another request has no object."""
+    """The object is known for any reason of the failure; an error of another request has no object."""
     api.answer = lambda _: (409, {}, {"kind": "Status", "reason": "AlreadyExists"})
     with pytest.raises(Exception, match="AlreadyExists") as caught:
         kube.create(path("services", namespace="ns"), {"kind": "Service", "metadata": {"name": "a"}})

@@ -97,7 +97,7 @@ def test_an_api_server_that_stays_away_is_an_error(monkeypatch):
 
 
 def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
-    """Its own run deleted it."""
+    """The object's own run deleted it."""
 
     def read(world):
         raise NotFound(f"GET {URL}", status=404, reason="NotFound")
@@ -121,7 +121,7 @@ def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
     ],
 )
 def test_a_lease_that_cannot_be_read_holds_for_the_usual_time(text):
-    """It is untrusted: the wait is not years, and the deletion is not immediate."""
+    """An unreadable lease is untrusted: the wait is not years, and the deletion is not immediate."""
     read = held(carrying(text))
     assert (read.text, read.seconds) == (text, SECONDS)
 
@@ -209,7 +209,7 @@ def test_a_lease_that_was_released_is_taken_at_once_and_given_back(kube, api):
 
 
 def test_a_lease_that_is_renewed_is_not_taken(kube, api):
-    """Its run is live and keeps it."""
+    """A live run keeps its lease."""
     there = Leased(api, lease(seconds=1))
     runner = Renewal(kube, URL, 1.0)
     try:
@@ -231,7 +231,7 @@ def test_a_lease_that_is_released_meanwhile_is_taken(kube, api):
 
 
 def test_a_lease_that_ran_out_is_taken(kube, api):
-    """Its run was killed."""
+    """A killed run's lease expires."""
     there = Leased(api, lease(seconds=1))
     with taken(kube, URL):
         assert there.lease.holder == json.loads(record(1)[ANNOTATION])["holderIdentity"]

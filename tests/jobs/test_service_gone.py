@@ -75,7 +75,7 @@ LOST = {"dns": {"peers": [{"name": "p-1.x", "addresses": ["10.0.0.1"]}, {"name":
     ],
 )
 def test_a_deleted_service_explains_only_ranks_that_did_not_find_each_other(stages, fault, cause):
-    """Its deletion after a pass, or with another failure, changes nothing."""
+    """A deletion after a pass, or with another failure, changes nothing."""
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="team", image="i", nodes=2, gpus_per_node=8)
     analysis = FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="s") if fault else None
     state = JobState.ERROR if fault else JobState.COMPLETE

@@ -184,7 +184,7 @@ DONE = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID"
 
 
 def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
-    """Its pod's status remains Running; the other agents have ended without it."""
+    """The leader's pod status remains Running; the other agents have ended without it."""
     finished = [pod(n, DONE, phase="Succeeded") for n in (1, 2)]
     again = pod(0, name="t-0-y")  # created by the Job as a replacement
     outcome, evidence = sweep(3, [unready(pod(0)), again, *finished], {"t-0-x": WHOLE[:1]}, lost=["n0"])
@@ -194,13 +194,13 @@ def test_a_leader_whose_node_is_lost_is_the_end_and_nobodys_fault(sweep):
 
 
 def test_a_leader_that_the_api_server_does_not_see_is_waited_for_while_agents_run(sweep):
-    """They would end if it were gone, so the sweep continues until its deadline."""
+    """Agents would end without a leader, so the sweep continues until its deadline."""
     outcome, _ = sweep(2, [unready(pod(0)), pod(1)], {"t-0-x": WHOLE[:1]}, lost=["n0"], job_s=3.0)
     assert outcome.analysis.fault == "job.deadline"
 
 
 def test_a_second_pod_of_rank_0_is_not_believed(sweep):
-    """It has no data of the first one's rounds."""
+    """A second pod of rank 0 has no data of the first one's rounds."""
     dead = pod(0, GONE, phase="Failed")
     again = pod(0, name="t-0-y")
     outcome, evidence = sweep(2, [dead, again, pod(1)], {"t-0-x": WHOLE[:1], "t-0-y": WHOLE})
@@ -218,7 +218,7 @@ def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
 
 
 def test_where_pods_were_is_the_api_servers_word(sweep):
-    """This includes completed pods and recreated ones, but neither unscheduled nor foreign pods."""
+    """The API server's placement includes completed pods and recreated ones, but neither unscheduled nor foreign pods."""
     unbound = pod(3, phase="Pending")
     del unbound["spec"]["nodeName"]
     again = pod(1, name="t-1-y")
@@ -247,7 +247,7 @@ WHY = {"address": "t-0.t:29500 (10.0.0.1)", "error": "connection refused"}
 
 
 def test_only_pods_that_the_coordinator_has_not_met_are_heard(sweep, api):
-    """They report the reason; a pod that it has met, a pending one, and a foreign one are not read."""
+    """Pods that the coordinator has not met report the reason; met, pending and foreign pods are not read."""
     waiting = {"name": "trial", "state": {"waiting": {"reason": "ContainerCreating"}}}
     stranger = pod(2, name="a-stranger", owner="another")
     pods = [pod(0), pod(1), pod(2), pod(3, waiting, phase="Pending"), stranger]

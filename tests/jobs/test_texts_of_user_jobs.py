@@ -36,7 +36,7 @@ FAULTS = told_of_jobs()
 
 
 def test_the_faults_of_a_job_are_found():
-    """They are found by the code that raises them and by the texts that match them."""
+    """Faults are found by the code that raises them and by the texts that match them."""
     assert len(FAULTS) > 45
     assert {"job.unschedulable", "job.canceled", "queue.unnamed", "dns.service-missing", "queue.quota-short"} <= {
         *FAULTS
@@ -64,7 +64,7 @@ def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_trial_is_told_of_its_profile_still(fault):
-    """It gets the other half of each text, and neither half has a mark of the choice."""
+    """A trial gets the other half of each text, and neither half has a mark of the choice."""
     for text in texts_of(fault, trial=True):
         assert "[[" not in text and "||" not in text, text
 

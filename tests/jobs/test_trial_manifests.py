@@ -212,7 +212,7 @@ def test_the_jobs_uid_makes_the_owner():
 
 
 def test_a_dry_run_pod_is_the_jobs_pod():
-    """The same spec as a separate Pod."""
+    """The dry-run Pod has the same spec as the Job's pods."""
     pod = dry_pod(FULL)
     assert pod["kind"] == "Pod" and pod["metadata"]["generateName"] == "seatrial-abc-"
     assert pod["spec"]["containers"] == pod_of(build(FULL, FILES))["containers"]

@@ -174,7 +174,7 @@ def test_the_time_in_which_pods_start_begins_when_the_queue_lets_the_job_in(kube
 
 @pytest.mark.parametrize(("phase", "late"), [("Pending", True), ("Running", False)])
 def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, late):
-    """Its own time may exceed the time in which pods must start."""
+    """A single pod's own time may exceed the time in which pods must start."""
     watcher = Watcher(kube, job="t", namespace="default", run="r1", limits=Limits(start_s=0.0, job_s=60.0))
     state = {"running": {"startedAt": "2026-01-01"}} if phase == "Running" else {"waiting": {}}
     pods = [pod(phase, containerStatuses=[{"name": "trial", "state": state}])]
@@ -205,7 +205,7 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
 
 @pytest.mark.parametrize(("queued", "blame"), [(True, None), (False, ERR_INFRA)], ids=["queued", "begun"])
 def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame):
-    """Its pods wait for other workloads; pods that were admitted and do not start are a cluster fault."""
+    """Pods of a full queue wait for other workloads; admitted pods that do not start are a cluster fault."""
     late = WatchOutcome(replicas=(Replica(index=0, pod="t-0", phase="Running"), Replica(index=1, pod="t-1")))
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
     assert (analysis.fault, analysis.err_class) == ("job.start-timeout", blame)

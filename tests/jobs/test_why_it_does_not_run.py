@@ -142,7 +142,7 @@ def test_a_job_that_runs_whole_is_told_so(healthy, ask):
     ids=["selector", "claim"],
 )
 def test_a_name_that_nothing_has_is_the_cause(healthy, ask, more, fault, text, blame):
-    """Both the scheduler's message and our text name it."""
+    """The scheduler's message and our text name the missing object."""
     theirs(healthy, "names", gpus=0, **more)
     _, answer, printed, explained, _ = ask(healthy, "names", cause(fault))
     assert text in printed and answer["failure_analysis"]["err_class"] == blame
@@ -175,7 +175,7 @@ def test_a_crash_of_rank_1_is_told_with_its_traceback(healthy, ask):
 
 
 def test_a_container_killed_for_memory_is_the_cause(healthy, ask):
-    """It is the whole job's cause, with the limit as remedy and without a mention of a profile."""
+    """An OOM kill is the whole job's cause, with the limit as remedy and without a mention of a profile."""
     handle = jobs.Launcher(healthy).create_job(
         **CPU,
         command=["python3", "-c", "x = bytearray(b'1' * (1 << 28)); import time; time.sleep(600)"],
@@ -190,7 +190,7 @@ def test_a_container_killed_for_memory_is_the_cause(healthy, ask):
 
 
 def test_a_service_that_was_deleted_is_told_of(healthy, ask):
-    """Its ranks still run but can no longer find each other."""
+    """The Service was deleted, so running ranks can no longer find each other."""
     theirs(healthy, "lone", gpus=0)
     healthy.delete(path("services", "lone", namespace="default"))
     _, answer, text, _, _ = ask(healthy, "lone", cause("dns.service-missing"))
@@ -280,7 +280,7 @@ def test_a_queue_that_is_not_there_is_named(kueue, ask, queue):
 
 
 def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
-    """It must be on the job itself: a label of its pod template does not count."""
+    """The label must be on the job itself: a label of its pod template does not count."""
     theirs(kueue, "lost", shape=QUEUED)
     _, answer, text, _, _ = ask(kueue, "lost", cause("queue.unnamed"))
     assert answer["failure_analysis"]["err_class"] == "ERR_PROGRAM"
@@ -289,7 +289,7 @@ def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
 
 
 def test_a_job_of_a_queue_without_a_workload_is_told_so_at_once(healthy, ask, monkeypatch):
-    """Its age counts, not the duration of the observation."""
+    """The job's age counts, not the duration of the observation."""
     monkeypatch.setattr("jobs.run.job_lookup.age", lambda _: 31.0)
     theirs(healthy, "none", labels={LABEL: "trial"}, shape=QUEUED)
     _, _, text, _, _ = ask(healthy, "none", cause("launcher.missing"))
@@ -322,7 +322,7 @@ def test_a_gang_of_volcano_that_never_fits_is_the_jobs_own_fault(volcano, ask):
 
 
 def test_a_job_on_cpus_is_not_asked_for_nccls_log(healthy, ask):
-    """It has no NCCL output; a job with GPUs gets the advice."""
+    """A CPU job has no NCCL output; a job with GPUs gets the advice."""
     theirs(healthy, "plain", gpus=0, pods=1, command="true")
     _, _, _, explained, document = ask(healthy, "plain", lambda now: now["state"] == "Complete")
     assert (explained, document["faults"], document["advice"]) == (10, [], None)

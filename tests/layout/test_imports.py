@@ -219,7 +219,7 @@ def test_a_log_is_explained_without_pytest_the_profiles_and_the_kubernetes_clien
 
 
 def test_all_of_the_log_analysis_is_found_where_it_is_asked_for():
-    """Its package imports each part at its first use: every public name is available, and no other."""
+    """The package imports each part at its first use: every public name is available, and no other."""
     assert sorted(logs._HOMES) == sorted(logs.__all__)
     assert all(getattr(logs, name) is not None for name in logs.__all__)
     assert getattr(logs, "no_such_part", None) is None

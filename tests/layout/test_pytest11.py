@@ -64,7 +64,7 @@ def run(python, cwd, *arguments):
     ids=["package", "module", "node"],
 )
 def test_a_wheels_checks_run_by_their_package(wheel, tmp_path, named, also):
-    """Their options are known and their prerequisites run, from a project with its own settings."""
+    """Options of the checks are known and prerequisites run, from a project with its own settings."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers --strict-config\n")
     done = run(wheel, tmp_path, "--pyargs", *named, "--cluster", "sim:healthy", "--out", "report")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -184,7 +184,7 @@ BUILDERS = [
 
 @pytest.mark.parametrize("command", BUILDERS)
 def test_a_wheel_is_complete_and_names_no_path_of_whoever_built_it(command, tmp_path):
-    """This holds for every build tool: only a user would notice a missing profile or scenario."""
+    """A wheel of any build tool is complete: only a user would notice a missing profile or scenario."""
     if "uv" in command:
         pytest.importorskip("uv", reason="uv is not installed here")
     source = shutil.copytree(

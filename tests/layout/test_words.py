@@ -15,10 +15,10 @@ PACKAGES = ("checks", "cli", "jobs", "lab", "reports", "seatrial", "benchmarks")
 
 
 def test_a_modules_first_line_says_what_it_is():
-    """It is a noun phrase or a sentence, never a question, since readers search the first lines."""
+    """A first line is a noun phrase or a sentence, never a question, since readers search the first lines."""
     questions = [
         str(path.relative_to(ROOT))
-        for package in PACKAGES
+        for package in (*PACKAGES, "tests")
         for path in sorted((ROOT / package).rglob("*.py"))
         if "?" in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "?").splitlines()[0]
     ]
@@ -112,10 +112,35 @@ def sentences(path: Path) -> Iterator[str]:
 
 
 def test_what_the_code_says_is_in_the_fields_words():
-    """It covers messages for users, and docstrings and comments for developers."""
+    """Messages for users, and docstrings and comments for developers, use the field's terms."""
     said = {path: list(sentences(path)) for room in (*PACKAGES, "seatrial") for path in (ROOT / room).rglob("*.py")}
     assert sum(map(len, said.values())) > 15_000
     found = {str(path.relative_to(ROOT)): GONE.findall("\n".join(texts)) for path, texts in said.items()}
+    assert not {path: words for path, words in found.items() if words}
+
+
+GONE_FROM_TESTS = re.compile(
+    rf"{GONE.pattern}|\b(?:besides|whoever|everybody|wires?|paid for|of its own|word on)\b", re.IGNORECASE
+)
+"""Words that no docstring or comment of a test may have; its other texts are input."""
+
+
+def remarks(path: Path) -> Iterator[str]:
+    """Yield docstrings and comments of a module; names in backticks are code."""
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield NOT_A_SENTENCE.sub("", node.value.value)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield NOT_A_SENTENCE.sub("", token.string)
+
+
+def test_docstrings_and_comments_of_tests_are_in_the_fields_words():
+    """A test's docstring is the requirement that it pins, for the reader of a failure."""
+    texts = {path: list(remarks(path)) for path in (ROOT / "tests").rglob("*.py")}
+    assert sum(map(len, texts.values())) > 5_000
+    found = {str(path.relative_to(ROOT)): GONE_FROM_TESTS.findall("\n".join(each)) for path, each in texts.items()}
     assert not {path: words for path, words in found.items() if words}
 
 

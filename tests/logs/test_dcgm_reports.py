@@ -91,7 +91,7 @@ def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
     ],
 )
 def test_a_failed_row_of_a_table_is_a_finding(rows: tuple[str, ...], expected: Findings) -> None:
-    """By GPU, named in the row (DCGM 3), in a row below it (DCGM 4) or only in the warning."""
+    """A failed row names its GPU itself (DCGM 3), in a row below it (DCGM 4) or only in the warning."""
     job = only(table(*rows))
     assert (job["verdict"], found(job)) == ("no-go", expected)
     assert job["diagnosis"] == "degraded"
@@ -151,7 +151,7 @@ def test_inside_a_healthy_jobs_log_what_is_not_passed_counts(more: str, verdict:
 
 @pytest.mark.parametrize("text", [table(*MEMORY_4), report("4.4.1", {}, {"memory": MISMATCH})])
 def test_a_report_in_a_wrapping_that_is_not_looked_into_is_no_pass(text: str) -> None:
-    """In Docker's JSON records, one per line, the lines of a report are found after reports were read."""
+    """Docker's JSON records, one per line, contain report lines that are found after reports were read."""
     wrapped = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) for line in (text + GOOD_JOB).splitlines()]
     assert only("\n".join(wrapped))["verdict"] != "go"
     healthy = [json.dumps({"log": f"{line}\n", "stream": "stdout"}) for line in GOOD_JOB.splitlines()]

@@ -151,7 +151,7 @@ def test_a_line_has_its_own_remedy_and_failure_class(line, failure, word):
     ],
 )
 def test_the_word_by_which_a_registry_refuses_is_shown(said):
-    """It follows a name that otherwise marks a secret."""
+    """The word follows a name that otherwise marks a secret."""
     job = judged(f'Failed to pull image "nvcr.io/a/b:1": {said}\n')
     assert said in job["faults"][0]["evidence"][0]["text"]
     assert "imagePullSecrets" in job["faults"][0]["remedy"]

@@ -1,4 +1,4 @@
-"""The state is the same, to the byte, wherever a log is cut into blocks and whoever digests them."""
+"""The state is the same, to the byte, for any split of a log into blocks and any process that digests them."""
 
 from __future__ import annotations
 

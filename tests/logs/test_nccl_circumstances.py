@@ -22,7 +22,7 @@ def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, 
     ("address", "why"), [("fe80::ba59:9f03:fc:765c%ib0", "nccl.bootstrap-link-local"), ("10.0.0.1", None)]
 )
 def test_an_interface_with_a_link_local_address_alone(address, why):
-    """It cannot be bound without its zone; with no other sign, it is the cause."""
+    """A link-local address cannot be bound without its zone; with no other sign, it is the cause."""
     head = f"{A}{INFO}Bootstrap : Using ib0:{address}<0>\n"
     bound = f"{head}{A}misc/socket.cc:379 NCCL WARN Call to bind failed : Cannot assign requested address\n{A}{INFO}bootstrap.cc:176 -> 2\n"
     assert fault_reasons(bound) == [("nccl.bootstrap-interface", why)]

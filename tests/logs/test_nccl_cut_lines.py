@@ -74,7 +74,7 @@ def test_a_failure_in_the_last_line_counts_without_its_end(judge):
 
 
 def test_a_row_that_was_cut_holds_no_wrong_values(judge):
-    """Its last column is missing, so the bus bandwidth is not the count of wrong values."""
+    """A truncated row lacks its last column, so the bus bandwidth is not the count of wrong values."""
     row = next(line for line in reversed(HEALTHY.splitlines()) if re.search(r"\d+\s+\d+\s+float", line))
     log = HEALTHY.partition("# Out of bounds")[0]
     for end in range(1, len(row)):
@@ -82,7 +82,7 @@ def test_a_row_that_was_cut_holds_no_wrong_values(judge):
 
 
 def test_no_cut_of_a_first_row_or_of_the_average_is_an_accusation(judge):
-    """Cases: the bus bandwidth in place of a wrong count after root 0, and 9 of 90.105, the rows' mean."""
+    """The bus bandwidth in place of a wrong count after root 0, and 9 of 90.105, the rows' mean, raise no fault."""
     log = HEALTHY.replace("     sum      -1", "    none       0")
     rows = [match.start() for match in re.finditer(r"\n +\d+ +\d+ +float", log)]
     ends = [*range(rows[1] - 30, rows[1]), *range(log.index("# Avg bus"), log.index("\n", log.index("# Avg bus")) + 1)]
@@ -121,7 +121,7 @@ BEHIND = {
 @pytest.mark.parametrize("block", [None, 1 << 16], ids=["in one block", "over blocks"])
 @pytest.mark.parametrize("error", BEHIND.values(), ids=BEHIND)
 def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error, block):
-    """Its updates are one line for a line reader; a shell's bar shows only the text after it."""
+    """Updates of a progress bar are one line for a line reader; a shell's bar shows only the text after it."""
     if block:
         monkeypatch.setattr(scan, "BLOCK", block)
     assert len(BAR) > 4 * scan.MAX_LINE

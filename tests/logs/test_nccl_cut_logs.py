@@ -32,7 +32,7 @@ def test_every_rank_cut_at_the_same_place_is_truncated(judge, share):
 
 
 def test_one_rank_cut_in_its_channels_is_truncated(judge):
-    """Its peers show channels whose other end it does not show."""
+    """Other ranks show channels whose other end is missing in this rank's log."""
     texts = whole(MAKER)
     key = ("gpu-node-1", MAKER.pid(8))
     texts[key] = texts[key][: int(len(texts[key]) * 0.6)]
@@ -77,7 +77,7 @@ TOLD = "node-dc4f1:10:10 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\nnode-
 )
 @pytest.mark.parametrize("behind", ["", "\n", "\nstep 7 loss 0.5\n", "\n\nstep 7"])
 def test_a_head_that_was_cut_names_a_host_only_where_it_is_named_like_one(judge, line, hosts, behind):
-    """The same holds with a following line."""
+    """A truncated prefix is a host only if it looks like one, also with a following line."""
     assert len(judge(TOLD + line + behind)["hosts"]) == hosts
 
 
@@ -229,7 +229,7 @@ def test_ranks_of_one_host_that_came_up_and_connected_nothing_are_no_go(judge, v
 
 
 def test_a_table_that_lost_its_head_and_its_end_is_cut_unless_its_job_came_to_its_end(judge):
-    """Its name and rows remain. If no rank is seen to end, the missing rows may be the wrong ones."""
+    """Name and rows remain. If no rank is seen to end, the missing rows may be the wrong ones."""
     table = table_of(MAKER)
     name, rows = table[0], [line for line in table if " float " in line]
     log = "".join(whole(MAKER).values())

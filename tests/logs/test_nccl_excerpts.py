@@ -192,7 +192,7 @@ def test_a_crash_is_told_in_the_logs_own_words(judge, case):
     "text", ["graph/x.cc:1 NCCL WARN Something odd", "x.h:4 NCCL WARN Net : Connection closed by remote peer b<5>"]
 )
 def test_a_lone_warning_is_quoted(judge, text):
-    """It proves nothing, but it is the only content of the pasted line."""
+    """A single warning proves nothing, but it is the only content of the pasted line."""
     job = judge(f"a:1:2 [0] {text}\n")
     assert (job["verdict"], f"it does warn: {text.partition('WARN ')[2]}" in job["sentence"]) == (
         "inconclusive",
@@ -212,7 +212,7 @@ def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
 
 
 def test_a_failed_benchmark_inside_a_jsons_string_is_read(judge):
-    """It has no table; an operator's log holds its output as one string."""
+    """A failed benchmark has no table; an operator's log holds its output as one string."""
     output = "# nThread 1 nGpus 2 minBytes 8 maxBytes 8\n#  Rank  0 Group  0 Pid 9 on w device  0 [0x8a] H100\n#  Rank  1 Group  0 Pid 9 on w device  1 [0x8b] H100\nw: Test NCCL failure common.cu:1 'unhandled cuda error'\n"
     job = judge('{"level":"fatal","output":"' + output.replace("\n", "\\n") + '"}\n')
     assert (job["ranks"], job["nodes"], job["crash"]) == (2, 1, True)
@@ -265,7 +265,7 @@ def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge
 
 @pytest.mark.parametrize("devices", [(0, 1), (2, 3), (0, 1, 3)], ids=str)
 def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
-    """Their channels are inside the host, so NCCL never uses the network.
+    """Channels are inside the host, so NCCL never uses the network.
 
     A gap in the CUDA devices (another job's GPUs, or missing lines) does not show a second host.
     """

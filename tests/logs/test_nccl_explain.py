@@ -74,7 +74,7 @@ def test_the_pair_that_differs_comes_first_among_many():
     ],
 )
 def test_every_line_fits_eighty_columns(maker):
-    """It holds for names of any length."""
+    """Lines fit 80 columns with names of any length."""
     text = explain_forms.to_text(jobs_of(maker, "x" * 3000 + "\n"))
     assert max(len(line) for line in text.splitlines()) <= 80
 

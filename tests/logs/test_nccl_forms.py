@@ -50,7 +50,7 @@ def test_a_table_may_name_its_sides_in_its_columns(judge):
 
 @pytest.mark.parametrize("tag", ["", "[gke-node-a:0]:", "worker-0: "])
 def test_a_result_in_words_is_a_row(judge, tag):
-    """Its older form, and Modal's: one payload in two lines."""
+    """The older form of the bench, and Modal's, have one payload in two lines."""
     lines = [
         "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):",
         " algbw: 180.500 GBps (1444.0 Gbps)",
@@ -116,7 +116,7 @@ def test_another_benchs_table_ends_where_its_rows_do(judge):
     ],
 )
 def test_a_row_of_one_side_needs_no_header(judge, row):
-    """As in parsers' own tests: four values after the root, and no more."""
+    """A parser's own test has four values after the root, and no more."""
     table = one_table(judge, f"a line\n{row}\n")
     assert points(table) == [(268435456, 197.87)]
     assert table["rows"][0]["in_place"] is None
@@ -160,7 +160,7 @@ def test_an_average_alone_is_said(judge):
 
 
 def test_rccl_tests_name_their_library(judge):
-    """Its header has the form of nccl-tests since 2.17.9."""
+    """The header of rccl-tests has the form of nccl-tests since 2.17.9."""
     text = "# rccl-tests version 2.17.9-develop:0123456789 rccl-headers=22803 rccl-library=22707\n# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8 maxBytes 8\n"
     assert (
         judge(

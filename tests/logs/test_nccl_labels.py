@@ -29,8 +29,8 @@ KEYS = (
 # output), and labels that we interpret differently. Log number -> keys -> why.
 NOT_IN_THE_LOG = {
     # The label is empty (meaning "no"), and the log has two things: a watchdog's timeout, and processes that died from
-    # signals 6 and 15 with a core dump. The difference to 008, labelled a crash for the same last lines, is that all
-    # eight ranks had completed set-up, which does not make a core dump harmless.
+    # signals 6 and 15 with a core dump. Log 008 is labelled a crash for the same last lines. Here all eight ranks had
+    # completed set-up before, which does not make a core dump harmless.
     "004": {
         "crash": "two processes died from signal 6 and 15 at the end, as in 008, which is labelled a crash",
         "hang": "a watchdog reports a collective that never finished, which is the diagnosis",

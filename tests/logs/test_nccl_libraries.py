@@ -325,7 +325,7 @@ def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends
     ],
 )
 def test_what_mooncake_lacks_is_a_cause_and_no_end(said, fault):
-    """Its transfer engine continues without RDMA, so the failure itself is not shown."""
+    """Mooncake's transfer engine continues without RDMA, so the failure itself is not shown."""
     job = judged(f"E20260821 12:30:19.433391 {said}\n")
     assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", fault)
 

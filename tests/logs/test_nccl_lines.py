@@ -202,7 +202,8 @@ def told(log: str) -> set[str | None]:
 
 
 def test_what_a_line_shows_is_told_once_and_travels_with_it():
-    """It has the line as it appears in the log: the host gets it shortened and redacted, and matches no pattern again."""
+    """A finding has the line as it appears in the log: the host gets it shortened and redacted, and matches no pattern
+    again."""
     far = "RuntimeError: " + "x" * 600 + " fork failed: Resource temporarily unavailable"
     log = f"{far}\nTraceback (most recent call last):\nworker: Waiting in store based barrier to initialize\n"
     sent = read([("log", [log.encode()])])

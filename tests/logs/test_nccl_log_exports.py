@@ -163,7 +163,7 @@ def test_what_is_no_export_is_passed_on_to_the_byte(text):
 
 @pytest.mark.parametrize("form", NOT_READ)
 def test_what_is_carried_in_a_form_that_is_not_read_is_refused_with_what_to_do(form, tmp_path):
-    """They are never judged by a half of their lines."""
+    """Such files are never judged by a half of their lines."""
     with pytest.raises(NcclLogError, match=r"job\.log: its lines are inside of JSON or quotes.*jq -r"):
         judged(tmp_path, NOT_READ[form](LOGS["two-hosts"].splitlines()))
 

@@ -111,5 +111,5 @@ WITHOUT = {
 
 
 def test_every_row_has_a_near_miss_or_a_reason_for_none():
-    """It covers all concluded rows."""
+    """Every concluded row has a near miss or a reason."""
     assert sorted([*NEAR_MISSES, *WITHOUT]) == sorted(ROWS)

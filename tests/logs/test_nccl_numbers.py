@@ -319,7 +319,7 @@ def test_a_torn_row_takes_its_rest_from_another_line(judge):
     ],
 )
 def test_a_torn_row_accuses_nobody(judge, maker, torn, what):
-    """Its wrong count is a number from another column; it is not go either."""
+    """The wrong count of a torn row is a number from another column; the log is not go either."""
     body = rows()
     whole = next(line + "\n" for line in body.splitlines() if line.split()[0] == "67108864")
     assert torn(whole) != whole

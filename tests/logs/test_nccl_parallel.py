@@ -55,7 +55,7 @@ def test_where_no_process_can_be_started_one_does_all(logs, monkeypatch):
 
 
 def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
-    """Its block is digested here, and the others continue."""
+    """A dead worker's block is digested here, and the others continue."""
     hire = parallel._Crew.hire
 
     def one_dies(crew):
@@ -67,7 +67,7 @@ def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
 
 
 def test_a_worker_that_is_late_is_not_waited_for(logs, monkeypatch):
-    """It has no free core: its block is digested here."""
+    """A worker without a free core is not waited for: its block is digested here."""
     hire = parallel._Crew.hire
 
     def one_stops(crew):

@@ -145,7 +145,7 @@ def test_the_life_before_a_restart_is_read_too(cluster, capsys):
 
 
 def test_a_container_that_waits_is_an_answer_not_a_verdict(cluster, capsys):
-    """Its log does not exist yet: one line says so, without a judgement."""
+    """The log of a waiting container does not exist yet: one line says so, without a judgement."""
     cluster.add("train-0", "main")
     assert explain.main(["pod/train-0"]) == 10
     assert "waiting to start" in capsys.readouterr().err
@@ -237,7 +237,7 @@ def test_the_namespace_is_given_as_to_kubectl(monkeypatch, capsys):
 
 
 def test_an_init_container_that_failed_is_read_and_one_that_ended_well_is_not(cluster, capsys):
-    """It is the only output, because the other containers never started."""
+    """The failed init container has the only output, because the other containers never started."""
     cluster.add("train-0", "main", fetch=b"ended well\n", unpack=b"RuntimeError: disk full\n", unpack_before=b"once\n")
     cluster.pods["train-0"]["status"]["initContainerStatuses"] = [
         {"name": "fetch", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}},

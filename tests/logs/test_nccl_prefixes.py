@@ -141,7 +141,7 @@ def test_a_head_that_was_torn_makes_no_new_host(judge):
 
 
 def test_two_nodes_of_one_name_are_told_apart(judge):
-    """Both nodes are called 'user', but their addresses differ."""
+    """Two nodes are both called 'user', but their addresses differ."""
     maker = Maker(version="2.18.1", hosts=("a", "b"), stop="channels", socket_ranks=(0, 1))
     log = interleaved(maker.processes(), 4).replace(b"a:", b"user:").replace(b"b:", b"user:")
     job = judge(log)

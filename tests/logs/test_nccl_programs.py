@@ -232,7 +232,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault", "words"), SAID)
 def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault, words):
-    """It is named even in an otherwise empty log; messages of NCCL's peers about it come second."""
+    """A cause is named even in an otherwise empty log; messages of NCCL's peers about it come second."""
     line = died(said) if "Error: " in said and not said.startswith(("Error", "Warning")) else said + "\n"
     for log in (line, line + TORCHRUN):
         (cause, *_) = judged(log)["causes"]
@@ -296,7 +296,7 @@ def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, si
 
 
 def test_xlas_warning_of_a_clique_that_is_late_is_told_and_condemns_nobody():
-    """It is withdrawn ("Thread is unstuck!") if the others were only late."""
+    """XLA withdraws the warning ("Thread is unstuck!") if the others were only late."""
     job = judged(
         "E rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6` for 10 seconds and may be "
         "stuck. Expected 8 threads to join the rendezvous, but not all of them arrived on time.\n"
@@ -336,7 +336,8 @@ def test_an_xid_that_condemns_no_gpu_is_quoted_with_what_nvidias_catalog_says_of
 
 
 def test_an_exception_is_quoted_as_cause_where_nothing_else_is_known():
-    """Also in a log without a launcher's message or an NCCL line; a log that proves its job healthy has no causes."""
+    """The exception is quoted also without a launcher's message or an NCCL line; a log that proves its job healthy has
+    no causes."""
     job = judged(died("LookupError: no codec of that name: 'a'"))
     assert job["verdict"] == "inconclusive"
     assert job["causes"][0]["cause"].startswith("the log says: ")

@@ -91,7 +91,7 @@ def test_any_bytes_end_in_documents(log):
 @given(TEXT, st.integers(1, 50))
 @CALM
 def test_chunks_do_not_matter(log, size):
-    """The same bytes in pieces of any size have the same result."""
+    """Equal bytes in pieces of any size have the same result."""
     if log[:2] not in (b"{", b"[") and b"{" not in log:  # the first piece determines the format
         assert conclude(of(log)) == conclude(of(log, chunk=size))
 

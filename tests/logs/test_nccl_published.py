@@ -100,12 +100,12 @@ def test_only_tcp_explains_numbers_as_low_as_tcp(busbw, verdict):
 
 
 def test_a_small_message_proves_nothing():
-    """Its time is latency, not bandwidth."""
+    """A small message's time is latency, not bandwidth."""
     assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, size=1 << 20, debug=False)["verdict"] == "inconclusive"
 
 
 def test_a_profile_speaks_instead_where_there_is_one():
-    """Its floors decide; the comparison is for logs without a profile."""
+    """The profile's floors decide; the comparison is for logs without a profile."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, debug=False, profile=load_profile("h100-ib"))
     assert [fault["cause"] for fault in job["faults"] if "SkyPilot" in (fault["cause"] or "")] == []
 

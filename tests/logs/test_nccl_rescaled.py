@@ -115,7 +115,7 @@ def test_the_log_of_a_published_row_is_go_near_to_it_and_never_far_below(every):
 
 
 def test_a_row_is_its_own_nearest_reference():
-    """It holds for any size and for a log with a single row; the lower limit of a healthy one is 85 % of it."""
+    """The result does not depend on size or number of rows; the lower limit of a healthy one is 85 % of it."""
     for entry in ROWS:
         for size, value in entry.by_size.items():
             for share in SHARES:

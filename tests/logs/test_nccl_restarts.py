@@ -46,7 +46,7 @@ def test_the_last_attempt_is_judged_and_the_end_of_the_first_is_said(judge, said
 
 @pytest.mark.parametrize("said", ENDS)
 def test_what_ends_the_last_attempt_or_may_do_so_is_no_go(judge, said):
-    """Also if both end the same way, or if the other processes are on other GPUs, in a concurrent job."""
+    """Such an end is no-go even if both runs end the same way, or with a concurrent job on other GPUs."""
     end = ENDS[said]
     for log in (FIRST + LAST + end, FIRST + end + LAST + end, FIRST + end + attempt(7000, gpu="7"), FIRST + end):
         assert judge(log)["verdict"] == "no-go"
@@ -71,7 +71,7 @@ UNREACHED = (
 
 
 def test_what_processes_say_that_never_came_up_is_of_no_attempt_before_it(judge):
-    """After the completed attempt they are a third one; both before and after it, the attempt is unknown."""
+    """After the completed attempt such processes are a third one; both before and after it, the attempt is unknown."""
     for log in (FIRST + LAST + UNREACHED, FIRST + UNREACHED + LAST + UNREACHED):
         job = judge(log)
         assert (job["verdict"], job["faults"][0]["fault"]) == ("no-go", "nccl.no-route")
@@ -92,7 +92,7 @@ def test_the_logs_of_pods_that_hold_both_attempts_are_one_job(tmp_path):
 
 
 def test_a_second_job_in_one_log_is_neither_excused_nor_left_out(judge):
-    """Its peer left before its own end, and half of its ranks are missing in the log."""
+    """A peer left before its own end, and half of the second job's ranks are missing in the log."""
     second = re.sub(
         r":(1\d{3}):\1 ",
         lambda pid: f":{int(pid[1]) + 5000}:{int(pid[1]) + 5000} ",

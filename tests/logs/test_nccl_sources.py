@@ -44,7 +44,7 @@ def test_an_empty_log_says_what_to_check(tmp_path):
 
 
 def test_a_directory_without_logs_is_an_error_and_one_with_logs_is_read(tmp_path):
-    """Its NCCL logs are read, and other files are skipped."""
+    """NCCL logs in a directory are read, and other files are skipped."""
     (tmp_path / "notes.txt").write_text("nothing to see\n")
     (tmp_path / "label.json").write_text(
         json.dumps({"notes": "NCCL INFO is written about here"}).replace("NCCL INFO", "NCCL")
@@ -231,7 +231,7 @@ def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
 
 
 def test_a_truncated_gzip_file_is_a_log_that_was_cut(tmp_path):
-    """An incomplete copy, also one that ends at a line end, is never go; several members and padding are no damage."""
+    """An incomplete copy, also one that ends at a line end, is never go; several members and padding are valid."""
     packed = gzip.compress(LOG[: LOG.rindex(b"\n", 0, len(LOG) // 2) + 1])
     flushed = zlib.compressobj(wbits=31)
     half = flushed.compress(LOG) + flushed.flush(zlib.Z_FULL_FLUSH)

@@ -95,7 +95,7 @@ def test_the_names_that_others_rely_on_exist():
 
 
 def test_the_evidence_of_a_fault_is_a_line_that_can_be_found():
-    """It has file, line number and text of the log."""
+    """Evidence has file, line number and text of the log."""
     log = ROWS[45][0]
     (job,) = conclude(read([("job.log", io.BytesIO(log.encode()))]))
     (item,) = job["faults"][0]["evidence"]

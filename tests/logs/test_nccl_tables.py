@@ -121,7 +121,7 @@ def test_blanks_that_a_copy_squeezed_are_no_obstacle(judge):
 
 
 def test_an_empty_out_of_place_side_is_empty_and_not_zero(judge):
-    """In-place only: the other side is 32 spaces."""
+    """In an in-place table the other side is 32 spaces."""
     (row,) = rows(
         judge,
         HEADER

@@ -65,7 +65,7 @@ def test_what_only_speaks_of_such_things_leaves_a_job_healthy(said):
 
 
 def test_a_job_that_is_cut_off_is_not_accused_for_such_a_text():
-    """Without a prefix it may be from any program."""
+    """Without a prefix such a text may be from any program."""
     running = sequential(Maker(stop="init").processes()).decode()
     assert judged(running + "No route to host\n")["verdict"] == "inconclusive"
 

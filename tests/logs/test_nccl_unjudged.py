@@ -122,7 +122,7 @@ def test_sums_that_nobody_checked_are_no_go_with_a_profile(tmp_path, capsys):
 
 @pytest.mark.parametrize(("busbw", "wrong"), [("-153.6", "0"), ("nan", "0"), ("153.6", "nan"), ("153.6", "-1")])
 def test_numbers_that_are_none_are_never_a_go(busbw, wrong, tmp_path, capsys):
-    """The same holds if the other side of the row is valid."""
+    """An invalid number is never go, also if the other side of the row is valid."""
     for profile in ("", profiled()):
         assert explained(capsys, tmp_path, logged(busbw, wrong), profile)["verdict"] != "go"
 

@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(seatrial):
 
 
 def test_a_broad_pattern_hides_no_fault_of_the_catalogue(seatrial):
-    """It may match every line: a no-go without it remains no-go."""
+    """A pattern may match every line: a no-go without it remains no-go."""
     broad = OURS.replace("our-io: quota of project \\S+ exceeded", "NCCL|our-io").replace("near_miss", "# near_miss")
     log = "n1:7:9 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\nn1:7:9 [0] NCCL WARN Cuda failure 700\n"
     alone = seatrial("explain", "t.log", log=log)

@@ -34,7 +34,7 @@ SAVED = ("--folder=/nonexistent", "--step=1", "--bytes=4096")
     ],
 )
 def test_numbers_fit_their_columns(value: float, text: str) -> None:
-    """As many decimals as fit into seven characters, then the exponent, as in nccl-tests."""
+    """Numbers have as many decimals as fit into seven characters, then the exponent, as in nccl-tests."""
     assert tables.fit(value, 7) == text
 
 
@@ -317,7 +317,7 @@ sweep.Bench.header = measured
 @pytest.mark.slow
 @pytest.mark.parametrize(("differs", "share"), [("-1", 0), ("1", 0.5)])
 def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_path: Path, differs: str, share) -> None:
-    """On the CPU here: a rate for each rank, and every product of the rank whose results vary."""
+    """On the CPU here, each rank has a rate, and every product of the rank with varying results is counted."""
     facts = tmp_path / "facts.json"
     before = ALONE.format(differs=differs)
     ended = ranks.run("measure", "--max-bytes=1048576", "--iters=1", before=before, SEATRIAL_BENCH_FACTS=str(facts))

@@ -175,7 +175,8 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
 
 
 def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_path: Path) -> None:
-    """It has our name and mark, and is older than any stage's limit by the file system's clock; all other files stay."""
+    """A leftover folder has our name and mark, and is older than any stage's limit by the file system's clock; all
+    other files stay."""
 
     def folder(name: str, run: str | None, age_s: float) -> None:
         made = tmp_path / name

@@ -82,7 +82,7 @@ def test_warnings_keep_their_numbers_and_lose_credentials() -> None:
 
 
 def test_a_summary_that_no_result_tells_is_a_result() -> None:
-    """It has no subject; a failing result without a text gets the text of its summary."""
+    """A separate summary has no subject; a failing result without a text gets the text of its summary."""
     summary = {"status": "Fail", "warnings": [{"warning": "The plugin crashed.", "error_id": 1}]}
     test = {"name": "pcie", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Pass"}]}
     body = {"test_categories": [{"category": "Integration", "tests": [{**test, "test_summary": summary}, None]}]}
@@ -176,7 +176,7 @@ def test_an_engine_that_ends_is_told_without_its_credentials(folder: Path) -> No
 
 
 def test_what_hangs_is_ended_at_the_limit(folder: Path) -> None:
-    """Its host engine ends with it."""
+    """The hanging command's host engine ends with it."""
     status, data = ran(folder, limit_s=2.0, hangs=600)
     assert (status, data["exit"]) == ("failed", None)
     assert "did not end" in str(data["error"])

@@ -79,7 +79,7 @@ def tried(text: str, *, forbidden: bool = False) -> dict[str, Any]:
         ("http://", http, True),
         ("http://", closes, False),
         ("https://", closes, False),
-        ("https://", no_tls, True),  # it speaks another protocol, but is reachable
+        ("https://", no_tls, True),  # another protocol, but reachable
         ("", waits, True),
         ("", http, True),
         ("", closes, False),

@@ -117,7 +117,7 @@ IBV = """hca_id:\tmlx5_0
 
 
 def test_ibv_devinfo_is_read_where_sysfs_is_silent(tmp_path: Path) -> None:
-    """Its text yields the same record: state, rate from lanes and speed, link layer, address."""
+    """ibv_devinfo's text yields the same record: state, rate from lanes and speed, link layer, address."""
     tool = tmp_path / "ibv_devinfo"
     tool.write_text("#!/bin/sh\ncat <<'END'\n" + IBV + "END\n")
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)

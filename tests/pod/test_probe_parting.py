@@ -83,7 +83,7 @@ def patched(path: Path, *changes: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_rank_without_room_ends_while_another_still_looks(pods, tmp_path: Path, late: int) -> None:
-    """Its reason is reported by all; a later rank finds the path unchanged, without any file."""
+    """The reason is reported by all ranks; a later rank finds the path unchanged, without any file."""
     place, gate = tmp_path / "shared", tmp_path / "gate"
     place.mkdir()
     pods.tool("torchrun", STANDIN)

@@ -52,7 +52,7 @@ def test_torch_is_taken_where_there_is_one(image, trial) -> None:
 
 
 def test_a_node_alone_meets_at_its_own_address(image, trial) -> None:
-    """Every node is node 0 of its own job, at its own address."""
+    """Every node is node 0 of a separate job, at its own address."""
     command, _ = plan(asked(trial, scope="node"), image("torchrun"), ME)
     assert {"--nnodes=1", "--node-rank=0", "--master-addr=10.0.0.2"} <= set(command.argv)
 

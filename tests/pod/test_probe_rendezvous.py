@@ -94,7 +94,7 @@ def test_a_rank_that_leaves_is_noticed(sides) -> None:
 
 
 def test_a_failure_is_relayed_to_every_rank(sides) -> None:
-    """Rank 0 informs rank 2 that rank 1 failed; a rank that completed is no failure, even after it left."""
+    """Rank 0 informs rank 2 that rank 1 failed; a completed rank that left is not a failure."""
     all_sides = sides(3)
     for rank, side in enumerate(all_sides):
         side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(3)])

@@ -67,7 +67,7 @@ def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Pa
 
 @pytest.mark.parametrize("text", [b"", b"ERROR: no driver", b"{broken", b"[1]", b'{"card0": 3}', b"\xff{}"])
 def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
-    """Never a traceback, never a non-existent GPU."""
+    """Invalid output yields neither a traceback nor a non-existent GPU."""
     smi_facts, error = rocm.read(text)
     assert smi_facts["gpus"] == []
     assert error or text in (b'{"card0": 3}', b"\xff{}")

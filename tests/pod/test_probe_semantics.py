@@ -93,7 +93,7 @@ def test_an_error_of_a_lock_is_told_and_the_rest_goes_on(pods, tmp_path: Path, c
 
 
 def test_a_node_without_locks_is_told_from_its_neighbour(pods, tmp_path: Path) -> None:
-    """Its own lock fails; its neighbour's result proves nothing, and both nodes see that."""
+    """A node's own lock fails; its neighbour's result proves nothing, and both nodes see that."""
     locking(pods, flock=f"if {SECOND}: raise OSError(errno.ENOLCK, 'no')\n        {TRUE['flock']}")
     paths = found(pods, tmp_path / "shared")
     assert (paths[1]["flock"]["held"], paths[1]["flock"]["error"]) == (None, "ENOLCK")
@@ -164,7 +164,7 @@ def test_a_file_system_that_keeps_no_times_and_appends_nothing_is_not_at_fault(p
 
 
 def test_a_partner_that_dies_with_its_locks_is_no_fault_of_them(pods, tmp_path: Path) -> None:
-    """Its kernel releases its locks: a lock granted after that is not measured, and never a pass."""
+    """A dead partner's kernel releases its locks: a lock granted after that is not measured, and never a pass."""
     ready = tmp_path / "dead"
     patched(
         pods,

@@ -107,8 +107,8 @@ def test_a_failed_rank_ends_the_collective_of_all(pods) -> None:
 
 
 def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
-    """Its table of exit codes is longer than the kept end; the next collective would fail in the same way and is not
-    run."""
+    """torchrun's table of exit codes is longer than the kept end; the next collective would fail in the same way and is
+    not run."""
     stages_of = pods.run(FAKE_MODE="recorded", FAKE_SAYS=str(RECORDED / "no-gpu.log"))
     for rank in (0, 1):
         ring, default = stages_of[rank]["collective.ring"], stages_of[rank]["collective.default"]
@@ -135,7 +135,7 @@ def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
     [("no-gpu", "# seatrial bench: rank 1 failed: "), ("exception", "[rank2]: ValueError: "), ("signal", "")],
 )
 def test_the_lines_that_say_why_are_found(name: str, first: str) -> None:
-    """In the output of a real torchrun: the program's messages, each kind once, without torchrun's summary."""
+    """A real torchrun's output yields the program's messages, each kind once, without torchrun's summary."""
     said = causes((RECORDED / f"{name}.log").read_text())
     assert len(said) == {"no-gpu": 1, "exception": 2, "signal": 0}[name]
     assert not said or said[0].startswith(first)
@@ -206,7 +206,7 @@ def test_sigterm_prints_what_there_is(pods) -> None:
 
 
 def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
-    """Also if no child process obeys: the evidence is printed, with the probe's own exit code, before SIGKILL."""
+    """The evidence is printed, with the probe's own exit code, before SIGKILL, also if no child process obeys."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"])
     pods.tool("nvidia-smi", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
     process = pods.start(0)

@@ -126,7 +126,7 @@ def test_the_words_of_a_refusal_stay(text: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_every_way_to_write_a_secret_is_masked_by_all(value: str) -> None:
-    """It holds for the pods, the log reader and the host."""
+    """Pods, log reader and host mask the same notations."""
     secret = VALUES[value]
     for written in WRITTEN:
         for line in LINES:

@@ -26,7 +26,7 @@ def test_a_fault_is_named_and_no_innocent(size, kind, every):
 
 @pytest.mark.parametrize("bad", range(3))
 def test_an_uplink_of_three_is_named_where_every_pair_was_tested(bad):
-    """Both other leaves fail with it, and pass with each other."""
+    """The two other leaves fail with it, and pass with each other."""
     leaf = f"l{bad:04}"
     made = model.Model(9, random.Random(1), leaf_size=3, faults={("uplink", leaf): 0.6})
     assert {(f.kind, f.names) for f in model.sweep(made).findings} == {("uplink", (leaf,))}
@@ -49,7 +49,7 @@ def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind, ev
 
 
 def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
-    """The same holds for nodes of the group itself; no other node is named."""
+    """Bad nodes are named even inside the group, and no other node is."""
     names = fleet_of(64).nodes
     group, bad = set(names[5:21]), {names[0], names[7]}
 
@@ -89,7 +89,7 @@ def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent
 
 
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
-    """Not a group of two behind a link: they pass with each other, but each also passes with a fourth node."""
+    """Two bad nodes that pass with each other are not a group behind a link, since each also passes with a fourth node."""
     named = 0
     for seed in range(20):
         rng = random.Random(seed)
@@ -280,7 +280,7 @@ def test_a_node_alone_needs_a_speed_only_where_it_has_a_bus(bus, verdict):
     ],
 )
 def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
-    """It reported nothing, did not complete, or half of its answer is missing."""
+    """The node reported nothing, did not complete, or half of its answer is missing."""
 
     def answer(test, _):
         if len(test) > 1:
@@ -402,7 +402,7 @@ def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_
     ],
 )
 def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
-    """This holds without a named node, too, and without a named path."""
+    """A leaf with wrong results inside is not go, even without a named node or path."""
     fleet = fleet_of(16, 4)
 
     def answer(test, _):
@@ -415,7 +415,7 @@ def test_a_leaf_inside_which_all_is_wrong_is_no_go(result, said):
 
 
 def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
-    """It is in half of the leaf's pairs, so the leaf as a whole is not at fault."""
+    """A bad node is in half of the leaf's pairs, so the leaf as a whole is not at fault."""
     fleet = fleet_of(16, 4)
     blame, _ = play(fleet, RULES, lambda t, _: 60.0 if "n005" in t and len(t) > 1 and not fleet.crosses(t) else 100.0)
     assert not blame.apart
@@ -442,8 +442,7 @@ def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested()
 
 
 def test_a_few_slow_nodes_are_no_healthy_group():
-    """Three of 16 nodes at 0.87 are in 38 % of the pairs, as many as in a healthy group of leaves, and they are
-    reported."""
+    """Three of 16 nodes at 0.87 are reported: they are in 38 % of the pairs, like a healthy group of leaves."""
     slow = ("n002", "n007", "n011")
     blame, _ = play(fleet_of(16), RULES, lambda t, _: 87.0 if len(t) > 1 and set(slow).intersection(t) else 100.0)
     assert tuple(f.names[0] for f in blame.findings) == slow

@@ -15,8 +15,7 @@ from tests.pod.planned import RULES, fleet_of, play
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.85])
 @pytest.mark.parametrize(("size", "slow"), [(4, 2), (4, 3), (6, 3), (16, 8), (16, 15), (64, 40)])
 def test_slow_nodes_that_are_the_majority_are_told_and_none_is_named(size, slow, share):
-    """Both groups are listed with their nodes; if as many are fast, only nodes that are slow in single-node tests are
-    named."""
+    """Slow and fast nodes are listed; if as many are fast, only nodes that are slow in single-node tests are named."""
     fleet = fleet_of(size)
     bad = set(fleet.nodes[:slow])
     blame, _ = play(fleet, RULES, lambda test, _: 100.0 * (share if bad.intersection(test) else 1.0))

@@ -127,7 +127,7 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
     ],
 )
 def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
-    """Its own log is quoted; an undetermined node is not a failure of its partner."""
+    """A node's own log is quoted; an undetermined node is not a failure of its partner."""
     stages = fleet.run(FAKE_MODE=mode)[0]
     tests = rounds(stages)
     hit = [test for test in tests if "gpu-node-2" in test["nodes"]] if "gpu" in mode else tests
@@ -189,7 +189,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
 
 
 def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
-    """Its single-node test is repeated with its steps, and the last result counts."""
+    """A failed single-node test is repeated with its steps, and the last result counts."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     trial["training"] = {"steps": 40, "seed": 1, "soak_s": 0, "limit_s": HANG_S}
     stages = fleet.run(FAKE_MODE=f"once gpu-node-2 {tmp_path / 'ran'}")[0]
@@ -203,7 +203,7 @@ def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet,
 
 @pytest.mark.parametrize(("stopped", "state"), [(None, "measured"), ("SIGTERM", "stopped")])
 def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypatch, stopped, state):
-    """It is tested again when it returns, and trains then; the earlier measurement was incomplete."""
+    """A stopped node is tested again when it returns, and trains then; the earlier measurement was incomplete."""
     clocks = SimpleNamespace(start=lambda: None, end=list)
     monkeypatch.setattr(fleettest.hardware, "Clocks", lambda *_: clocks)
     monkeypatch.setattr(fleettest.hardware, "nics", dict)
@@ -264,7 +264,7 @@ def test_nodes_are_diagnosed_alone_where_their_image_has_dcgm(fleet, trial, mode
 
 
 def test_a_node_that_is_drained_while_it_is_diagnosed_has_measured_nothing(monkeypatch):
-    """An incomplete diagnosis is no result: it and its single-node tests run when its pod returns."""
+    """An incomplete diagnosis does not count: it and its single-node tests run when its pod returns."""
     watch = Watch(HANG_S, 0)
     monkeypatch.setattr(dcgm, "run", lambda *_: watch.stop("SIGTERM"))
     monkeypatch.setattr(fleettest, "_alone", pytest.fail)
@@ -278,7 +278,7 @@ def test_a_node_that_is_drained_while_it_is_diagnosed_has_measured_nothing(monke
 
 
 def test_a_node_is_diagnosed_once_and_its_time_is_waited_for():
-    """Only if its image has the programs; a sweep without them does not wait."""
+    """Diagnostics run only if the image has the programs; a sweep without them does not wait."""
     lead = object.__new__(Coordinator)
     lead.trial = SimpleNamespace(perftest=None, training=None, dcgm={"limit_s": 600.0}, master_port=1, sweep=None)
     lead.planner, lead.changed, lead.results, lead._number = Planner(), threading.Condition(), {}, 0
@@ -304,7 +304,7 @@ def test_sums_that_nobody_counted_are_no_measurement(fleet):
 
 @pytest.mark.slow
 def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
-    """It ends within its time limit, without leftover processes, and the sweep continues."""
+    """A hanging test ends within its time limit, without leftover processes, and the sweep continues."""
     trial["sweep"]["test_s"] = 2
     stages = fleet.run(FAKE_MODE="hang gpu-node-1")[0]
     tests = rounds(stages)
@@ -580,7 +580,7 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
     ],
 )
 def test_a_test_of_a_pod_that_is_to_end_accuses_nobody(own, partner, outcome):
-    """Its partner's program may report anything; a complete result counts, and so do wrong sums."""
+    """A stopped pod's partner may report anything; a complete result counts, and so do wrong sums."""
     whole = {"busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     answers = {
         "a": {**whole, "state": own, "interrupted": True},

@@ -81,7 +81,7 @@ def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided
     [*((each, alone) for each in AT_ONCE for alone in (True, False)), ("failed", True), ("no end", True)],
 )
 def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
-    """They pass inside their leaf and fail across it: their fault is known, and the uplink is not at fault."""
+    """Nodes that pass inside their leaf and fail across it are at fault themselves, and the uplink is not."""
     fleet = fleet_of(16, 4)
     bad = {"n000", "n001", "n002"}
 
@@ -153,8 +153,8 @@ BOTH = ("n000", "n001")
     ],
 )
 def test_a_pair_is_graded_by_its_slowest_rail_against_the_level(speed, rails, grade):
-    """From 0.93 on it is proven, below 0.90 it fails, between them neither; a value that no fault explains does not
-    count."""
+    """A pair is proven from 0.93 on, fails below 0.90, and is undecided between them; a value that no fault explains
+    does not count."""
     result = Result("measured", speed, rails, BOTH)
     made = judgement._judge(fleet_of(2), replace(RULES, pair_floor=None), BOTH, result, LEVEL, {})
     assert made.grade == grade

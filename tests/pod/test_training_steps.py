@@ -40,7 +40,7 @@ def test_what_is_told_is_bounded() -> None:
 
 @pytest.mark.parametrize(("slower", "noise", "steps"), [(1, 0.01, 40), (1.11, 0.01, 40), (1, 1, 240)])
 def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: float, steps: int) -> None:
-    """If the first forty show the slow rank, or that there is none, no steps are added."""
+    """If the first forty show the slow rank, or that no rank is slow, no steps are added."""
     drawn = random.Random(1)
     one = object.__new__(training.Training)
     one.facts = {"compute_ms": [], "window": [0.0, 0.0], "losses": [], "bad_step": None}
@@ -238,7 +238,7 @@ training.Steps.one = diverges
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_first_step_without_a_finite_loss_is_told_of_its_rank(trained, tmp_path: Path, shared: bool) -> None:
-    """In single-GPU steps it is a fault of this GPU, in shared steps it is not; the file stays JSON."""
+    """A non-finite loss in single-GPU steps is a fault of this GPU, in shared steps it is not; the file stays JSON."""
     ended = trained(before=DIVERGES.format(shared=shared, steps=12))
     assert [each.code for each in ended] == [0, 0], ended[0].err
     well, ill = told(tmp_path)
@@ -272,8 +272,8 @@ torch.equal = equal
 def test_the_model_follows_the_memory_of_the_fullest_rank(
     trained, tmp_path, share: float, batch: int, layers: int
 ) -> None:
-    """The same on all ranks: first the batch shrinks, then the layers; with too little for one layer there are no
-    steps."""
+    """All ranks have the same model: first the batch shrinks, then the layers; with too little for one layer there are
+    no steps."""
     whole = int(share * model.memory_bytes(model.CPU, 4) / training.FREE_SHARE) * 2
     ended = trained(
         before=f"from seatrial_pod.bench import training; training.free_memory = lambda: {whole} if rank else 1 << 40"
@@ -289,7 +289,7 @@ def test_the_model_follows_the_memory_of_the_fullest_rank(
 
 @pytest.mark.slow
 def test_a_soak_goes_on_until_its_time_is_over_and_ends_before_the_limit(trained, tmp_path: Path) -> None:
-    """Its steps exceed the requested number; the probe's limit takes precedence, on all ranks if it does on one."""
+    """A soak has more steps than requested; the probe's limit takes precedence, on all ranks if it does on one."""
     before = "from seatrial_pod.bench import training; left = [1000.0] * (6 if rank else 60)\n"
     before += "training.time_left = lambda: left.pop() if left else 0.0"
     ended = trained("--soak=100000", before=before)
@@ -313,7 +313,7 @@ training.Steps.several = steady
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "more"), [(0.0, False), (2.0, True)])
 def test_all_ranks_add_steps_where_noise_hides_who_is_slow(trained, tmp_path: Path, noise: float, more: bool) -> None:
-    """As many on each; steps without variation need no more."""
+    """All ranks add equally many steps; steps without variation need no more."""
     ended = trained(before=NOISY.format(noise=noise))
     assert [each.code for each in ended] == [0, 0], ended[0].err
     counts = [len(rank["compute_ms"]) for rank in told(tmp_path)]

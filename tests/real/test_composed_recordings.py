@@ -56,8 +56,8 @@ def container(item):
 def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
     """Return a case in which a rank's pod never runs: its image is still being pulled when it is deleted.
 
-    A kubelet that terminates a pod reports a container it never created as ended with 137, ContainerStatusUnknown,
-    without a time, and the pod as Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
+    A kubelet that terminates such a pod reports the container as ended with 137, ContainerStatusUnknown, without a
+    time. The pod is Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
     """
     selected = is_pod(rank, case)
 
@@ -141,7 +141,7 @@ def test_a_node_that_an_interruption_left_cordoned_is_waited_for_a_minute(back, 
 
 
 def test_a_rank_that_waits_while_another_runs_is_said_beside_each_step():
-    """In a log one line stands for the last 15 s."""
+    """A log has one line per 15 s."""
     said_so_far = []
     case = case_of("02b-cordoned")
     logs = {"0": said(case, 0, {"start": {}, "end": {}})}
@@ -166,7 +166,8 @@ def taken(case):
 @pytest.mark.parametrize(("name", "ends"), [("25b-preempted", "interrupted"), ("17-job-deleted-b", "deleted")])
 @IN_EACH_WAY
 def test_a_namespace_that_somebody_deletes_is_an_interruption(name, ends, gone, heard):
-    """Its controller deletes pods and Job in any order; a second Job is refused (403), or finds no namespace (404)."""
+    """A namespace's controller deletes pods and Job in any order; a second Job is refused (403), or finds no namespace
+    (404)."""
     case = expecting(case_of(name), ends, "job.disrupted")
     outcome = play(case, then(with_more(namespace_goes(case, taken(case) - 0.1, gone=gone)), VARIANTS[heard]))
     assert not wrong(case, outcome) and outcome.attempts == 1, outcome
@@ -175,7 +176,7 @@ def test_a_namespace_that_somebody_deletes_is_an_interruption(name, ends, gone, 
 
 @pytest.mark.parametrize(("name", "cause"), [("04-both", "job.failed"), ("20b-config", "volume.mount")])
 def test_what_a_namespace_on_its_way_out_makes_fail_is_an_interruption_and_else_none(name, cause):
-    """Its ConfigMaps, Secrets and Services are deleted before its pods."""
+    """A terminating namespace's ConfigMaps, Secrets and Services are deleted before its pods."""
     case = case_of(name)
     assert play(case).fault == cause
     outcome = play(case, with_more(namespace_goes(case, case.play.start + 1.0)))
@@ -317,7 +318,7 @@ def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
 
 
 def test_a_node_that_goes_away_while_it_pulls_is_lost():
-    """Its pod is evicted after its toleration time, and remains, since no kubelet terminates it."""
+    """A lost node's pod is evicted after its toleration time, and remains, since no kubelet terminates it."""
     case = case_of("26-kubelet")
     change = then(in_pull(case, 1, condition="DeletionByTaintManager"), without(lambda c: c.at > case.play.start + 150))
     outcome = play(case, change)
@@ -360,7 +361,8 @@ def test_pods_whose_gpus_a_webhook_took_away_run_all_the_same(every):
 @pytest.mark.parametrize(("away_s", "roles_s"), [(0.0, 1.0), (0.0, 3.0), (1.0, 1.0), (10.0, 1.0), (26.0, 1.5)])
 @pytest.mark.parametrize("stale_s", [0.0, 3.0])
 def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(away_s, roles_s, stale_s):
-    """It refuses every user until it has read its roles, and its first answers may be old; the Job is suspended."""
+    """An API server refuses every user until it has read its roles, and its first answers may be old; the Job is
+    suspended."""
     case = case_of("01-healthy-a")
     resumed = min(
         first(case, lambda c: c.kind == "Job" and c.object["spec"].get("suspend") is False).at,
@@ -420,7 +422,7 @@ SILENT = {"11-quota-none", "11b-quota", "13-limit", "14-adm", "20b-conf"}
     ],
 )
 def test_events_may_never_come(name):
-    """They only explain: without one, objects show a failure, and the elapsed time shows a wait."""
+    """Events only explain: without one, objects show a failure, and the elapsed time shows a wait."""
     case = case_of(name)
     if name in SILENT:
         case = expecting(case, "given-up", "job.start-timeout")

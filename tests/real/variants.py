@@ -85,8 +85,8 @@ VARIANTS = {
 def prefixes(play, seconds, until):
     """Yield one variant for each event of the trial, in which everything pauses there.
 
-    Of events at one moment one is taken, and none after `until`, when the client had ended, since later events do not
-    change its result.
+    Of events at one moment one is taken. None is taken after `until`, when the client had ended, since later events do
+    not change its result.
     """
     trial = [c.at for c in play.changes if c.at > play.start]
     different = {at: number for number, at in reversed([*enumerate(trial)]) if at <= until}

@@ -1,9 +1,9 @@
 """Virtual time: the product's own threads, one at a time, on a clock that only advances when all of them wait.
 
 `World.patch` replaces Python's `time` and `threading` by this module's in every loaded module of the product. Exactly
-one of the threads runs; when it waits (sleep, Event, Condition, join, or the player's `World.block`), the next ready
-one runs, and if none is ready, the clock jumps to the nearest deadline. So minutes pass in milliseconds, every grace
-period is respected, and a play has the same course each time.
+one of the threads runs. When it waits (sleep, Event, Condition, join, or the player's `World.block`), the next ready
+one runs. If none is ready, the clock jumps to the nearest deadline. So minutes pass in milliseconds, every grace period
+is respected, and a play has the same course each time.
 """
 
 import contextlib
@@ -225,7 +225,7 @@ class World:
             for module, word, real in changed:
                 setattr(module, word, real)
 
-    def _datetime(world):  # noqa: N805  (the class below has a self of its own)
+    def _datetime(world):  # noqa: N805  (the class below has its own self)
         class Now(datetime.datetime):
             @classmethod
             def now(cls, tz=None):

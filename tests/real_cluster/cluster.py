@@ -3,9 +3,9 @@
 It runs in separate process, mount and network namespaces (`unshare`, see `__main__`): everything ends with the process
 that started it, and outside its folder only empty control groups are left, which are removed.
 
-Each node has its own namespaces: for `/var/lib`, `/var/log` and `/run`, since a kubelet removes the logs of unknown
-pods and its device plugin folder is a constant, and a network with its own address. Pods of all nodes reach each other
-by routes, Services by kube-proxy.
+Each node has its own `/var/lib`, `/var/log` and `/run`: a kubelet removes the logs of unknown pods, and its device
+plugin folder is a constant. It also has a network with its own address. Pods of all nodes reach each other by routes,
+Services by kube-proxy.
 """
 
 from __future__ import annotations

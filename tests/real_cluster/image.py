@@ -66,7 +66,7 @@ _LEFT_OUT = ("test", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-p
 
 
 def build(folder: Path, coredns: Path | None = None) -> Path:
-    """Write the images as one archive below `folder`; `coredns`: the program, if the cluster has no DNS of its own."""
+    """Write the images as one archive below `folder`; `coredns`: the program, if the cluster lacks its own DNS."""
     root = folder / "rootfs"
     archive = folder / "images.tar"
     shutil.rmtree(root, ignore_errors=True)

@@ -247,7 +247,7 @@ def test_a_queue_whose_operator_does_not_run(bench, operators, queues):
 
 
 def test_a_trial_of_no_queue_where_kueue_does_not_run(bench, operators):
-    """Its webhooks are called for every Job, and do not respond."""
+    """Kueue's webhooks are called for every Job, and do not respond."""
     with operators.stopped("kueue"):
         outcome = through(bench)
         judged(bench, outcome, "no-go", "admission.webhook-down")

@@ -246,7 +246,7 @@ def test_a_node_that_stops_in_the_middle(bench):
 @needs_pods
 @pytest.mark.parametrize("command", ["accept", "sweep"])
 def test_gpus_that_turn_unhealthy_in_the_middle(bench, command):
-    """Their pods continue, and the trial completes on nodes that the next job does not fit."""
+    """Pods with unhealthy GPUs continue, and the trial completes on nodes that the next job does not fit."""
     run = bench.start(command)
     node = bench.running()[0]["spec"]["nodeName"]
     run.process.send_signal(signal.SIGSTOP)  # the trial continues; the judging process sees the node's current state
@@ -272,7 +272,7 @@ def test_a_service_deleted_in_the_middle(bench):
 @needs_pods
 @pytest.mark.parametrize("requests", [1, 10, 20, 30, 40, 50, 60, 70, 80, 90])
 def test_a_killed_runner_leaves_what_cleanup_removes(bench, requests):
-    """It is killed once the API server has answered this many of its requests."""
+    """The runner is killed once the API server has answered this many of its requests."""
     bench.cluster.behave(hang=True)
     run = bench.start()
     until(lambda: len(bench.asked()) >= requests or len(bench.pods("Running")) == 2, f"{requests} requests")

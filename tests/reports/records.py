@@ -1,7 +1,7 @@
 """Synthetic records for `seatrial compare`: an accepted run with noise, and a summary of its comparison.
 
-Rows of 1 to 8 GiB as the bench prints them. The noise of each sample is drawn uniformly within 3 %, which is the spread
-that published repeats on one fabric show and twice that of the H200 recordings in tests/logs.
+Rows of 1 to 8 GiB as the bench prints them. The noise of each sample is drawn uniformly within 3 %. That is the spread
+of published repeats on one fabric, and twice that of the H200 recordings in tests/logs.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
 def test_what_an_upgrade_broke_is_called_on_the_right_subject(
     breaks: Callable[[dict[str, Any]], None], scale: float, subject: tuple[str, str], version: str | None
 ) -> None:
-    """It is reported in at least 99 of 100 trials, together with the changed version."""
+    """A regression is reported in at least 99 of 100 trials, together with the changed version."""
     called = 0
     for seed in range(300):
         after = record(seed + 5000, scale=scale)
@@ -238,7 +238,7 @@ def test_a_run_that_skipped_before_hides_no_lost_proof(before: list[str]) -> Non
 
 
 def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
-    """Neither the check nor its fault counts as fixed, because it was not evaluated."""
+    """A missing check was not evaluated, so neither it nor its fault counts as fixed."""
     before = outcome("nccl.rails", "failed", **LOST)
     skipped = outcome("nccl.rails", "skipped")
     gone = record(noise=0.0, checks=[c for c in record()["checks"] if c["id"] != "nccl.rails"])
@@ -258,7 +258,7 @@ def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
 
 
 def test_fewer_subjects_of_a_check_are_unclear() -> None:
-    """It passed on 16 nodes and then on 15; names that change in every run (pods) are not a loss."""
+    """A check that passed on 16 nodes and then on 15 is unclear; names that change in every run (pods) are not a loss."""
     comparison = compare([proofs(subjects=16)], [proofs(subjects=15)])
     assert comparison.exit_code == 10
     assert {(c.subject, c.before, c.after) for c in comparison.changes} == {
@@ -336,7 +336,7 @@ def test_several_clusters_on_one_side_are_told() -> None:
     "edit", [{"verdict": "go"}, {"verdict": "inconclusive"}, {"verdict": "go", "checks": [], "collectives": {}}]
 )
 def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
-    """Cases: an edited verdict, removed checks."""
+    """An edited verdict and removed checks are detected."""
     comparison = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
     assert any("it was edited or damaged" in text for text in comparison.unclear)
     assert comparison.exit_code in (1, 10)

@@ -198,8 +198,8 @@ def halve_in_nodes(after: dict[str, Any], node: str) -> None:
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int, every: int) -> None:
-    """It is the only change in at least 99 of 100 trials: with one sample of each buffer per row, and with three
-    repeats."""
+    """The degraded node is the only change in at least 99 of 100 trials: with one sample of each buffer per row, and
+    with three repeats."""
 
     def run(seed: int) -> dict[str, Any]:
         return record(seed) if repeats == 1 else shaped(seed, within_three_percent, "sample")

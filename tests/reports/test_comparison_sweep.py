@@ -106,7 +106,7 @@ def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
 
 
 def test_a_node_that_was_mended_is_better() -> None:
-    """It was at fault and is now proven."""
+    """A node that was at fault is now proven."""
     comparison = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
     assert ("better", "sweep", "n2", "at fault", "proven") in {
         (c.kind, c.area, c.subject, c.before, c.after) for c in comparison.changes

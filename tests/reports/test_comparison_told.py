@@ -89,7 +89,7 @@ def test_a_changed_rate_is_told_with_both_numbers_and_their_quotient(factor: flo
 
 
 def test_a_group_that_is_new_has_changed_by_nothing() -> None:
-    """It is listed with its rate, and counts neither as better nor as worse."""
+    """A new group is listed with its rate, and counts neither as better nor as worse."""
     before = record(1, noise=0.0)
     before["collectives"] = {"ring": before["collectives"]["ring"]}
     comparison = compare([before], [record(2, noise=0.0)])
@@ -115,7 +115,7 @@ def test_pairs_that_both_sweeps_measured_are_compared_and_no_others() -> None:
 
 @pytest.mark.parametrize("kind", ["pair", "uplink"])
 def test_a_pair_or_an_uplink_at_fault_leaves_the_nodes_own_numbers_out_of_it(kind: str) -> None:
-    """Its traffic proves nothing about its nodes; their other pairs do."""
+    """Traffic over a bad element proves nothing about its nodes; their other pairs do."""
     before = sweep_record("a", fast)
     bad = {("n0", "n1")} if kind == "pair" else {(a, b) for a in ("n0", "n1", "n2") for b in ("n3", "n4", "n5")}
     after = sweep_record("b", lambda a, b: 150.0 if (a, b) in bad else 380.0, seed=7)

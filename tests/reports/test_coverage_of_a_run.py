@@ -155,7 +155,7 @@ def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
 
 
 def test_a_smaller_pool_is_unclear() -> None:
-    """Cases: nodes that left the pool, and a selector that excludes them."""
+    """A pool is smaller after nodes left it, or with a selector that excludes them."""
     comparison = compare(side(POOL, POOL[:2]), side(POOL[:15], POOL[:2]))
     assert [(c.kind, c.subject) for c in comparison.changes if c.area == "nodes"] == [("unclear", "n15")]
 

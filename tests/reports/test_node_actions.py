@@ -69,7 +69,8 @@ def test_the_heaviest_action_counts_for_a_node_and_each_gpu_has_its_own() -> Non
     ("action", "shown"), [("RESTART_APP", "UNKNOWN"), ("NONE", "UNKNOWN"), ("RESET_GPU", "RESET_GPU")]
 )
 def test_a_node_that_failed_for_more_is_not_said_to_need_nothing(action: str, shown: str) -> None:
-    """Its port is also down, for which the catalogue has no action; a pair's fault and a pass change nothing."""
+    """A node whose port is also down needs an action that the catalogue lacks; a pair's fault and a pass change
+    nothing."""
     xid = finding("gpu-1 GPU 1", action, ok=None)
     both = run_of(xid, finding("gpu-1 mlx5_3"), finding("gpu-2")).actions
     assert {node: each["action"] for node, each in both.items()} == {"gpu-1": shown}

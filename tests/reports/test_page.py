@@ -239,7 +239,7 @@ def test_an_address_leads_to_a_node_and_to_a_check(look):
 
 
 def test_the_contents_stay_in_sight_on_a_wide_screen(look):
-    """They link to each part; on a phone they are a line above it."""
+    """The contents link to each part; on a phone they are a line above it."""
     page = look(2, 1280)
     page.evaluate("scrollTo(0, 1500)")
     assert page.get_by_role("link", name="All checks").bounding_box()["y"] < 400
@@ -280,7 +280,7 @@ def test_plots_have_readable_type_on_a_phone(look):
 
 
 def test_a_head_sorts_the_nodes(look):
-    """By findings first, with mouse and keyboard; by name in numerical order."""
+    """A click or key sorts by findings first, or by name in numerical order."""
     page = look(12)
     names = page.locator(".matrix tbody tr td:first-child")
     assert names.first.inner_text() == "gpu-node-1"

@@ -163,7 +163,7 @@ def test_no_draft_is_left_and_no_draft_is_named(reported):
 
 
 def test_a_run_that_is_killed_leaves_no_folder_of_drafts(reported):
-    """There is none while checks run, nor after the run."""
+    """No such folder exists while checks run or after the run."""
     _, result = reported("--out", "out", "-s")
     folder, there = re.search(r"drafts at (\S+) now: (\w+)", result.stdout.str()).groups()
     assert there == "False" and not Path(folder).exists()
@@ -205,7 +205,8 @@ def test_a_step_summary_is_appended_to(reported, pytester, monkeypatch):
 @pytest.mark.parametrize("option", ["--junitxml", "--html"])
 @pytest.mark.parametrize("where", ["test_sample.py/report", "."])
 def test_a_report_of_the_users_own_choice_that_cannot_be_written_is_refused_at_once(reported, option, where):
-    """As with --out; pytest itself would fail after the trial, with a traceback in place of the verdict."""
+    """The option is refused like --out; pytest itself would fail after the trial, with a traceback in place of the
+    verdict."""
     path, result = reported(option, where)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
@@ -239,7 +240,7 @@ def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
 
 
 def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
-    """Both are escaped, in the page and in the record; the verdict says that a tenant ran it."""
+    """Hidden and installed parts are escaped, in the page and in the record; the verdict says that a tenant ran it."""
     run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
     page = html.page(run)
     assert "<li>nodes &lt;b&gt;</li>" in page

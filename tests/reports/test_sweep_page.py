@@ -104,7 +104,8 @@ TESTED = {
     ids=["rail", "node", "uplink", "pair"],
 )
 def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subject, name, fact, expected):
-    """For a rail those of that rail, for an uplink those of pairs across leaves; for a hang or a wrong sum none."""
+    """A rail at fault has the rates of that rail, an uplink those of pairs across leaves; a hang or a wrong sum has
+    none."""
     why = "2 of 2 pairs: 0.50 of the median"
     observed = "; ".join([why, "all others at 1.00", *finding.get("cards", ()), "port errors grew by 7"])
     said = figures.of_finding({**TESTED, "findings": [{**finding, "why": why}]}, subject, observed)
@@ -117,7 +118,7 @@ def test_an_element_at_fault_has_its_rates_and_those_of_the_fleet(finding, subje
 
 
 def test_a_node_that_is_slow_alone_has_its_rate_alone():
-    """Its pairs do not show why it is at fault."""
+    """Pairs of the node do not show why it is at fault."""
     finding = {**CULPRITS[1], "why": "alone: 0.50 of the median"}
     assert figures.of_finding({**TESTED, "findings": [finding]}, "a", finding["why"]) == (
         "a",

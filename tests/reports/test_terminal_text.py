@@ -91,7 +91,7 @@ CULPRIT = Finding(subject="gpu-5 - gpu-6", ok=False, observed="24.6", expected="
 
 
 def test_the_culprit_the_fact_and_the_expectation_are_lines_of_their_own(monkeypatch):
-    """They appear once: the check's own part below continues with the meaning."""
+    """The lines appear once: the check's own part below continues with the meaning."""
     results = [
         check("nccl.bandwidth-ring", Outcome.FAILED, findings=(CULPRIT,)),
         check("a.b"),
@@ -202,7 +202,7 @@ def test_without_details_what_was_not_judged_is_counted(monkeypatch):
 
 
 def test_a_go_fits_on_a_screen(monkeypatch, tmp_path):
-    """At most 25 lines, whatever was skipped."""
+    """A go takes at most 25 lines, whatever was skipped."""
     results = [check(f"family{n}.check{m}", Outcome.SKIPPED, reason="long " * 40) for n in range(12) for m in range(4)]
     run = Run(results=[*results, check("a.b")], profile="p")
     said = printed(run, monkeypatch, folder=tmp_path).split("VERDICT: go")[1]
@@ -210,7 +210,7 @@ def test_a_go_fits_on_a_screen(monkeypatch, tmp_path):
 
 
 def test_a_family_is_one_line(monkeypatch):
-    """It shows the worst outcome and the counts; skipped checks do not affect it."""
+    """A family's line shows the worst outcome and the counts; skipped checks do not affect it."""
     screen = Terminal()
     terminal.family(screen, "nccl", [check("nccl.a"), check("nccl.b", Outcome.SKIPPED), check("nccl.c")])
     terminal.family(screen, "rdma", [check("rdma.a"), check("rdma.b", Outcome.BLOCKED)])

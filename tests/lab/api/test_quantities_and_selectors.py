@@ -61,7 +61,7 @@ def test_label_selectors(selector, names):
 
 @pytest.mark.parametrize("bad", ["app in x", "a b", "=x", "app in (x", "app=x y"])
 def test_a_bad_label_selector_is_400(bad):
-    """It is never interpreted as "everything"."""
+    """An invalid selector is never interpreted as "everything"."""
     with pytest.raises(ApiError) as caught:
         selectors.labels(bad)
     assert caught.value.code == 400

@@ -53,7 +53,7 @@ def test_a_client_that_stays_connected_keeps_no_socket_of_the_server_open():
 
 
 def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
-    """Cases: an error after the first listener, and a cancelled start."""
+    """An error after the first listener and a cancelled start release the port."""
 
     def refuse(*_, **__):
         raise OSError("no second listener")
@@ -68,7 +68,7 @@ def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
 
 
 def test_a_connection_that_has_ended_by_itself_keeps_no_other_open():
-    """Its transport is gone: Python 3.11.2 raises AttributeError if it is closed again."""
+    """The ended connection's transport is gone: Python 3.11.2 raises AttributeError if it is closed again."""
     closed = []
 
     def gone():

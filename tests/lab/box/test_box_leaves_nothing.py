@@ -177,7 +177,7 @@ def test_nothing_listens_beyond_loopback(box):
 
 
 def test_no_process_and_no_file_outlives_a_stop(box):
-    """This includes pods that ignore SIGTERM and left their session."""
+    """Pods end even if they ignore SIGTERM and left their session."""
     box.run_pod(BUSY, "Running")
     assert sleepers()
     box.stop()
@@ -197,7 +197,7 @@ def test_no_process_and_no_file_outlives_a_killed_parent(box):
 
 
 def test_two_clusters_live_side_by_side(root, box, tmp_path):
-    """Neither sees the other's objects; the same pod runs in both."""
+    """Neither cluster sees the other's objects; the same pod runs in both."""
     other = Box(root, tmp_path / "other")
     try:
         assert other.ready["server"] != box.ready["server"]
@@ -254,8 +254,8 @@ print(json.dumps({"namespace": namespace, "host": host, "version": ask("10.96.0.
 
 
 def test_a_pod_reaches_the_api_server_with_its_token(box):
-    """At 10.96.0.1:443 and by name, trusting the mounted CA; the token is the service account's and has its
-    permissions."""
+    """The API server is reachable at 10.96.0.1:443 and by name, trusting the mounted CA; the token has the service
+    account's permissions."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -101,7 +101,7 @@ def accepted(done: subprocess.CompletedProcess[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("condition", EVERYWHERE)
 def test_the_trial_of_a_healthy_cluster_is_go(condition: str) -> None:
-    """This is the README's first command, for any user and machine."""
+    """The README's first command passes for any user and machine."""
     accepted(run(condition, sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy"))
 
 

@@ -70,7 +70,7 @@ def test_pages_follow_the_keys_of_etcd(ask):
 
 
 def test_a_list_of_many_megabytes_arrives_whole(ask):
-    """It is written in pieces, with the right length, and again after a change."""
+    """A long list is written in pieces, with the right length, and again after a change."""
     store, run = ask
     for number in range(300):
         store.load("configmaps", {"metadata": {"name": f"c-{number:03}"}, "data": {"k": "v" * 20_000}}, "default")

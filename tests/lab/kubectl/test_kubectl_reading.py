@@ -140,7 +140,7 @@ def test_events_are_listed_for_one_object_and_for_all(kubectl):
 
 
 def test_logs_can_be_asked_for_in_all_ways(kubectl):
-    """Of a job, by selector with prefixes, tails, times, and of a container's previous run."""
+    """Logs of a job, by selector with prefixes, tails, times, and of a container's previous run."""
     assert "line 3" in kubectl("logs", "job/train", "--tail=1")
     prefixed = kubectl("logs", "-l", "app=t", "--prefix", "--tail=-1")
     assert len(prefixed.splitlines()) == 6

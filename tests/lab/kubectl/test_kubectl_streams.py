@@ -94,7 +94,7 @@ def test_port_forwarding_is_refused_in_clear_words(kubectl):
 
 
 def test_debug_adds_an_ephemeral_container(kubectl):
-    """It runs next to the others, its log is readable, and the pod continues."""
+    """The ephemeral container runs next to the others, its log is readable, and the pod continues."""
     kubectl("debug", "p", "--image=a", "-c", "d", "--profile=general", "--", "sh", "-c", "echo looked")
     kubectl.eventually(
         "0", "get", "pod", "p", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}"

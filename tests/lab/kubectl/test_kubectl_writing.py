@@ -143,7 +143,7 @@ def test_a_deployment_is_scaled_rolled_out_and_back(kubectl):
 
 
 def test_wait_for_conditions_values_and_deletion(kubectl):
-    """Its message after a time-out is checked, too."""
+    """kubectl's message after a time-out is checked, too."""
     kubectl("run", "w", "--image=a", "--restart=Never", "--", "sleep", "1000")
     assert "condition met" in kubectl.awaited("condition=Ready", "pod/w")
     assert "condition met" in kubectl.awaited("jsonpath={.status.phase}=Running", "pod/w")

@@ -255,7 +255,7 @@ def test_a_program_is_customized_as_a_started_one_and_its_stand_ins_are_not(tmp_
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_program_without_buffers_writes_at_once(unbuffered, tmp_path, python):
-    """Its output is complete if it ends abruptly."""
+    """Unbuffered output is complete if the program ends abruptly."""
     script = tmp_path / "script.py"
     script.write_text("import os, sys\nprint('a', end='')\nprint('b', end='', file=sys.stderr)\nos._exit(3)")
     env, argv = {"PATH": str(python.parent), "PYTHONUNBUFFERED": unbuffered}, ["python3", str(script)]
@@ -265,7 +265,7 @@ def test_a_program_without_buffers_writes_at_once(unbuffered, tmp_path, python):
 
 
 def test_a_script_of_anything_else_is_started(tmp_path, python):
-    """It imports from another folder than this process's stand-ins."""
+    """The script imports from another folder than this process's stand-ins."""
     env = {"PATH": str(python.parent)}
     script, other = tmp_path / "script.py", tmp_path / "other"
     other.write_text(

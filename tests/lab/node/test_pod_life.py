@@ -25,7 +25,8 @@ def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, mo
 
 
 def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
-    """Its own exit code if it handles SIGTERM, 137 if not; event Killing; the object is removed after the process."""
+    """A pod that handles SIGTERM has its own exit code, otherwise 137; there is an event Killing; the object is removed
+    after the process."""
 
     async def scenario(lab):
         trap = "echo up; while :; do sleep 0.05; done"

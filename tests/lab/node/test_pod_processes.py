@@ -274,7 +274,7 @@ LOOKS = """
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_a_python_program_and_what_it_starts_find_the_pods_files(run, mode):
-    """By the pod's paths: files, variables, links of open files, a private /tmp, a program."""
+    """Files, variables, links of open files, a private /tmp and a program are found by the pod's paths."""
     mark = Path(tempfile.gettempdir(), f"seatrial-mark-{os.getpid()}")
 
     async def scenario(lab):

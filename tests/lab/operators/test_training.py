@@ -66,7 +66,7 @@ def said(lab, key=KEY, name="train"):
 
 
 def test_master_and_workers_know_each_other(bench):
-    """Both conventions of environment, the master's Service and labels equal the Training Operator's."""
+    """Both environment conventions, the master's Service and labels equal the Training Operator's."""
 
     async def run():
         async with bench("training") as lab:
@@ -219,7 +219,7 @@ def test_a_failed_trainjob_says_which_job(bench):
 
 
 def test_the_trainer_refuses_what_cannot_run(bench):
-    """Cases: a missing runtime, and variables reserved for torchrun."""
+    """A missing runtime, and variables reserved for torchrun, are refused."""
 
     async def run():
         async with bench("trainer") as lab:

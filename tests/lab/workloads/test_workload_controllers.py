@@ -174,7 +174,7 @@ def test_a_replica_set_that_a_quota_stops_says_why():
 
 
 def test_a_daemon_set_has_a_pod_on_each_node_it_selects():
-    """Also on cordoned nodes, not on tainted ones; a new node gets its pod, a relabelled one loses it."""
+    """Cordoned nodes get a pod, tainted ones do not; a new node gets its pod, a relabelled one loses it."""
 
     async def test(world):
         body = workload()

@@ -101,7 +101,7 @@ def test_wrong_api_faults_are_refused_in_one_line(tmp_path, text, message):
 
 @pytest.mark.parametrize("query", ["api-faults=strom", "api-faults=storm&sed=1", "api-faults=storm&seed=one", "seed=1"])
 def test_a_wrong_question_is_refused(query):
-    """This also holds for a query after a scenario's name."""
+    """An invalid query is refused, also after a scenario's name."""
     with pytest.raises(ScenarioError):
         load(f"healthy?{query}")
 
@@ -118,7 +118,7 @@ async def _forecast(_, client, times=60):
 
 @pytest.mark.slow
 def test_the_same_seed_brings_the_same_faults():
-    """It is repeatable for a client with the same request order; another seed brings other faults."""
+    """Faults are repeatable for a client with the same request order; another seed brings other faults."""
     first, second, other = (meet(f"healthy?api-faults=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
     assert [each[:2] for each in first] == [each[:2] for each in second]  # not the sizes, since lists contain times
     assert [each[0] for each in first] != [each[0] for each in other]
@@ -267,7 +267,7 @@ def test_events_come_twice_late_or_after_others_but_they_come(api_faults, twice,
 
 
 def test_a_watch_that_lags_keeps_its_order():
-    """It lags by a part of its `late_s`, repeatedly."""
+    """A watch lags by a part of its `late_s`, repeatedly."""
     _, late = meet("healthy?api-faults=lagging-watches&seed=2", _watch_arrivals)
     assert max(late.values()) > 0.1
 

@@ -158,7 +158,7 @@ def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighb
 
 
 def test_a_pod_that_asks_for_no_network_is_told_nothing_of_devices():
-    """Without the annotation: eth0 only, no RDMA device, although the function was allocated."""
+    """Without the annotation the pod has eth0 only and no RDMA device, although the function was allocated."""
 
     async def judge(_, run):
         ended, log = await run(pod("plain", None, **{"nvidia.com__sriov-rdma-vf": "1"}))
@@ -187,7 +187,7 @@ def test_a_network_that_does_not_exist_keeps_the_pod_from_starting():
 
 
 def test_networks_are_asked_for_by_name_or_as_a_list():
-    """Both forms of the annotation, with namespace and interface."""
+    """The annotation has two forms, with namespace and interface."""
 
     def asking(text):
         return attachments.asked({"metadata": {"namespace": "ns", "annotations": {attachments.ASKED: text}}})

@@ -178,7 +178,7 @@ def test_a_hanging_collective_ends_by_signal_only(pair):
 
 
 def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
-    """replay: the whole file on node 0, no output on the other, and no files of its own."""
+    """replay: the whole file on node 0, no output on the other, and no further files."""
     (pair.folder / "recorded.log").write_text("a real log\nof two lines\n")
     pair.collective = {"replay": "recorded.log"}
     answer = pair.run()
