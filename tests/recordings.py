@@ -60,7 +60,7 @@ def _line(path: Path, number: int, text: str) -> Line:
     item = _object(path, number, text)
     moment = item.get("t")
     if isinstance(moment, bool) or not isinstance(moment, int | float):
-        raise RecordingError(f"{path.name}, line {number}: t is no number of seconds")
+        raise RecordingError(f"{path.name}, line {number}: t is not a number of seconds")
     return Line(float(moment), str(item.get("kind") or ""), str(item.get("type") or ""), item.get("object"))
 
 

@@ -70,6 +70,6 @@ class _Clock(selectors.DefaultSelector):
 
     def select(self, timeout=None):
         """Advance to the next timer at once, in `timeout` seconds."""
-        assert timeout is not None, "all wait, and nothing is left that could happen"
+        assert timeout is not None, "all wait, and no event remains"
         self.now += timeout
         return super().select(0)

@@ -166,7 +166,7 @@ def test_values_that_one_rank_leaves_out_are_named_where_others_tell_them(trial)
         runtime["driver"] = None
         for gpu in runtime["gpus"][1:]:
             gpu["throttle"] = None
-    assert left_out(trial, 1, keys) == "", "one of sixteen tells it: the exception, and not the rule"
+    assert left_out(trial, 1, keys) == "", "one of sixteen reports it: an exception"
 
 
 @pytest.mark.parametrize(

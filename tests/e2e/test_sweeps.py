@@ -199,7 +199,7 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         assert left(kube) == []
         assert not (second / "sweep.json").exists()
         assert seatrial(*arguments, str(second), "--resume", str(second)).returncode == 4
-        assert (second / "report.json").exists(), "what was to be resumed is not taken away"
+        assert (second / "report.json").exists(), "the data to resume from is kept"
     finally:
         served.close()
 

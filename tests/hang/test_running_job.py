@@ -65,7 +65,7 @@ def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
         pods, _ = kube.list(path("pods", namespace="default"), labelSelector=f"job-name={job}")
         return pods if len(pods) == 2 and all(_spoke(kube, pod) for pod in pods) else None
 
-    return until(running, "two that speak", lambda: told(kube, job))
+    return until(running, "two pods with output", lambda: told(kube, job))
 
 
 def told(kube, job):

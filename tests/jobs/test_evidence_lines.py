@@ -170,4 +170,4 @@ def test_evidence_that_contradicts_itself_is_not_complete():
     twice = parse([*WHOLE, line(4, "dns", {"peers": ["forged"]})], RUN)
     assert (twice.complete, twice.stages["dns"]) == (False, {"peers": []})
     assert "dns" in twice.problem
-    assert parse([*WHOLE, *WHOLE], RUN).complete, "a log that was read again is no contradiction"
+    assert parse([*WHOLE, *WHOLE], RUN).complete, "a log that was read again does not contradict itself"

@@ -161,12 +161,12 @@ def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pyte
             down.set()
             passed[0] += 0.9
             begun = tries.count(True)
-            until(lambda: tries.count(True) > begun + 1 or lease.lost.is_set(), "two that fail")  # noqa: B023
+            until(lambda: tries.count(True) > begun + 1 or lease.lost.is_set(), "two failed renewals")  # noqa: B023
             assert not lease.lost.is_set()
             down.clear()
-            until(lambda: tries[-2:] == [False, False], "two that do not")
+            until(lambda: tries[-2:] == [False, False], "two successful renewals")
         down.set()
-        until(lambda: tries[-1], "the last that was in time is over")
+        until(lambda: tries[-1], "the last timely renewal has expired")
         passed[0] += 1.1
         assert lease.lost.wait(HANG_S)
 

@@ -278,7 +278,7 @@ def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
     assert (follower.problem, "not kept whole" in follower.unkept) == ("", True)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands in for a full disk, and is not here")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full, which simulates a full disk, is missing")
 def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
     """ENOSPC while a log was saved once ended the reading, and that rank's node was reported as sending no evidence."""
     (tmp_path / "logs").mkdir()

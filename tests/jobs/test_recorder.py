@@ -61,7 +61,7 @@ def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
     lines = recordings.read(path).lines
     assert (lines[0].kind, lines[0].type, lines[0].object["spec"]["suspend"]) == ("Job", "ADDED", True)
     assert {line.kind for line in lines} >= {"Job", "Pod", "Event", "ConfigMap", "Service", "Mark"}
-    assert not [line for line in lines if line.type == recorder.WATCH_ENDED], "our own end is no broken watch"
+    assert not [line for line in lines if line.type == recorder.WATCH_ENDED], "our own end is not a broken watch"
     assert next(line.object["keys"] for line in lines if line.kind == "ConfigMap")
     said = yaml.safe_load(path.with_name(f"{result.job}.yaml").read_text())
     assert (said["job"], said["expect"]["ends"], said["expect"]["cause"]) == (result.job, "completed", None)

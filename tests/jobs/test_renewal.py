@@ -164,7 +164,7 @@ def test_an_outage_does_not_end_the_renewals(kube, api, status, reason):
     """Requests are repeated; a restarted server does not know custom resources or permissions at first."""
     api.answer = lambda asked: (status, {}, {"reason": reason}) if len(api.asked) < 3 else (200, {}, {})
     renewing = Renewal(kube, URL, 0.4)
-    until(lambda: len(api.asked) >= 5, "renewals behind the outage")
+    until(lambda: len(api.asked) >= 5, "renewals after the outage")
     renewing.stop()
 
 
@@ -214,7 +214,7 @@ def test_a_lease_that_is_renewed_is_not_taken(kube, api):
     runner = Renewal(kube, URL, 1.0)
     try:
         with pytest.raises(Watched, match="it is being watched"), taken(kube, URL):
-            pytest.fail("taken from a runner that lives")
+            pytest.fail("taken from a live runner")
     finally:
         runner.stop()
     assert not there.lease.released

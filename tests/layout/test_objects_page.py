@@ -90,7 +90,7 @@ def _cell(text):
 
 
 def test_the_page_is_what_the_types_say():
-    assert PAGE.read_text(encoding="utf-8") == page(), f"renew it: {' '.join(__doc__.split('`')[1:2])}"
+    assert PAGE.read_text(encoding="utf-8") == page(), f"regenerate it: {' '.join(__doc__.split('`')[1:2])}"
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def able():
         pytest.skip(f"this machine has no {missing[0]}")
     tried = subprocess.run(apart(["true"]), check=False, capture_output=True, text=True)
     if tried.returncode:
-        pytest.skip(f"namespaces of one's own are not allowed here: {tried.stderr.strip()}")
+        pytest.skip(f"creating namespaces is not permitted here: {tried.stderr.strip()}")
 
 
 @pytest.mark.usefixtures("able")

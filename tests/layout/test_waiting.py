@@ -10,13 +10,13 @@ import pytest
 from tests.waiting import in_no_time
 
 SLEEPS = {
-    "tests/hang/ras_standin.py": "plays a program that is slow to answer",
-    "tests/jobs/conftest.py": "plays a server that has nothing to say",
-    "tests/lab/operators/conftest.py": "is run in no time",
-    "tests/lab/world/test_api_faults.py": "puts an object behind those that the same event loop holds back",
-    "tests/real/server.py": "on the clock of the world that is played",
-    "tests/real/virtual.py": "is that clock",
-    "tests/waiting.py": "looks again",
+    "tests/hang/ras_standin.py": "simulates a program that responds slowly",
+    "tests/jobs/conftest.py": "simulates a silent server",
+    "tests/lab/operators/conftest.py": "runs in virtual time",
+    "tests/lab/world/test_api_faults.py": "queues an object after those that the event loop delays",
+    "tests/real/server.py": "uses the clock of the played world",
+    "tests/real/virtual.py": "implements that clock",
+    "tests/waiting.py": "polls",
 }
 WAITS = {"wait": 0, "join": 0, "communicate": 0, "result": 0, "settimeout": 0, "timeout": 0, "wait_for": 1}
 """Functions that wait, and the argument with the time limit."""

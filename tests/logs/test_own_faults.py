@@ -161,7 +161,7 @@ def test_a_line_that_only_a_profiles_faults_know_has_their_remedy_in_a_trial(sea
     faults = {f["fault"] for check in record["checks"] for f in check["findings"] if f["fault"]}
     assert faults == {"ours.rail-guard"}
     assert record["faults"]["ours.rail-guard"]["remedy"] == "ask the fabric team to open the port again"
-    assert record["faults"]["ours.rail-guard"]["confirm"] == "railctl status NODE", "which node that is, the log says"
+    assert record["faults"]["ours.rail-guard"]["confirm"] == "railctl status NODE", "the log names the node"
     assert record["failure_class"] == "infrastructure"
     seatrial("accept", "--profile", "h100-ib", *cluster, "--out", "plain-run")
     without = json.loads((site / "plain-run" / "report.json").read_text())
@@ -177,7 +177,7 @@ def test_the_manifests_show_what_the_pods_are_given_of_them(seatrial, site):
     given = seatrial(*asked, "site.yaml").stdout.splitlines()
     (shown,) = (number for number, line in enumerate(given) if "our-guard: port" in line)
     assert given[shown].startswith('# {"fault": "ours.rail-guard"')
-    assert given[shown + 1] == "# ]", "it is tried after all of the catalogue's"
+    assert given[shown + 1] == "# ]", "it is tried after the whole catalogue"
     assert "our-guard" not in seatrial(*asked, "h100-ib").stdout
 
 

@@ -361,7 +361,7 @@ def no_end_of_this_process_family(monkeypatch):
     clusters."""
 
     def refused(*_):
-        raise AssertionError("this ends every process below the tests' own: run it in a process of its own")
+        raise AssertionError("this ends every process below the tests' own: run it in a separate process")
 
     monkeypatch.setattr(children, "kill_all", refused)
 

@@ -170,7 +170,7 @@ def test_files_stay_while_a_slower_peer_reads_them(sides, order: Order, monkeypa
         order.hold()
         if late == 0 and order.here:  # rank 1 withdrew its yes, and the message has arrived
             heard = stages[0].barrier._messages
-            until(lambda: any(word["objection"] for word in [*heard.values()]), "rank 1's last word")
+            until(lambda: any(word["objection"] for word in [*heard.values()]), "rank 1's last message")
         return awaited(*asked)
 
     monkeypatch.setattr(storage, "awaited", held)

@@ -48,12 +48,12 @@ def test_a_late_peer_is_waited_for(sides, monkeypatch) -> None:
     monkeypatch.setattr(rendezvous, "time", clock)
     (a,) = sides(2, come=1)
     a.meet(None, "127.0.0.2")
-    until(lambda: a.rendezvous.records[1]["outbound_error"] == "connection refused", "nobody listens there yet")
+    until(lambda: a.rendezvous.records[1]["outbound_error"] == "connection refused", "the port has no listener yet")
     waiting = threading.Thread(target=a.rendezvous.wait, args=(lambda: looks.append(passed[0]),))
     waiting.start()
     until(lambda: looks, "it waits")
     passed[0] = 2 * a.trial.port_timeout_s
-    until(lambda: looks.count(passed[0]) > 1 or not waiting.is_alive(), "what it does when that is over")
+    until(lambda: looks.count(passed[0]) > 1 or not waiting.is_alive(), "its action after the timeout")
     assert waiting.is_alive()
     _, b = sides(2)
     b.meet("127.0.0.1", None)
@@ -106,7 +106,7 @@ def test_a_failure_is_relayed_to_every_rank(sides) -> None:
     assert until(lambda: c.barrier.trouble("ring"), "trouble") == "rank 1: its command ended with exit code 1"
     assert a.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
     c.rendezvous.leave()
-    assert until(lambda: a.barrier.trouble("default"), "its leave is noticed") == "rank 2: its pod is gone"
+    assert until(lambda: a.barrier.trouble("default"), "its departure is detected") == "rank 2: its pod is gone"
     assert a.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
 
 
@@ -142,5 +142,5 @@ def test_the_handshake_tells_identity_and_clock(sides) -> None:
         answer = json.loads(line.makefile().readline())
     assert (answer["run"], answer["rank"], answer["pod_ip"]) == (a.trial.run, 0, "127.0.0.1")
     assert before <= answer["clock"] <= time.time()
-    until(lambda: a.rendezvous.records[1]["inbound"], "what it says is heard")
+    until(lambda: a.rendezvous.records[1]["inbound"], "its message is received")
     assert 59.99 - (time.time() - before) < a.rendezvous.records[1]["clock_skew_s"] <= 60

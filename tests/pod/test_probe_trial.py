@@ -241,7 +241,7 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
     (pods.here / "stages" / "run.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(6000)\n")
     alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"] if first == "namespace" else []
     if alone and subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine gives no process namespaces")
+        pytest.skip("this machine grants no process namespaces")
     pods.seal()
     command = [*alone, sys.executable, str(pods.archive)]
     pods.processes[0] = process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

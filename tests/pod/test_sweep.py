@@ -249,7 +249,7 @@ def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size, ev
         assert bool(hit) == (blame.verdict != "go"), (seed, share, what, hit[:3], blame.reasons)
         assert bool(hit) == bool(blame.reasons)
         if what != 900.0:  # if most clocks jump, the others look slow
-            assert not blame.findings, "what was not measured accuses nobody"
+            assert not blame.findings, "an unmeasured pair is no finding"
 
 
 def test_nodes_below_their_floor_are_told_their_speed():
@@ -430,7 +430,7 @@ def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
     assert blame.verdict == "go"
     assert blame.notes == ("rails not tested: 48 of 48 pairs measured all rails together only",)
     some, _ = play(fleet, RULES, lambda t, _: Result("measured", 100.0, () if "n003" in t else (50.0, 50.0), t))
-    assert (some.verdict, list(some.not_tested)) == ("inconclusive", ["n003"]), "others show that there are rails"
+    assert (some.verdict, list(some.not_tested)) == ("inconclusive", ["n003"]), "other pairs report rails"
     every, _ = play(fleet, RULES, lambda t, _: Result("measured", 100.0, (50.0, 50.0), t))
     assert (every.verdict, every.notes) == ("go", ())
 

@@ -51,7 +51,7 @@ def test_a_later_round_whose_controls_fail_accuses_nobody():
     blame, history = play(fleet_of(64), replace(RULES, alone=False), answer)
     assert failed
     assert blame.findings == ()
-    assert set(failed) <= set(blame.flaky), "what was slowed is no failure, and was repeated until it was not"
+    assert set(failed) <= set(blame.flaky), "a slowed test is not a failure, and is repeated until it passes"
     assert len(history) >= 8
 
 

@@ -83,7 +83,7 @@ def test_one_value_that_is_too_fast_is_measured_again_and_forgotten(test_at_once
     blame, _ = play(fleet_of(16), RULES, answer)
     assert (blame.verdict, blame.reasons, seen.count(test_at_once)) == ("go", (), 2)
     never, history = play(fleet_of(16), RULES, lambda t, r: answer(t, r) if t not in seen else None, stop=40)
-    assert (never.verdict, len(history) < 40) == ("inconclusive", True), "a test that never comes back has an end"
+    assert (never.verdict, len(history) < 40) == ("inconclusive", True), "a test that never returns still ends the plan"
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])

@@ -63,7 +63,7 @@ def test_nodes_join_and_go_while_a_sweep_runs():
         assert not {n for t in each.tests for n in t} & set(gone)
         pairs = [t for t in each.tests if len(t) > 1]
         again = met.intersection(pairs)
-        assert len(again) <= (2 if each.stage > 4 else 0), "a control of each kind, beside what is open"
+        assert len(again) <= (2 if each.stage > 4 else 0), "a control of each kind, plus the open ones"
         met.update(pairs)
         history.append(Done(each, {t: Result("measured", rng.gauss(100, 1), (), t) for t in each.tests}))
         assert len(history) < 40
@@ -89,7 +89,7 @@ def test_a_report_that_comes_twice_or_of_strangers_counts_once_and_as_nothing():
     assert any("recorded twice" in note for note in twice.notes)
     once = history[:3]
     failed = decode(fleet, RULES, [*once, *once, *once, *once])
-    assert not failed.findings, "one failure that is told four times is one failure"
+    assert not failed.findings, "a failure reported four times is one failure"
     strange = [Done(replace(d.round, tests=(*d.round.tests, ("x", "y"), ("n001", "n001"))), d.results) for d in history]
     assert decode(fleet, RULES, strange).findings == blame.findings
     assert decode(fleet, RULES, history[::-1]) == blame
@@ -110,7 +110,7 @@ def test_a_budget_ends_the_plan_lists_what_is_left_and_is_no_go():
         assert next_round(fleet, rules, [], odd) is None
     assert next_round(fleet, rules, [], 0.0) is None
     first = next_round(fleet, rules, [])
-    assert {n for t in first.tests for n in t} == set(fleet.nodes[:5]), "what was tested longest ago comes first"
+    assert {n for t in first.tests for n in t} == set(fleet.nodes[:5]), "the node tested longest ago comes first"
 
 
 def sweep(*arguments):

@@ -185,7 +185,7 @@ def test_nodes_train_alone_where_that_is_asked(fleet, trial, mode):
         assert other["exit"] == 1 and "illegal memory access" in other["output_tail"]
         assert {test["outcome"] for test in rounds(stages)} == {"measured"}, "its other tests passed"
     if "differs" in mode:
-        assert other["exit"] == 0, "it is accused by its products; its steps say what else is wrong"
+        assert other["exit"] == 0, "its products show the fault; its steps show a second one"
 
 
 def test_a_node_whose_first_test_alone_came_to_nothing_trains_in_the_next(fleet, trial, tmp_path):
@@ -420,7 +420,7 @@ def test_a_stranger_is_not_let_in(fleet, trial):
         with contextlib.suppress(OSError):
             return socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=HANG_S)
 
-    line = until(connected, "who listens there")
+    line = until(connected, "the listener there")
     stream = line.makefile("rwb")
     challenge = json.loads(stream.readline())
     assert re.fullmatch(r"[0-9a-f]{32}", challenge["nonce"])

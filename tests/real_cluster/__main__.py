@@ -36,16 +36,16 @@ def main() -> int:
     """Build, then restart in separate namespaces, in which cluster and tests run."""
     parser = argparse.ArgumentParser(prog="python -m tests.real_cluster", description=__doc__)
     parser.add_argument("--minor", choices=programs.MINORS, default=programs.MINORS[-1], help="of Kubernetes")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="everything is below it")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".real", help="the folder of all files")
     parser.add_argument(
         "--simulated-nodes", action="store_true", help="nodes of KWOK, whose pods do not run: needs no root"
     )
-    parser.add_argument("--nodes", type=int, default=4, help="how many; 0: the control plane alone")
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes; 0: the control plane only")
     parser.add_argument("--page", action="store_true", help="write docs/tested-on.md from the results of all runs")
-    parser.add_argument("--kubeconfig", type=Path, help="test this cluster instead: nothing is built, none is started")
-    parser.add_argument("--shell", action="store_true", help="a shell beside the cluster instead of the tests")
+    parser.add_argument("--kubeconfig", type=Path, help="test this existing cluster; nothing is built or started")
+    parser.add_argument("--shell", action="store_true", help="start a shell with the cluster instead of the tests")
     parser.add_argument(
-        "--operators", action="store_true", help="Kueue, Trainer and the like, too: minutes more to build"
+        "--operators", action="store_true", help="build Kueue, Trainer and other operators, too, which takes minutes"
     )
     options, rest = parser.parse_known_args()
     folder = options.folder.resolve()

@@ -43,7 +43,7 @@ class Given(Cluster):
     def _program(self, module: str, name: str) -> Path:
         found = shutil.which(name)
         if found is None:
-            raise NotStartedError(f"{name} is not there")
+            raise NotStartedError(f"{name} does not exist")
         return Path(found)
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
@@ -106,4 +106,4 @@ class Given(Cluster):
 
     @staticmethod
     def _not_ours(what: str) -> NoReturn:
-        pytest.skip(f"needs a cluster of our own: to {what}")
+        pytest.skip(f"needs our own cluster: to {what}")

@@ -152,7 +152,7 @@ def test_the_error_of_a_change_is_the_largest_of_what_samples_rows_and_runs_say(
     assert regression._error(old, new, changes[:1], 0.0) < of_rows / 2
     wide = {1 << 30: [[50.0, 100.0, 200.0]]}
     assert regression._error(wide, wide, [0.0], 0.0) > regression._error(runs(100.0), runs(100.0), [0.0], 0.0)
-    assert regression._error(runs(100.0), runs(100.0), [0.0], 0.5) > 0.3, "how samples usually scatter counts, too"
+    assert regression._error(runs(100.0), runs(100.0), [0.0], 0.5) > 0.3, "the usual spread of samples also counts"
     apart = {1 << 30: [[100.0, 100.0], [120.0, 120.0]]}
     between = statistics.stdev([math.log(100), math.log(120)]) / math.sqrt(2)
     assert regression._error(apart, runs(110.0), [0.0], 0.0) >= between

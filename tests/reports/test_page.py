@@ -19,7 +19,7 @@ from tests.reports.test_sweep_page import swept
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: the page is not looked at in a browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: the page is not tested in a browser"),
 ]
 CONFTEST = """
 import checks.framework.session

@@ -111,7 +111,7 @@ def test_the_trial_of_a_healthy_cluster_is_go(condition: str) -> None:
 def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
     """A clone with a space in its path, whose .venv is a link: below a folder that pods replace."""
     if not os.access(below, os.W_OK):
-        pytest.skip(f"{below} is not here")
+        pytest.skip(f"{below} does not exist here")
     with tempfile.TemporaryDirectory(prefix="seatrial clone ", dir=below) as folder:
         Path(folder).chmod(0o755)
         for part in ("checks", "cli", "jobs", "lab", "reports", "seatrial", "conftest.py", "pyproject.toml"):

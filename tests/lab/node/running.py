@@ -44,7 +44,7 @@ class Lab:
         async for chunk in self.kubelet.logs("default", name, "c", follow=True):
             if word in chunk.decode():
                 return
-        raise AssertionError(f"{name} ended and did not say {word}: {await told(self)}")
+        raise AssertionError(f"{name} ended without printing {word}: {await told(self)}")
 
     def reasons(self, name):
         return [e["reason"] for e in self.store.list("events") if e["involvedObject"]["name"] == name]

@@ -209,7 +209,7 @@ def test_a_network_policy_blocks_the_port(run, mode):
 
     async def scenario(lab):
         if lab.network.mode == "shared":
-            pytest.skip("this kernel grants no cables between namespaces: policies do not act")
+            pytest.skip("this kernel grants no veth pairs: network policies have no effect")
         policy = {
             "metadata": {"name": "p"},
             "spec": {
@@ -289,8 +289,8 @@ def test_a_python_program_and_what_it_starts_find_the_pods_files(run, mode):
         first, second, marks, *rest = (await lab.log("p")).splitlines()
         assert first == "/data/part /data/x:/elsewhere p"
         assert second == "['link', 'whole'] /data/whole /tmp"
-        assert marks == "[]", "of a clone below /tmp, its folder is there, too"
-        assert (rest[0], rest[-1]) == (first, "1"), "the second time, the link is there"
+        assert marks == "[]", "a clone below /tmp has its folder there, too"
+        assert (rest[0], rest[-1]) == (first, "1"), "the link exists the second time"
 
     mark.touch()
     try:

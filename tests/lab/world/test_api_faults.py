@@ -243,7 +243,7 @@ async def _watch_arrivals(cluster, client):
     await seen(lambda: {name for name, _ in arrivals} == set(made), "all of them")
     await asyncio.sleep(cluster.scenario.api_faults.late_s)  # repeated events are sent before that
     cluster.store.create("configmaps", {"metadata": {"name": "last"}}, "default")
-    await seen(lambda: "last" in {name for name, _ in arrivals}, "what is behind it")
+    await seen(lambda: "last" in {name for name, _ in arrivals}, "the later object")
     listener.cancel()
     told = [(name, came) for name, came in arrivals if name != "last"]
     return [name for name, _ in told], {name: came - made[name] for name, came in told}

@@ -99,7 +99,7 @@ def play(scenario: str, script: str, judge, network: str = "auto"):
     async def within():
         async with await Cluster.start(load(scenario), network=network) as cluster:
             if cluster.network != "namespaces" and network == "auto":
-                pytest.skip(f"needs pods with a network of their own: {cluster.lost}")
+                pytest.skip(f"needs pods with separate networks: {cluster.lost}")
             cluster.store.create("services", SERVICE, "default")
             cluster.store.create("jobs.batch", job(script), "default")
             await judge(Run(cluster))
