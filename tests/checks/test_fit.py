@@ -146,7 +146,8 @@ def asking(spec):
 
 
 def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
-    """All networks missing: profile or cluster. One network present, or nodes visible: cluster."""
+    """If all networks are missing, profile or cluster may be wrong; with one network present, or visible nodes, it is
+    the cluster."""
     reason = undefined(NETS, TENANT, h100)
     assert "pod.annotations" in reason
     assert "default/rdma-0" in reason

@@ -135,7 +135,8 @@ def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
     ],
 )
 def test_what_no_run_could_meet_or_would_measure_is_told(changes: dict[str, object], path: str) -> None:
-    """Floors for another number of nodes, Ring inside a node, a fabric that the environment disables."""
+    """The lint reports floors for another number of nodes, for Ring inside a node, and for a fabric that the
+    environment disables."""
     assert (path, False) in objections_to(replace(PROFILE, **changes))  # type: ignore[arg-type]
     assert (path, False) not in objections_to(PROFILE)
 

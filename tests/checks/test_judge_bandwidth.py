@@ -87,7 +87,7 @@ def test_a_card_below_its_rate_or_down_is_named(trial, h100):
 
 
 def test_the_limits_are_those_of_the_reference():
-    """8 x 400 Gb/s: 400 GB/s under Ring, 750 for anything without SHARP on two nodes of eight."""
+    """8 x 400 Gb/s are 400 GB/s under Ring, and 750 for anything without SHARP on two nodes of eight."""
     assert limit_gbps("ring", 400, nodes=2, gpus_per_node=8) == 400
     assert tree_limit_gbps(400, nodes=2, gpus_per_node=8) == 750
 

@@ -151,7 +151,7 @@ def test_one_node_verifies_nothing_elsewhere(saved, spec, bad):
 
 @pytest.mark.parametrize(("floor", "fault"), [(1100.0, "checkpoint.slow"), (1000.0, "")])
 def test_the_rate_of_all_ranks_is_judged_where_the_profile_says_one(saved, spec, bad, floor, fault):
-    """Sixteen ranks save 64 MiB each in a second: 1074 MB/s."""
+    """Sixteen ranks save 64 MiB each in a second, which is 1074 MB/s."""
     asked = CheckpointSection(mb_s=floor, source="us")
     assert bad(saved_findings(saved, spec, asked)) == ([("all ranks", fault)] if fault else [])
 
@@ -245,7 +245,7 @@ def test_the_state_that_was_resumed_is_said(saved, spec):
 
 
 def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
-    """70e9 parameters of 14 bytes at 1074 MB/s: 912 s of every 2712, as by hand."""
+    """70e9 parameters of 14 bytes at 1074 MB/s take 912 s of every 2712, as calculated by hand."""
     rates = measured(saved, spec)
     assert (rates.ranks, rates.size) == (16, 1024 * MIB)
     (said,) = model_findings(saved, ASKED, rates, "70B")
@@ -318,7 +318,7 @@ def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
 
 @pytest.mark.parametrize(("least", "ok"), [(1073.0, True), (1073.741824, True), (1073.75, False), (None, None)])
 def test_the_rate_of_all_ranks_passes_from_the_floor_on(saved, spec, least, ok):
-    """checkpoint.slow: sixteen ranks saved 64 MiB each in one second."""
+    """checkpoint.slow is raised below the floor only: sixteen ranks saved 64 MiB each in one second."""
     asked = CheckpointSection(mb_s=least, source="us") if least else CheckpointSection()
     found = [each for each in saved_findings(saved, spec, asked) if each.subject == "all ranks"]
     assert [(each.ok, each.observed) for each in found] == (

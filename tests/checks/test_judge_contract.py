@@ -699,7 +699,7 @@ def test_what_the_api_server_refuses_is_not_passed_over(change, words):
 
 @pytest.mark.parametrize("template", [{}, {"specs": {"containers": [{"name": "main"}]}}, {"spec": {"containers": []}}])
 def test_a_template_without_containers_is_not_known(template):
-    """A kustomize patch, or a misspelt key."""
+    """A kustomize patch and a misspelt key have no containers."""
     (found,) = judged([{"kind": "Job", "metadata": {"name": "x"}, "spec": {"template": template}}])
     assert (found.ok, found.observed) == (None, "the pod template has no containers")
 

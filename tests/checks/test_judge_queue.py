@@ -101,7 +101,7 @@ def test_a_flavor_of_other_nodes_is_not_judged():
 
 
 def test_a_queue_that_can_hold_the_trial_is_fine():
-    """Active, every resource covered, room for both pods."""
+    """The queue is active, covers every resource, and has room for both pods."""
     assert judged(launch_stack()) == []
 
 
@@ -351,7 +351,7 @@ def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
 
 
 def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():
-    """No pod placed and a reason in the queue: passed. Placed: failed. Unknown: an error."""
+    """The check passes if no pod was placed and the queue gives a reason; it fails if one was placed."""
     placed = trial(pods=(PodFacts(index=0, name="p", node="n"), PodFacts(index=1, name="q")))
     for result, expected in (
         (placed, (False, "gang.started")),

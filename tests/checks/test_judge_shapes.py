@@ -34,7 +34,7 @@ def test_zones_without_gpus_are_no_domains():
 
 
 def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
-    """Two nodes with four free each: eight free GPUs, but no whole node."""
+    """Two nodes with four free GPUs each have eight free GPUs, but no whole node is free."""
     observed = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
     assert "fits 1 times now" in observed[f"8 {GPU}, a whole node"]
     assert "16 GPUs are free on 3 of 3 nodes" in observed["pool"]

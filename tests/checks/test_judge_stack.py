@@ -123,7 +123,7 @@ def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocata
     ],
 )
 def test_a_plugin_that_mig_manager_has_taken_away_names_its_state(node, labels, ok, fault, said):
-    """A separate fault with a remedy that refers to MIG manager (NVIDIA/gpu-operator#2833)."""
+    """A separate fault has a remedy that refers to MIG manager (NVIDIA/gpu-operator#2833)."""
     names = {"deploy": "nvidia.com/gpu.deploy.device-plugin", "state": "nvidia.com/mig.config.state"}
     nodes = [node("a"), node("b", allocatable=0, labels={names[key]: value for key, value in labels.items()})]
     _, finding = gpu_stack.stack_findings(nodes, [pod(f"{PLUGIN}-1", "a")])

@@ -180,7 +180,7 @@ def test_a_suspect_is_neither_accused_nor_proven():
     ids=["no log", "no stage", "no end", "a round is missing", "budget", "a node never came"],
 )
 def test_what_is_missing_is_never_a_pass(change, said):
-    """sweep.not-tested, with the reason."""
+    """The fault is sweep.not-tested, with the reason."""
     names, stages = change(*printed(6, lambda _: 380.0))
     sweep = swept(names, stages)
     bad = [f for f in ran_findings(sweep) if f.ok is not True]

@@ -62,7 +62,7 @@ def topology_object(policy, *gpus, version=2):
     ],
 )
 def test_which_requests_a_topology_policy_admits(policy, zones, gpus, admitted):
-    """Six GPUs on two NUMA nodes of four: never under single-numa-node, always under restricted."""
+    """Six GPUs on two NUMA nodes of four are never admitted under single-numa-node, and always under restricted."""
     known = read_zones([topology_object(policy, *zones)])["gpu-node-0"]
     assert (refused(known, {"nvidia.com/gpu": gpus}) == "") is admitted
 

@@ -289,7 +289,7 @@ def test_a_profile_says_where_its_floor_comes_from():
 
 
 def test_a_slow_node_is_told_beside_how_many_others_and_by_how_much(trained_trial, training_spec):
-    """training.slow-node: its time, the others' time, and the number of nodes and GPUs in the comparison."""
+    """training.slow-node shows its time, the others' time, and the number of nodes and GPUs in the comparison."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["compute_ms"] = around(COMPUTE_MS * 1.2, 8 + local)
     members = rules.members(trained_trial, training_spec)

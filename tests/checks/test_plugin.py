@@ -348,7 +348,7 @@ def test_a_run_that_does_not_begin_leaves_no_older_report_behind(trial, pytester
 
 @pytest.mark.parametrize("place", ["taken", "taken/below"])
 def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester, place):
-    """One line and exit code 4 before the trial, instead of a traceback after it."""
+    """The refusal is one line with exit code 4 before the trial, instead of a traceback after it."""
     (pytester.path / "taken").write_text("a file")
     _, result = trial(GOOD, "--out", place)
     assert result.ret == 4

@@ -199,7 +199,8 @@ def test_sizes_are_written_as_nccl_tests_takes_them():
 
 
 def test_the_trial_asks_for_what_training_would(h100):
-    """Whole nodes with their RDMA resource, both collectives, shared memory, and the command's options."""
+    """The trial requests whole nodes with their RDMA resource, both collectives, shared memory, and the command's
+    options."""
     spec = build_spec(
         h100, Options(image="my/img:1", registry="mirror:5000", nodes="pool=a"), run_id="r", namespace="n"
     )
@@ -226,7 +227,7 @@ def test_only_what_can_be_judged_is_run(h100):
 
 
 def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
-    """The smallest capacity of all GPU nodes; without visible nodes a single GPU."""
+    """The number is the smallest capacity of all GPU nodes, or a single GPU without visible nodes."""
     cluster = inventory([node("a", 8), node("b", 4), node("c", 0)])
     assert build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster).gpus_per_node == 4
     assert build_spec(Profile(), Options(), run_id="r", namespace="n").gpus_per_node == 1
@@ -267,7 +268,7 @@ def test_a_selector_that_no_pod_can_select_by_is_refused():
     ],
 )
 def test_what_contradicts_itself_or_the_terminal_is_refused(write, text, said):
-    """Two contradictory values, a wrong unit, and control characters."""
+    """Two contradictory values, a wrong unit, and control characters are refused."""
     with pytest.raises(ProfileError, match=r"^mine\.yaml:") as refused:
         load_profile(write(f"extends: h100-ib\n{text}\n"))
     assert said in str(refused.value)

@@ -48,7 +48,7 @@ def broken() -> dict[str, Any]:
 def test_what_is_worse_is_told_in_every_format(
     style: str, tmp_path: Path, broken: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1, with fault and subject; no text of the record acts on the reader's terminal or page."""
+    """The exit code is 1, with fault and subject; no text of the record acts on the reader's terminal or page."""
     sides = [write(tmp_path / "a.json", record()), write(tmp_path / "b.json", broken)]
     assert main(["compare", *sides, "--format", style]) == 1
     said = capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_a_run_compared_with_itself_is_told(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_nothing_measured_is_not_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two records without bandwidth: exit code 10, never 0."""
+    """Two records without bandwidth have exit code 10, never 0."""
     sides = [write(tmp_path / f"{n}.json", record(collectives={}, run_id=str(n))) for n in range(2)]
     assert main(["compare", *sides]) == 10
     assert "no bandwidth was compared" in capsys.readouterr().out

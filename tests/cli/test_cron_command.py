@@ -343,6 +343,6 @@ def test_runs_that_cannot_be_forgotten_leave_the_verdict(tmp_path: Path, capsys:
 def test_what_cannot_work_is_refused_before_anything_runs(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 4 and one line, also for an unwritable folder."""
+    """The refusal is one line with exit code 4, also for an unwritable folder."""
     assert cron("nowhere", tmp_path, *more) == 4
     assert len(capsys.readouterr().err.splitlines()) == 1

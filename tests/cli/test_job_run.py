@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_in_one_line(config):
 
 @pytest.mark.slow
 def test_gpus_that_others_hold_are_nobodys_fault(config):
-    """Exit code 10, as for every undetermined result."""
+    """The exit code is 10, as for every undetermined result."""
     held = run(
         config,
         "run",
@@ -207,7 +207,7 @@ def test_who_is_interrupted_cancels_the_job(config, number):
     ],
 )
 def test_what_was_typed_wrong_is_one_line(config, capsys, options, text):
-    """Exit code 4."""
+    """The exit code is 4."""
     assert job.main(["run", "--kubeconfig", config, "--image", IMAGE, *options]) == 4
     said = capsys.readouterr()
     assert text in said.err and said.err.count("\n") == 1 and said.out == ""

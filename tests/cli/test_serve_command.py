@@ -126,6 +126,6 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["nowhere"], [".", "--port", "99999"], [".", "--listen", "203.0.113.1"]])
 def test_what_cannot_be_served_is_refused_in_a_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 4 and one line."""
+    """The refusal is one line with exit code 4."""
     assert main(["serve", *arguments]) == 4
     assert len(capsys.readouterr().err.splitlines()) == 1

@@ -368,7 +368,7 @@ def test_help_fits_80_columns_and_names_every_command():
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, capsys):
-    """80 columns and 50 lines, with an example command line."""
+    """A help text has at most 80 columns and 50 lines, and contains an example command line."""
     monkeypatch.setenv("COLUMNS", "200")
     assert main([command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()

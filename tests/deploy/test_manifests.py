@@ -152,7 +152,8 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
-    """Two stages on a base pinned by an argument, hashes for all installed packages, a non-root user, no shell."""
+    """The image has two stages on a base pinned by an argument, hashes for all installed packages, a non-root user, and
+    no shell."""
     steps = instructions()
     assert [rest for word, rest in steps if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
     assert ("ARG", "BASE") in steps  # no default: a moving tag is not a base

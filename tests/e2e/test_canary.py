@@ -88,7 +88,7 @@ def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) 
     "message", [["--partner", "a=b"], ["--partner=a=b", "--nodes", "c=d", "--cluster", "sim:nobody"]]
 )
 def test_a_partner_without_a_node_under_test_is_refused(message: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """One line, exit code 4."""
+    """The refusal is one line with exit code 4."""
     try:
         code = main(["accept", *message])
     except SystemExit as error:

@@ -181,5 +181,5 @@ def test_the_lab_is_as_large_as_it_claims_to_be(entries):
 
 
 def test_the_page_of_rehearsals_is_the_commands_output(entries):
-    """docs/rehearsals.md: `seatrial rehearse --matrix > docs/rehearsals.md` regenerates it."""
+    """`seatrial rehearse --matrix > docs/rehearsals.md` regenerates the page."""
     assert (ROOT / "docs" / "rehearsals.md").read_text() == page(entries)

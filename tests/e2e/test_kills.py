@@ -22,7 +22,7 @@ def run(command, **_):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20260, 20261, 20262])
 def test_kills_leave_nothing_and_touch_nothing_foreign(monkeypatch, capsys, seed):
-    """A dozen kills, a few at a time, of the campaign in benchmarks/, with separate seeds."""
+    """A dozen kills of the campaign in benchmarks/ run a few at a time, with separate seeds."""
     same = {name: getattr(subprocess, name) for name in ("PIPE", "STDOUT", "TimeoutExpired")}
     monkeypatch.setattr(kills, "subprocess", SimpleNamespace(Popen=start, run=run, **same))
     monkeypatch.setattr(sys, "argv", ["kills.py", "--kills", "4", "--seed", str(seed), "--neighbours", "0.25"])

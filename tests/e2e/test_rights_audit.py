@@ -379,7 +379,7 @@ def booted(node: dict[str, Any], boot: str) -> None:
 def test_scheduled_runs_ask_for_what_is_printed_for_them(
     extra: tuple[str, ...], tmp_path: Path, requests: Requests
 ) -> None:
-    """`cron`: Lease, state, results, events, node marks, and a new node's removed label."""
+    """`cron` requests Lease, state, results, events, node marks, and the removal of a new node's label."""
     scope = () if "--tenant" in extra else ("--cluster",)
     rules = printed("--cron", "--profile", "h100-ib", *scope, *extra)
     scenario = world("healthy", rules)

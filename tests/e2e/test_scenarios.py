@@ -97,7 +97,8 @@ SWEEPS = {"sweep-flaky": flaky, "sweep-groups": groups}
 
 @pytest.mark.parametrize("name", parameters())
 def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
-    """Exactly the stated faults on the stated subjects, the stated outcome, no leftovers, and a text for each."""
+    """A rehearsal finds exactly the stated faults on the stated subjects, the stated outcome, no leftovers, and a text
+    for each."""
     asked, record, out = rehearsed(name)
     said = "\n".join(f"{c['id']}: {c['outcome']} {c['reason']}" for c in record["checks"] if c["outcome"] != "passed")
     assert asked.recognised, f"{asked.trouble}; {asked.mistaken}; found {asked.accused}, {asked.verdict}:\n{said}"

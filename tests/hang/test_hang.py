@@ -46,7 +46,7 @@ def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unkno
     ],
 )
 def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
-    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang caused on purpose.
+    """Logs, dumps and RAS of one job of NCCL 2.28.9 on a GPU, with each hang caused on purpose, are explained.
 
     nccl.hang-late, nccl.hang-dead, nccl.hang-mismatch.
     """

@@ -76,7 +76,7 @@ def test_who_timed_out_in_another_group_waits_there_and_comes_late_for_that(expl
 
 
 def test_our_own_recording_names_the_rank_that_slept(explain):
-    """Three processes with NCCL on GPUs: rank 2 slept before the second all-reduce."""
+    """Rank 2 of three processes with NCCL on GPUs slept before the second all-reduce."""
     code, job = explain("tests/logs/data/recorded/rank-hangs.log")
     assert (code, job["diagnosis"], job["late_ranks"], job["waiting_ranks"]) == (1, "hang-late", [2], [0, 1])
 

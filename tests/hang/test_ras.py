@@ -28,7 +28,7 @@ def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path
 
 
 def test_answers_one_after_the_other_in_one_file_are_samples(explain, tmp_path):
-    """Three calls appended to one file, in the JSON form of NCCL 2.28.9."""
+    """Three calls have appended their answers to one file, in the JSON form of NCCL 2.28.9."""
     answer = (DATA / "nccl-2.28.9" / "sleep" / "ras-0.json").read_text()
     (tmp_path / "ras.json").write_text("".join(answer.replace("17:11:34", f"17:11:3{at}") for at in (4, 6, 8)))
     code, job = explain(tmp_path)
@@ -70,7 +70,7 @@ def test_numbers_of_ras_that_cannot_be_true_fill_no_list(explain, tmp_path):
     ],
 )
 def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
-    """The verbatim output of jobs/pod/ras_client.py next to four ranks of NCCL 2.28.9 on a GPU."""
+    """The input is the verbatim output of jobs/pod/ras_client.py next to four ranks of NCCL 2.28.9 on a GPU."""
     evidence = Evidence()
     printed = (DATA / "nccl-2.28.9" / "live" / f"{case}.jsonl").read_bytes()
     _take("pod", Executed(out=bytearray(printed), code=0), evidence)

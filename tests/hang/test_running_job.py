@@ -115,7 +115,7 @@ def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
 
 
 def test_answers_that_are_cut_are_said_once_and_what_was_missing_is_advised(lab, explain):
-    """Three truncated answers of two pods: one message per pod, with the missing information."""
+    """Three truncated answers of two pods yield one message per pod, with the missing information."""
     kube, _ = lab
     start(kube, "half", "half", port=28096)
     code, job = explain("job/half")
@@ -229,7 +229,7 @@ def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on
     ],
 )
 def test_what_a_pod_answers_is_never_trusted(monkeypatch, output, expected):
-    """Foreign lines, truncated JSON, missing programs: a message each, and no sample."""
+    """Foreign lines, truncated JSON and missing programs yield a message each, and no sample."""
     monkeypatch.setattr(running_job, "execute", lambda *_, **__: output)
     monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
     monkeypatch.setattr(NoExec, "require", lambda *_, **__: None)

@@ -211,7 +211,7 @@ def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
 
 @pytest.mark.parametrize("size", [8, 16])
 def test_dumps_of_other_ranks_are_of_another_job_where_they_called_something_else(explain, tmp_path, size):
-    """Two jobs of four ranks at the same time: ranks 0 and 1 of one left dumps, ranks 2 and 3 of the other."""
+    """Two jobs of four ranks run at the same time: ranks 0 and 1 of one left dumps, ranks 2 and 3 of the other."""
     write(tmp_path / "a", {0: 12, 1: 12}, world=4)
     write(tmp_path / "b", {2: 11, 3: 12}, world=4, behind={2})
     for path in (tmp_path / "b").iterdir():

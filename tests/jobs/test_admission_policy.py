@@ -127,7 +127,7 @@ def gpus_in_two_containers(pod: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("broken", [gpus_of_two_nodes, gpus_in_a_sidecar, gpus_in_two_containers])
 def test_all_gpus_of_a_node_count_however_they_are_asked_for(broken: Callable[[dict[str, Any]], None]) -> None:
-    """More GPUs than in the trial, GPUs of a sidecar, GPUs of several containers: refused without NICs."""
+    """GPUs beyond the trial's number, of a sidecar, and of several containers are refused without NICs."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     broken(pod)

@@ -13,7 +13,8 @@ def objects():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mutated_objects_end_in_an_answer_or_in_none(objects, seed):
-    """Green, red, or not a Kubernetes API; never an exception, and never good by a value of another type."""
+    """The result is green, red, or not a Kubernetes API; it is never an exception, and never good by a value of another
+    type."""
     tally = campaign(objects, 150, seed)
     assert tally.trouble == []
     assert any(key.endswith("no answer") for key in tally.ended) and any(key.endswith("red") for key in tally.ended)

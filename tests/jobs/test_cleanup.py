@@ -261,7 +261,7 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
 
 
 def test_what_does_not_go_is_told_with_the_reason(kube, api):
-    """Causes: finalizers without a controller, or a dead kubelet."""
+    """The reason is a finalizer without a controller, or a dead kubelet."""
     cluster = Cluster(api)
     cluster.stuck.add(
         cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",))

@@ -148,7 +148,7 @@ def check(diagnosis, expected):
 
 @pytest.mark.parametrize(("scenario", "moment"), sorted(EXPECTED))
 def test_a_recorded_moment_is_understood(recording, scenario, moment):
-    """State, fault, err_class and each replica's readiness issue, in Kubernetes' terms."""
+    """State, fault, err_class and each replica's readiness issue are given in Kubernetes' terms."""
     check(judge(recording(scenario, moment)), EXPECTED[scenario, moment])
 
 

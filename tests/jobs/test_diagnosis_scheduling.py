@@ -138,7 +138,8 @@ def test_what_no_node_counts_may_be_handed_out_by_other_means(reason, hopeless):
     ("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)]
 )
 def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
-    """A cluster in a box, or an instance type with few cores: reported after a minute, with the missing amount."""
+    """In a cluster in a box, or on an instance type with few cores, it is reported after a minute, with the missing
+    amount."""
     message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
     waiting = pod(
         0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]

@@ -163,7 +163,7 @@ def test_any_bytes_anywhere_are_survived():
 
 
 def test_evidence_that_contradicts_itself_is_not_complete():
-    """A line repeated with other content, or a stage reported twice: another program wrote to the log."""
+    """A line repeated with other content, or a stage reported twice, shows that another program wrote to the log."""
     other = parse([WHOLE[0], line(2, "dns", {"peers": [{"name": "forged"}]}), *WHOLE[1:]], RUN)
     assert not other.complete
     assert "line 2" in other.problem

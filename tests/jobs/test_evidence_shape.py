@@ -34,7 +34,7 @@ def test_what_a_stage_prints_before_it_knows_anything_is_taken(stage):
 
 
 def test_what_the_tools_tell_is_taken():
-    """nvidia-smi's XML of a real GPU, rocm-smi's blank, ibv_devinfo's text."""
+    """Evidence with nvidia-smi's XML of a real GPU, rocm-smi's blank, and ibv_devinfo's text is accepted."""
     smi_facts, _ = smi.read((TESTS / "pod/data/h200-q-x.xml").read_bytes())
     assert smi_facts["gpus"]
     assert misfit("runtime", {"gpus": [*smi_facts["gpus"], smi.blank(0)], "driver": smi_facts["driver"]}) == ""

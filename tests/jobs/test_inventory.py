@@ -110,7 +110,7 @@ def test_an_object_that_a_list_holds_twice_is_counted_once(kube, api, size):
 
 
 def test_a_node_record_has_what_the_checks_need():
-    """Readiness with its reason, pressure, taints, cordon, versions; cpu in thousandths."""
+    """A record has readiness with its reason, pressure, taints, cordon, versions, and cpu in thousandths."""
     node = read_node(raw_node("n", cordoned=True, ready="Unknown", taints=[{"key": GPU, "effect": "NoSchedule"}]))
     assert (node.ready, node.unschedulable, node.pressures) == (False, True, ("MemoryPressure",))
     assert node.ready_reason == "KubeletReady: kubelet is posting ready status"

@@ -181,7 +181,7 @@ def test_a_web_page_is_no_api(kube, api):
 
 
 def test_lists_are_read_page_by_page(kube, api):
-    """Pages of 500 with the server's token, and the version for the watch."""
+    """Pages have 500 objects and the server's token, and yield the version for the watch."""
 
     def answer(asked):
         page = int(asked.query.get("continue", "0"))
@@ -245,7 +245,7 @@ def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):
 
 
 def test_a_watch_that_is_too_old_says_so_in_both_forms(kube, api):
-    """HTTP 410, or an ERROR event in a stream that started normally."""
+    """The server sends HTTP 410, or an ERROR event in a stream that started normally."""
     api.answer = lambda _: status(410, "Expired", "too old")
     with pytest.raises(Gone):
         list(kube.watch("/x", resource_version="1"))
@@ -283,7 +283,7 @@ def test_warnings_of_the_server_are_kept(kube, api):
 
 
 def test_rights_are_asked_as_the_server_wants_it(kube, api):
-    """One SelfSubjectAccessReview with namespace, group, resource and subresource."""
+    """One SelfSubjectAccessReview contains namespace, group, resource and subresource."""
     api.answer = lambda _: (201, {}, {"status": {"allowed": True, "reason": "RBAC: allowed"}})
     assert kube.can("get", "pods", subresource="log").allowed
     assert api.asked[0].body["spec"]["resourceAttributes"] == {

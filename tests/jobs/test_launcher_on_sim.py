@@ -63,7 +63,7 @@ def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
 
 
 def test_a_probe_that_fails_is_the_programs_error(cluster):
-    """Exit code, ERR_PROGRAM, and the evidence printed before."""
+    """The result has the exit code, ERR_PROGRAM, and the evidence printed before."""
     result = Launcher(cluster).run(spec(cluster, env={"EXIT": "3"}), {"__main__.py": PROBE})
     assert result.state == "Error"
     assert (result.analysis.fault, result.analysis.err_class) == ("job.failed", "ERR_PROGRAM")

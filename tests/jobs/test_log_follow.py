@@ -140,7 +140,7 @@ def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
 
 
 def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
-    """Evicted before its container ran, or deleted."""
+    """The pod was evicted before its container ran, or was deleted."""
     for code in (400, 404):
         api.answer = lambda _, code=code: (code, {}, {"reason": "x", "message": "no log"})
         follower = follow(kube, tmp_path)

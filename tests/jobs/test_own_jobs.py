@@ -88,7 +88,8 @@ def test_a_list_is_taken_word_for_word_and_a_text_by_a_shell(healthy):
 
 
 def test_what_is_created_is_what_the_documents_describe():
-    """Headless Service that publishes unready pods, Indexed Job, no retry, no deadline, kept for an hour."""
+    """The objects are a headless Service that publishes unready pods and an Indexed Job without retry and deadline,
+    kept for an hour."""
     spec = job_spec(run_id="r", name="train", namespace="ns", image=IMAGE, command=("true",), nodes=2, gpus_per_node=8)
     made = job_of(spec)
     assert made.configmap is None and made.service is not None

@@ -62,7 +62,7 @@ SECRET = "Zx81q" * 8
     ],
 )
 def test_credentials_are_masked_in_every_form(text):
-    """Environment, JSON, JSON in JSON, headers, URLs, flags, well-known forms."""
+    """Credentials are masked in the environment, JSON, JSON in JSON, headers, URLs, flags, and well-known forms."""
     line = f"before {text.format(SECRET)} after"
     masked = redact(line)
     assert SECRET not in masked and "[REDACTED]" in masked
@@ -75,7 +75,7 @@ def test_credentials_are_masked_in_every_form(text):
     ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "AIzaSyA-1234567890abcdefghijklmnopqrstu"],
 )
 def test_well_known_keys_are_masked_wherever_they_stand(text):
-    """AWS key ids, JSON web tokens, Google keys."""
+    """AWS key ids, JSON web tokens and Google keys are masked."""
     assert text not in redact(f"x={text};")
     assert "123456" not in redact("PASSWORD=123456")
 

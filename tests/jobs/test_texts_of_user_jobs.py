@@ -55,7 +55,7 @@ def texts_of(fault, *, trial):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
-    """Title, meaning, confirm and remedy of the fault and of all its variants."""
+    """Title, meaning, confirm and remedy of the fault and of all its variants are checked."""
     for text in texts_of(fault, trial=False):
         assert not (found := OF_TRIALS.search(text)), (found, text)
         assert not (found := UNFILLED.search(text)), (found, text)

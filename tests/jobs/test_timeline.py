@@ -17,7 +17,7 @@ def pod(index, created, scheduled="", began=""):
 
 
 def test_phases_follow_each_other_from_the_first_pods_creation():
-    """A pod that waited for its node, pulled its image and ran three stages, one of them with zero duration."""
+    """The pod waited for its node, pulled its image and ran three stages, one of them with zero duration."""
     seconds = {"runtime": 2.0, "dns": 0.0, "collective.ring": 5.5, "end": 7.5}
     late = pod(1, "01Z", "11Z", "31Z")
     spans = timeline(trial(pod(0, "00Z"), late, evidence={1: RankEvidence(rank=1, seconds=seconds)}))
@@ -30,7 +30,7 @@ def test_phases_follow_each_other_from_the_first_pods_creation():
 
 
 def test_times_that_were_not_told_or_run_backwards_are_no_phases():
-    """A kubelet's clock behind the API server's, a pod that never ran, an invalid time."""
+    """A kubelet's clock behind the API server's, a pod that never ran, and an invalid time yield no phases."""
     assert timeline(trial(pod(0, "10Z", "10Z", "08Z"), pod(1, "10Z"))) == []
     assert timeline(trial(PodFacts(index=0, name="p", created="yesterday"))) == []
 

@@ -186,7 +186,7 @@ def test_the_probe_is_mounted_as_one_archive_and_run_without_a_shell():
 
 
 def test_the_probe_is_told_what_to_do():
-    """trial.json, schema 1."""
+    """trial.json has schema 1."""
     settings = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
     assert settings["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
     assert settings["collectives"] == [
@@ -255,7 +255,7 @@ def test_a_probe_that_does_not_fit_is_refused():
 
 
 def test_two_runs_never_share_a_name():
-    """Ten characters without look-alikes."""
+    """A run id has ten characters without look-alikes."""
     ids = {new_run_id() for _ in range(2000)}
     assert len(ids) == 2000 and all(spec(run_id=run).job_name == f"seatrial-{run}" for run in list(ids)[:20])
 

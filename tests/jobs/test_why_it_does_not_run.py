@@ -89,7 +89,7 @@ def cause(fault):
 
 
 def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(healthy, ask):
-    """Three times eight GPUs of sixteen: one answer instead of three, and not a cluster fault."""
+    """Three times eight GPUs of sixteen yield one answer instead of three, and not a cluster fault."""
     theirs(healthy, "half", pods=3)
     code, answer, text, explained, document = ask(
         healthy, "half", lambda now: "unused, waiting for it" in str(now["standing"]) and now["state"] == "Running"

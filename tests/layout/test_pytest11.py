@@ -102,7 +102,7 @@ def project(tmp_path):
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_in_somebody_elses_project_it_does_nothing(kind, project, request):
-    """No option, no marker, no module except itself."""
+    """Other projects get no option, no marker, and no module except the plugin itself."""
     python = request.getfixturevalue(kind)
 
     def seen(*arguments):

@@ -81,7 +81,7 @@ def test_pages_are_in_the_fields_words():
 
 
 def test_what_a_report_prints_of_a_check_is_in_the_fields_words():
-    """The docstrings of checks: the assertion, its importance, and the usual cause."""
+    """A check's docstring has the assertion, its importance, and the usual cause."""
     docstrings = {
         node.name: ast.get_docstring(node) or ""
         for path in (ROOT / "checks").glob("test_*.py")

@@ -306,7 +306,7 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
     ],
 )
 def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, cause_text):
-    """nccl.launch-failed."""
+    """The fault is nccl.launch-failed."""
     assert cause_text in judged(said + "\nsrun: error: gpu-3: task 1: Exited with exit code 1\n")["causes"][0]["cause"]
 
 
@@ -321,6 +321,6 @@ def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, cause_text):
     ],
 )
 def test_what_the_driver_refuses_names_what_is_too_old_or_missing(line, cause_text):
-    """The first or the second cause (pie-project/pie#500, NVIDIA/nccl#778)."""
+    """The fault is the first or the second cause (pie-project/pie#500, NVIDIA/nccl#778)."""
     causes = judged(f"{line}\nTest NCCL failure common.cu:1000 'unhandled system error'\n")["causes"]
     assert any(cause_text in cause["cause"] for cause in causes[:2])

@@ -126,14 +126,14 @@ def test_blocks_do_not_matter_in_made_logs(seed, monkeypatch):
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: "/".join(path.parts[-2:]))
 def test_blocks_do_not_matter_in_real_logs(path, monkeypatch):
-    """The given logs, cut anywhere."""
+    """The given logs are cut anywhere with the same result."""
     log = path.read_bytes()
     assert in_blocks(log, random.Random(path.name)) == at_once(log)
     assert held(log, random.Random(path.name), monkeypatch) == json.dumps(scan.read([("x", [log])]).to_dict())
 
 
 def test_every_line_of_nccl_is_counted_once():
-    """INFO lines of any content and frequency, and warnings."""
+    """INFO lines of any content and frequency are counted, and so are warnings."""
     log = interleaved(Maker().processes(), 1)
     marked = log.count(b"NCCL INFO ")
     (source,) = read([("x", [log * 40 + b"h:1:1 [0] x.cc:1 NCCL WARN odd\n"])]).sources

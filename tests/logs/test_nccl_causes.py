@@ -53,7 +53,7 @@ def failing(text: str, code: int = 6) -> str:
     ],
 )
 def test_the_ends_of_a_failed_connection(ends, why):
-    """nccl.gid-subnets, nccl.gid-link-local."""
+    """The faults are nccl.gid-subnets and nccl.gid-link-local."""
     job = judged(failing(f"{RETRY} {ends}"))
     assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.ib-retry", why)]
     if why:
@@ -75,7 +75,7 @@ def test_a_line_that_was_wrapped_is_read_whole_and_a_stranger_far_away_is_not_jo
 
 @pytest.mark.parametrize(("address", "why"), [("169.254.170.23", "nccl.bootstrap-link-local"), ("10.1.2.3", None)])
 def test_a_peer_at_a_link_local_address(address, why):
-    """nccl.bootstrap-link-local, with NCCL's prefix and without it."""
+    """The fault is nccl.bootstrap-link-local, with NCCL's prefix and without it."""
     line = f"socketPollConnect: connect to {address}<41234> returned Connection refused, exceeded error retry count after 35 attempts"
     assert fault_reasons(failing(line, 2)) == [("nccl.connect-refused", why)]
     bare = f"NET/Socket : Using [0]eth0:10.1.1.1<0>\n{line}\nRuntimeError: NCCL error: remote process exited or there was a network error\n"
@@ -124,7 +124,7 @@ def test_a_provider_that_is_missing_is_no_missing_device():
 
 
 def test_gdrcopy_is_a_hint_where_nothing_else_shows_and_quiet_in_a_healthy_job():
-    """nccl.gdrcopy."""
+    """The fault is nccl.gdrcopy."""
     said = "NCCL WARN NET/OFI Failed to initialize GDRCopy: Failed to open gdr handle\n"
     assert fault_reasons(said + "NCCL INFO NET/OFI gin: Initializing\n") == [("nccl.no-evidence", "nccl.gdrcopy")]
     assert fault_reasons(HEALTHY + said) == fault_reasons(HEALTHY)
@@ -197,7 +197,8 @@ BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CU
     ],
 )
 def test_what_a_warning_of_another_layer_holds(line, expected):
-    """nccl.nvls-slots, nccl.mr-memory, nccl.efa-peer-gone, nccl.efa-unreachable, nccl.gid-empty, nccl.cuda-driver."""
+    """The faults are nccl.nvls-slots, nccl.mr-memory, nccl.efa-peer-gone, nccl.efa-unreachable, nccl.gid-empty,
+    nccl.cuda-driver."""
     assert fault_reasons(failing(line, 2)) == [expected]
 
 

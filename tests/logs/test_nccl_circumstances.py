@@ -11,7 +11,7 @@ OLD_NET = "".join(f"{A}{INFO}NET : Using interface {each}<0>\n" for each in ("et
 
 @pytest.mark.parametrize(("second", "why"), [("lo:127.0.0.1", "nccl.bootstrap-unroutable"), ("eth1:10.0.1.1", None)])
 def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, why):
-    """The messages of NCCL 2.2 and 2.3."""
+    """The messages are those of NCCL 2.2 and 2.3."""
     said = f"{OLD_NET.format(second)}{A}{INFO}comm 0x7f rank 0 nranks 4\n"
     said += said.replace("gpu-node-0", "gpu-node-1").replace("rank 0", "rank 2").replace("10.0.0.1", "10.0.0.2")
     text = f"{said}{A}include/socket.h:361 NCCL WARN Call to connect timeout : Connection refused\n{A}{INFO}init.cu:420 -> 2\n"

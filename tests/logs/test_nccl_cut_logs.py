@@ -41,7 +41,7 @@ def test_one_rank_cut_in_its_channels_is_truncated(judge):
 
 
 def test_two_ranks_of_sixteen_say_nothing_of_the_others(judge):
-    """A launcher's log with only one rank per node."""
+    """The log is a launcher's with only one rank per node."""
     texts = {key: text for key, text in whole(MAKER).items() if key[1] in (MAKER.pid(0), MAKER.pid(8))}
     assert judged(judge, MAKER, texts)["verdict"] == "inconclusive"
 

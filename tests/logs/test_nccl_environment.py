@@ -80,7 +80,8 @@ def cuda(said: str, place: str = "enqueue.cc:51") -> str:
     ],
 )
 def test_warnings_of_nccl_that_name_the_machine(line, expected):
-    """nccl.topology-unreadable, nccl.topology-nic, nccl.ib-card, nccl.no-transport, nccl.no-algorithm, nccl.ports-used-up."""
+    """The faults are nccl.topology-unreadable, nccl.topology-nic, nccl.ib-card, nccl.no-transport, nccl.no-algorithm,
+    nccl.ports-used-up."""
     assert fault_reasons(failing(line, 3)) == [expected]
 
 
@@ -106,12 +107,13 @@ FAILED = "nccl.cuda-failure"
     ],
 )
 def test_what_cuda_says_of_a_call_and_what_the_call_was_for(said, place, expected):
-    """nccl.cuda-init, nccl.gpu-mapping, nccl.cumem-host: by cudaGetErrorString and the source position in NCCL."""
+    """cudaGetErrorString and the source position in NCCL decide between nccl.cuda-init, nccl.gpu-mapping and
+    nccl.cumem-host."""
     assert fault_reasons(cuda(said, place))[0] == expected
 
 
 def test_peers_memory_that_is_refused_in_shared_memory_is_another_matter():
-    """nccl.cumem-host."""
+    """The fault is nccl.cumem-host."""
     said = "217 'peer access is not supported between these two devices'"
     assert fault_reasons(cuda(said, "transport/shm.cc:590"))[0] == ("nccl.p2p-refused", "nccl.cumem-host")
     assert fault_reasons(cuda(said, "transport/p2p.cc:275"))[0] == ("nccl.p2p-refused", None)
@@ -234,13 +236,13 @@ def test_loopback_between_hosts_is_no_way():
     ],
 )
 def test_an_address_of_dockers_own_bridge_is_reached_by_no_other_machine(peer, said, why):
-    """nccl.bootstrap-unroutable: misc/socket.cc (socketStartConnect)."""
+    """nccl.bootstrap-unroutable is raised for the message of misc/socket.cc (socketStartConnect)."""
     line = f"\n{A}misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to {peer}<38847> failed : {said}\n{TRACE}"
     assert fault_reasons(STARTED + line)[0][1] == why
 
 
 def test_the_first_cause_is_what_the_line_says_beyond_its_kind():
-    """nccl.ofi-error: aws-ofi-nccl (nccl_ofi_rdma.cpp); Amazon's EFA guide on security groups."""
+    """nccl.ofi-error follows aws-ofi-nccl (nccl_ofi_rdma.cpp) and Amazon's EFA guide on security groups."""
     cut = judged(
         "ncclInternalError: Internal check failed.\nLast error:\nNET/OFI Unable to insert remote address into address vector for device 1.\n"
     )
@@ -261,7 +263,7 @@ def test_what_speaks_for_itself_needs_no_head(line, fault):
 
 
 def test_a_provider_of_another_kernel_is_why_there_is_no_rdma():
-    """nccl.verbs-provider: rdma-core libibverbs/init.c."""
+    """nccl.verbs-provider is raised for the message of rdma-core, libibverbs/init.c."""
     said = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1) for device /sys/class/infiniband/bnxt_re0\n"
     sockets = f"{A}{INFO}NET/IB : No device found.\n{A}{INFO}Using network Socket\n"
     assert judged(said + sockets)["causes"][0]["fault"] == "nccl.verbs-provider"
@@ -324,7 +326,7 @@ def test_gloo_that_announced_its_loopback_is_told_from_a_bridge():
 
 
 def test_nvlink_errors_of_the_kernel_come_before_what_cuda_says_and_alone_are_no_fault():
-    """nccl.nvlink-error."""
+    """The fault is nccl.nvlink-error."""
     said = "kernel: NVRM: Xid (PCI:0000:66:00): 145, pid=77, RLW_CTRL Nonfatal XC0 i0 Link -1 (0x4 0x8)\n"
     assert fault_reasons(said + cuda("719 'unspecified launch failure'"))[0][0] == "nccl.nvlink-error"
     alone = judged(said + HEALTHY)
@@ -408,7 +410,7 @@ def test_a_benchmark_that_fails_within_its_row_says_why():
 
 
 def test_which_interface_was_named_decides_what_comes_first():
-    """nccl.socket-address."""
+    """The fault is nccl.socket-address."""
     said = "ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"
     named = failing(said, 3).replace(
         f"{A}{INFO}", f"{A}{INFO}NCCL_SOCKET_IFNAME set by environment to eth2\n{A}{INFO}", 1

@@ -11,7 +11,7 @@ from tests.logs.logmaker import Maker, sequential
 
 
 def test_what_the_profile_expects_is_compared(judge):
-    """Fewer rails than in the profile, and a different fabric."""
+    """Fewer rails than in the profile, and a different fabric, are reported."""
     log = sequential(Maker(rails=2).processes())
     fewer = judge(log, expect=Expected(rails=8, fabric="ib"))
     other = judge(log, expect=Expected(rails=2, fabric="efa"))

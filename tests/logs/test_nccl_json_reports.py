@@ -159,7 +159,7 @@ def test_several_reports_are_several_tables(judge):
 
 
 def test_rccl_tests_csv_is_read(judge):
-    """-Z csv, in a separate file."""
+    """-Z csv writes a separate file."""
     for wrong in ("0", "3"):
         rows = [list(map(str, record.values())) for record in records(wrong)]
         text = "".join(",".join(row) + "\n" for row in [list(records()[0]), *rows])

@@ -200,7 +200,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault", "cause_text"), SAID)
 def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
-    """nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and messages of other libraries."""
+    """The faults are nccl.cuda-library, nccl.psm, nccl.cuda-interposer, and those of other libraries."""
     job = judged(died("ValueError: x") + said + "\n")
     assert (job["verdict"], job["causes"][0]["fault"]) == ("no-go", fault), job["sentence"]
     assert cause_text in job["causes"][0]["cause"]
@@ -332,7 +332,7 @@ def test_what_mooncake_lacks_is_a_cause_and_no_end(said, fault):
 
 @pytest.mark.parametrize("before", ["", "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: "])
 def test_the_macro_of_nccls_examples_tells_a_result(before):
-    """NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'"), copied by many programs."""
+    """Many programs have copied NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'")."""
     job = judged(f"{before}Failed, NCCL error ../runtime/ncclCommunicator.cpp:90 'invalid usage'\n")
     assert (job["verdict"], job["diagnosis"]) == ("no-go", "crash")
     assert "two ranks use the same GPU" in job["causes"][0]["cause"]

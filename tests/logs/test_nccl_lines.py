@@ -39,7 +39,7 @@ ROLES = ("cause", "why", "degraded", "consequence", "benign")
 
 
 def test_what_the_pods_and_the_analyzer_get_is_what_the_catalogue_says():
-    """`python -m seatrial.faults` generates it."""
+    """`python -m seatrial.faults` generates the copy."""
     assert COMPILED.read_text(encoding="utf-8") == compiled()
     assert WEIGHED.read_text(encoding="utf-8") == weighed()
 
@@ -227,7 +227,7 @@ def test_a_key_that_no_line_has_is_refused():
 
 
 def test_the_reader_knows_its_lines_out_of_a_zip(tmp_path):
-    """The pods receive the reader in that form."""
+    """Pods receive the reader as an archive."""
     (tmp_path / "reader.zip").write_bytes(payload.archive(payload.files()))
     code = f"import {payload.PACKAGE}.reader.events.symptoms as s; print(s.__file__, len(s.SYMPTOMS))"
     done = subprocess.run(

@@ -88,7 +88,8 @@ def test_merging_leaves_the_parts_alone():
 
 
 def test_a_pods_partial_is_small():
-    """Eight ranks, 32 channels, several communicators, alltoall to 2,048 peers: at most 200 KiB, and still judged."""
+    """A partial of eight ranks, 32 channels, several communicators, and alltoall to 2,048 peers has at most 200 KiB,
+    and is still judged."""
     maker = Maker(hosts=tuple(f"n{index:03d}" for index in range(4)), gpus=8, rails=8, channels=32)
     lines: dict = {key: list(value) for key, value in maker.processes().items() if key[0] == "n000"}
     for rank, out in enumerate(lines.values()):
@@ -169,8 +170,8 @@ def test_any_parting_of_the_files_merges_to_the_whole(maker, data):
 
 
 def test_what_a_pod_of_a_job_of_512_ranks_sends_fits(tmp_path):
-    """64 pods of 8 ranks: each partial, its evidence lines of at most 8 KiB, and its termination message of at most
-    4,096 bytes."""
+    """The job has 64 pods of 8 ranks: evidence lines of a partial have at most 8 KiB, and its termination message has
+    at most 4,096 bytes."""
     maker = Maker(hosts=tuple(f"pod-{index:03d}" for index in range(64)), gpus=8, rails=8, channels=16)
     processes = maker.processes()
     parts = []

@@ -211,7 +211,7 @@ def test_a_header_of_fewer_columns_hides_no_side_of_a_row(judge, maker, header, 
     ],
 )
 def test_an_error_is_held_against_what_the_benchmark_held_it_against(judge, maker, kind, error, verdict):
-    """DeltaMaxValue(type) * (nranks - 1)."""
+    """The limit is DeltaMaxValue(type) * (nranks - 1)."""
     text = "".join(row(size, value, error, "0e+00", kind) for size, value in SIZES.items())
     for end in (None, "# Avg bus bandwidth    : 110\n"):  # also without the line that counts them
         job = judge(log(maker, text, end, " error"))

@@ -108,7 +108,7 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "fault"), SAID)
 def test_what_ended_a_rank_is_named(said, fault):
-    """nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.pcie-error, nccl.wrong-store and others."""
+    """The faults are nccl.cuda-mps, nccl.storage, nccl.node-lost, nccl.pcie-error, nccl.wrong-store and others."""
     line = died(said) if "Error: " in said and not said.startswith(("[", "pynvml")) else said + "\n"
     assert first(line + TORCHRUN) == fault
 

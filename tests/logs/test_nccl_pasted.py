@@ -228,7 +228,7 @@ def test_messages_alone_are_read(judge, quote):
 
 
 def test_a_session_of_failed_attempts_is_no_copy(judge):
-    """Repeated attempts in one terminal: the same ranks, other pids, and no row between the headers."""
+    """Repeated attempts in one terminal have the same ranks, other pids, and no row between the headers."""
     head = TABLE.splitlines(keepends=True)[:3]
     log = "".join(
         HEAD
@@ -322,7 +322,7 @@ def test_a_host_with_the_end_of_a_pointer_in_front_is_that_host(judge):
     ],
 )
 def test_a_fault_quotes_the_line_that_shows_it(judge, maker, quoted):
-    """A setting, the choice, the channel: with file, number and text."""
+    """A setting, the choice and the channel are quoted with file, number and text."""
     log = sequential(maker.processes()).decode()
     (fault,) = judge(log)["faults"]
     assert any(

@@ -42,7 +42,7 @@ EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 @pytest.mark.usefixtures("few_references")
 def test_a_row_is_shown_beside_the_published_one():
-    """Same GPU model and number, number of hosts, fabric, collective and size."""
+    """The published row has the same GPU model and number, number of hosts, fabric, collective and size."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 460.0)
     known = job["tables"][0]["published"]
     assert (known["published_gbps"], known["ratio"], known["topology"], known["source"]) == (

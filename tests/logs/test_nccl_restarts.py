@@ -37,7 +37,7 @@ GLOO = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:81] Timed out wai
 @pytest.mark.parametrize("last", [LAST, LAST + TABLE, without_an_end(LAST), attempt(7000) + LAST])
 @pytest.mark.parametrize("said", ENDS)
 def test_the_last_attempt_is_judged_and_the_end_of_the_first_is_said(judge, said, last):
-    """nccl.restarted."""
+    """The fault of the first attempt is nccl.restarted."""
     job = judge(FIRST + ENDS[said] + last)
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "restarted")
     assert said in job["sentence"]

@@ -86,7 +86,7 @@ def test_a_log_cut_at_any_byte_is_never_more_than_the_whole(judge):
 
 
 def test_numbers_beyond_reason_are_no_exception(judge):
-    """Integers of thousands of digits, impossible ranks, huge channels."""
+    """The log contains integers of thousands of digits, impossible ranks, and huge channels."""
     many = "9" * 6000
     judge(f"a:1:1 [0] NCCL INFO comm 0x1 rank {many} nranks {many} cudaDev 0 - Init COMPLETE\n")
     judge(f"#  Rank {many} Group  0 Pid {many} on a device {many} [0x1] x\n")

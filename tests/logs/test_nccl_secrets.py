@@ -28,8 +28,8 @@ def everything(text: str, name: str = "log") -> str:
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("value", VALUES)
 def test_no_way_to_write_a_secret_lets_it_out(written, value):
-    """Every kind of secret in the notation of shells, JSON, YAML, XML, URLs, Python and container specs, on displayed
-    lines."""
+    """Every kind of secret is redacted in the notation of shells, JSON, YAML, XML, URLs, Python and container specs, on
+    displayed lines."""
     secret = VALUES[value]
     for line in LINES:
         assert not shown(secret, everything(line.replace("{}", written.format(secret)))), line

@@ -267,7 +267,7 @@ def test_sockets_and_fifos_in_a_directory_are_passed_over(tmp_path):
 
 
 def test_random_bytes_in_a_pipe_are_no_log(monkeypatch):
-    """/dev/urandom or zeros on standard input: one line after the first block."""
+    """/dev/urandom or zeros on standard input yield one line after the first block."""
     for content in (os.urandom(1 << 16), bytes(1 << 16)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
         with pytest.raises(NcclLogError, match="binary"):

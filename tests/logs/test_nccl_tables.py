@@ -102,7 +102,7 @@ def test_times_are_numbers_in_any_form_or_nothing(judge, printed, value):
     ],
 )
 def test_columns_are_found_by_the_header_from_the_right(judge, header, row, expected):
-    """Old, new, CPU time, per-iteration and timestamp columns; empty fields on the left."""
+    """Old and new tables have CPU time, per-iteration or timestamp columns, and empty fields on the left."""
     (read,) = rows(
         judge, header + "\n   " + row.replace(" ", "   ").replace("2026-01-02   10", "2026-01-02 10") + "\n" + FOOTER
     )
@@ -235,7 +235,7 @@ def test_bandwidth_that_collapses_with_size_is_a_finding(judge):
 
 
 def test_a_table_without_its_end_is_truncated(judge):
-    """Killed while running: no average and no healthy verdict."""
+    """A killed run has no average and no healthy verdict."""
     job = judge(
         "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20\n"
         + HEADER

@@ -30,7 +30,8 @@ def test_hosts_without_gpudirect_are_told_beside_those_that_have_it(judge, host)
 
 @pytest.mark.parametrize("host", MAKER.hosts)
 def test_two_versions_are_one_fault_whoever_tells_it(judge, host):
-    """nccl.version-mismatch: reported by NCCL's warning, by the ranks' versions, or by both; on the minority of ranks."""
+    """nccl.version-mismatch is reported by NCCL's warning, by the ranks' versions, or by both, on the minority of
+    ranks."""
     lines = sequential(MAKER.processes()).decode().splitlines(keepends=True)
     two = "".join(line.replace("2.28.9", "2.27.5") if line.startswith(host) else line for line in lines)
     warned = f"{A}{WARN}Mismatched NCCL version detected : rank 0 version 22809 rank 2 version 22705\n"

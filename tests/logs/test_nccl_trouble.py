@@ -177,7 +177,7 @@ WHOLE = LOG + TABLE
     ],
 )
 def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
-    """nccl.unexplained: the complete log of a healthy job with one unexplained line."""
+    """nccl.unexplained is raised for the complete log of a healthy job with one unexplained line."""
     job = judge(LOG + TABLE + line + "\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
     assert "nccl.unexplained" in {fault["fault"] for fault in job["faults"]}

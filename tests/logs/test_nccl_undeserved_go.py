@@ -484,7 +484,7 @@ def test_the_time_of_a_row_gives_its_algorithm_bandwidth(time, algbw, said):
 
 @pytest.mark.parametrize("name", ["time_us", "algbw_gbps", "busbw_gbps"])
 def test_a_row_without_one_of_its_numbers_proves_nothing(judge, name):
-    """Removed by a pager, or never printed."""
+    """A pager removed the number, or it was never printed."""
     at = {"time_us": (5, 9), "algbw_gbps": (6, 10), "busbw_gbps": (7, 11)}[name]
     rows = [line for line in TABLE.splitlines() if line.split()[-1:] == ["0"] and " float " in line]
     torn = " ".join("N/A" if place in at else word for place, word in enumerate(rows[-1].split()))

@@ -57,7 +57,7 @@ def test_a_healthy_job_is_go_in_every_version(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
-    """No device on any rank: a fallback, with its cause."""
+    """Without a device on any rank the log shows a fallback, with its cause."""
     job = judge(sequential(Maker(version=version, net="Socket").processes()))
     assert (job["verdict"], job["diagnosis"], job["socket_fallback"], job["gdr"]) == ("no-go", "socket", True, False)
     assert job["faults"][0]["fault"] == "nccl.socket-fallback"

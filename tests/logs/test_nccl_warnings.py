@@ -51,7 +51,8 @@ LINES = [
 
 @pytest.mark.parametrize(("said", "fault"), LINES)
 def test_a_warning_names_the_cause_and_is_its_evidence(said, fault):
-    """Words of libnccl.so: nccl.plugin-invalid, nccl.gdrcopy-failed, nccl.cuda-symbols, nccl.system-call, nccl.device-api."""
+    """Messages of libnccl.so yield nccl.plugin-invalid, nccl.gdrcopy-failed, nccl.cuda-symbols, nccl.system-call,
+    nccl.device-api."""
     job = judged(failing(said, 3))
     assert job["causes"][0]["fault"] == fault, job["sentence"]
     assert said in job["faults"][0]["evidence"][0]["text"]

@@ -95,8 +95,8 @@ def table(output: str) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_real_torchrun_measures_and_checks(pods, torch_python: str, tmp_path: Path) -> None:
-    """Two pods of two ranks with real torchrun over gloo, without numpy: every size, no wrong value, both collectives
-    in sequence."""
+    """Two pods of two ranks with real torchrun over gloo, without numpy, measure every size of both collectives without
+    a wrong value."""
     (pods.bin / "torchrun").unlink()
     (pods.bin / "nvidia-smi").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
@@ -180,8 +180,8 @@ sweep.LEAST_S = 0.2
 
 @pytest.mark.slow
 def test_a_slow_network_is_measured_and_does_not_look_hung(ranks) -> None:
-    """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a complete table before the
-    deadline."""
+    """A link too slow for the whole sweep gets fewer repetitions, then smaller messages only, and a complete table
+    before the deadline."""
     (ended,) = ranks.run("measure", "--min-bytes=262144", "--max-bytes=16777216", ranks=1, before=SLOW_NETWORK)
     assert ended.code == 0, ended.err
     sizes = [int(row[0]) for row in table(ended.out)]

@@ -126,8 +126,8 @@ def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_pat
 
 @pytest.mark.slow
 def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> None:
-    """Two pods of two ranks over gloo: DTensors by torch.distributed.checkpoint, one rank killed by SIGKILL, all values
-    correct."""
+    """Two pods of two ranks over gloo save DTensors by torch.distributed.checkpoint; one rank is killed by SIGKILL, and
+    all values are correct."""
     (pods.bin / "torchrun").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
     pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))

@@ -266,7 +266,7 @@ def test_a_resolver_that_hangs_does_not_hold_up_the_others() -> None:
 
 
 def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -> None:
-    """nsswitch without dns, or a race: the evidence states the contradiction."""
+    """The evidence states the contradiction, which comes from nsswitch without dns, or from a race."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: dnsquery.ANSWERED)
 
     def lookup(name: str) -> list[str]:

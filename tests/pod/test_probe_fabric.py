@@ -71,7 +71,8 @@ def card(root: Path, name: str, place: str) -> None:
 
 
 def test_a_port_tells_its_addresses_partition_firmware_and_history(tmp_path: Path) -> None:
-    """GIDs with type and interface, P_Keys by index, LIDs, firmware, the interface's MTU, errors since boot."""
+    """A port's record has GIDs with type and interface, P_Keys by index, LIDs, firmware, the interface's MTU, and
+    errors since boot."""
     card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:1a:00.0")
     put(tmp_path, {"sys/class/infiniband_verbs/uverbs4/ibdev": "mlx5_0", "dev/infiniband/uverbs4": ""})
     data = rdma.blank()
@@ -164,7 +165,7 @@ def test_what_is_no_matrix_has_no_links(text: str) -> None:
 
 
 def test_a_recorded_matrix_is_read(shared: Path) -> None:
-    """One H200 in a pod: a matrix of one GPU without a NIC."""
+    """One H200 in a pod has a matrix of one GPU without a NIC."""
     assert topology.parse((shared / "nvidia-smi/h200-topo-m.txt").read_text()) == {}
 
 
@@ -207,7 +208,8 @@ def test_acs_is_read_where_the_whole_configuration_is_shown(tmp_path: Path) -> N
 
 
 def test_the_stage_works_without_any_tool(tmp_path: Path) -> None:
-    """No nvidia-smi, one GPU and one NIC in sysfs: their distance, their NUMA nodes, one row, no error."""
+    """Without nvidia-smi, one GPU and one NIC in sysfs yield their distance, their NUMA nodes, and one row, without an
+    error."""
     card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:1a:00.0")
     place = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0"
     put(tmp_path, {f"{place}/numa_node": "0"})
@@ -250,7 +252,7 @@ def test_an_echo_answers_its_own_run_only() -> None:
 
 
 def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
-    """A tenth of a second over the loopback: bytes, seconds and a rate, in the requested time."""
+    """A tenth of a second over the loopback yields bytes, seconds and a rate, in the requested time."""
     listeners = transfer.Listeners("127.0.0.1", TOKEN, ())
     assert len(listeners.ports) == 4
     first, last = transfer.local_range()

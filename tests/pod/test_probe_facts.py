@@ -41,7 +41,7 @@ def port(name: str, **changes: str) -> dict[str, str]:
 
 
 def test_rdma_ports_are_read_in_natural_order(tmp_path: Path) -> None:
-    """Devices of the node and uverbs files of the pod, mlx5_2 before mlx5_10."""
+    """The record has the node's devices and the pod's uverbs files, with mlx5_2 before mlx5_10."""
     put(tmp_path, {**port("mlx5_10"), **port("mlx5_2"), "dev/infiniband/uverbs0": "", "dev/infiniband/rdma_cm": ""})
     data: dict = {}
     rdma.read(data, root=str(tmp_path))
@@ -193,7 +193,7 @@ def test_ordinary_lines_are_not_touched() -> None:
 
 
 def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:
-    """NVIDIA's device files; with the kind amd also AMD's."""
+    """NVIDIA's device files are listed; with the kind amd also AMD's."""
     put(tmp_path, {"nvidia10": "", "nvidia2": "", "nvidiactl": "", "kfd": "", "dri/renderD128": "", "null": ""})
     assert gpus.devices(str(tmp_path), "nvidia") == ["nvidia2", "nvidia10", "nvidiactl"]
     assert gpus.devices(str(tmp_path), "amd") == ["dri/renderD128", "kfd", "nvidia2", "nvidia10", "nvidiactl"]

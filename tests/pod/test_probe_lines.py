@@ -83,7 +83,7 @@ def test_progress_is_never_mistaken_for_evidence(written) -> None:
 
 
 def test_the_termination_message_fits(written) -> None:
-    """4,096 bytes at most, and still JSON, for any number of stages."""
+    """The message has at most 4,096 bytes and is still JSON, for any number of stages."""
     writer, _, message = written
     for number in range(300):
         writer.stage(f"collective.number-{number}", 0, {}, "timeout")

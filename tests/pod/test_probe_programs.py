@@ -44,7 +44,7 @@ def plan(given: spec.Trial, env: dict[str, str], me: spec.Identity = FIRST):
 
 
 def test_torch_is_taken_where_there_is_one(image, trial) -> None:
-    """auto: the bundled bench, with the requested operation and cycles."""
+    """auto selects the bundled bench, with the requested operation and cycles."""
     command, problem = plan(asked(trial, op="sendrecv"), image("torchrun", "sendrecv_perf"))
     assert (command.program, problem) == ("torch", "")
     assert command.argv[-2:] == ["--op=sendrecv", "--cycles=2"]

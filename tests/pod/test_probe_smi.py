@@ -40,7 +40,7 @@ def test_a_recorded_h200_is_read() -> None:
     ids=["a100", "h100", "gb200", "gb200-healthy"],
 )
 def test_recordings_of_other_machines_are_healthy(shared: Path, name: str, driver: str, count: int, model: str) -> None:
-    """Recorded machines of two DTD versions: all GPUs, no error, no fault."""
+    """Recorded machines of two DTD versions have all GPUs, no error, and no fault."""
     smi_facts, error = smi.read((shared / "nvidia-smi" / name).read_bytes())
     assert (error, smi_facts["driver"], len(smi_facts["gpus"])) == ("", driver, count)
     for gpu in smi_facts["gpus"]:
@@ -72,7 +72,7 @@ def test_a_degraded_fabric_is_seen(shared: Path) -> None:
 
 
 def test_names_of_an_older_driver_are_understood() -> None:
-    """Driver 470 (DTD 11): throttle reasons, double bit errors, pending_blacklist, MIG devices."""
+    """Driver 470 (DTD 11) has throttle reasons, double bit errors, pending_blacklist, and MIG devices."""
     text = b"""<?xml version="1.0" ?>
     <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v11.dtd">
     <nvidia_smi_log><driver_version>470.57.02</driver_version><cuda_version>11.4</cuda_version>

@@ -204,7 +204,7 @@ def test_a_bucket_is_reached_without_credentials(endpoint: str, bucket: str, sta
 
 
 def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
-    """Refused or not resolved: the reason, without credentials in it."""
+    """The reason is "refused" or "not resolved", without credentials in it."""
     monkeypatch.setattr(objects, "PATIENCE_S", 0.0)
     bucket_facts = objects.reach({"uri": "s3://b", "endpoint": "http://127.0.0.1:9", "env": []}, {}, Watch(60, 1))
     assert (bucket_facts["reachable"], bucket_facts["status"]) == (False, None)

@@ -61,7 +61,7 @@ def test_steps_are_added_where_noise_hides_who_is_slow(slower: float, noise: flo
 
 
 def test_a_loss_alone_that_is_not_finite_is_kept_with_its_step() -> None:
-    """The first of them, counted over all steps of the rank's single-GPU part."""
+    """The first such loss is kept, counted over all steps of the rank's single-GPU part."""
     one = object.__new__(training.Training)
     one.facts = {"losses": [], "bad_step": None}
     for made, losses in ((0, [3.0] * 5), (5, [2.0, math.nan, 1.0]), (10, [math.inf])):

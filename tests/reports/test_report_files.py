@@ -136,7 +136,7 @@ def test_a_page_of_the_users_own_choice_is_the_same_page(reported):
 
 
 def test_the_json_record_is_plain_and_complete(reported):
-    """No NaN, no path of this machine, the outcome of every check."""
+    """The record has no NaN, no path of this machine, and the outcome of every check."""
     path, _ = reported("--out", "out")
     text = (path / "out" / "report.json").read_text(encoding="utf-8")
     record = json.loads(text, parse_constant=pytest.fail)

@@ -63,7 +63,7 @@ def test_without_a_floor_nothing_is_below_it():
 
 
 def test_what_told_nothing_is_shown_first_and_nothing_is_divided_by_zero():
-    """A GPU without a time, steps without a pace, records of earlier versions."""
+    """A GPU without a time, steps without a pace, and records of earlier versions are rendered."""
     ranked = slowest_first(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}, {"compute_ms": 0.0}]))
     assert [value for _, value in ranked][:2] == [None, None]
     assert "not reported" in (training(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}])))

@@ -74,7 +74,7 @@ def test_typed_commands_speak_protobuf(kubectl):
 
 
 def test_objects_are_changed_in_all_the_usual_ways(kubectl):
-    """label, annotate, patch, scale, taint, cordon."""
+    """kubectl's label, annotate, patch, scale, taint and cordon work."""
     kubectl("create", "configmap", "c", "--from-literal=k=v")
     assert "labeled" in kubectl("label", "configmap", "c", "a=b")
     assert "annotated" in kubectl("annotate", "configmap", "c", "a=b")

@@ -100,7 +100,7 @@ def test_a_watch_shows_changes_until_its_time_is_up(kubectl):
 
 
 def test_describe_shows_what_is_known_and_what_happened(kubectl):
-    """Node, job and pod, with their events."""
+    """Node, job and pod are described with their events."""
     node = kubectl("describe", "node", "gpu-node-0")
     for part in (
         "Roles:",

@@ -37,7 +37,7 @@ def test_exec_passes_standard_input_to_its_end(kubectl):
 
 
 def test_exec_says_what_cannot_be_run(kubectl):
-    """runc's text for a missing program; the server's for a missing container."""
+    """The message is runc's text for a missing program, and the server's for a missing container."""
     refused = kubectl.refused("exec", "p", "--", "nosuch")
     assert 'exec: "nosuch": executable file not found in $PATH' in refused
     assert "container zz is not valid for pod p" in kubectl.refused("exec", "p", "-c", "zz", "--", "ls")

@@ -43,7 +43,7 @@ spec:
 
 
 def test_apply_creates_recognises_changes_and_explains_mistakes(kubectl):
-    """Client-side and server-side, with validation messages."""
+    """kubectl applies client-side and server-side, and prints validation messages."""
     assert kubectl("apply", "-f", "-", text=JOB) == "job.batch/applied created\n"
     assert kubectl("apply", "-f", "-", text=JOB) == "job.batch/applied unchanged\n"
     assert (

@@ -70,7 +70,7 @@ def test_an_existing_name_has_no_ipv6_address_and_that_is_no_denial():
 
 
 def test_pods_that_are_not_ready_have_no_name():
-    """recordings/headless-not-ready-hidden."""
+    """The recording is recordings/headless-not-ready-hidden."""
     store, _, resolver = cluster()
     publish(store, ready=False)
     assert ask(resolver)[0] == "NXDOMAIN"
@@ -82,7 +82,7 @@ def test_pods_that_are_not_ready_have_no_name():
     ids=["servfail", "nxdomain", "timeout"],
 )
 def test_a_scenario_can_break_all_names_of_the_cluster(mode, expected):
-    """SERVFAIL, NXDOMAIN or no response."""
+    """Queries yield SERVFAIL, NXDOMAIN or no response."""
     store, _, resolver = cluster(mode=mode)
     publish(store)
     addresses = ask(resolver)

@@ -185,7 +185,7 @@ def test_a_volume_without_its_source_says_so(tmp_path, spec, text):
 
 
 def test_projected_volumes_gather_their_sources(tmp_path):
-    """The kube-api-access volume: token, root certificate, namespace."""
+    """The kube-api-access volume contains token, root certificate and namespace."""
     sources = [
         {"serviceAccountToken": {"path": "token"}},
         {"configMap": {"name": "cm", "items": [{"key": "other", "path": "ca.crt"}]}},

@@ -45,13 +45,13 @@ def test_options_choose_a_part(log, options, text):
 
 
 def test_timestamps_go_before_every_line(log):
-    """RFC 3339 with nanoseconds."""
+    """Timestamps are in RFC 3339 with nanoseconds."""
     lines = collect(log, timestamps=True).splitlines()
     assert all(re.match(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (line|late|end)", line) for line in lines)
 
 
 def test_the_file_is_in_the_runtimes_style(log):
-    """time stream tag text."""
+    """A line has the form: time stream tag text."""
     tags = [line.split(b" ", 3)[1:] for line in log.path.read_bytes().splitlines()]
     assert tags[-1] == [b"stderr", b"P", b"end"]
     assert tags[0] == [b"stdout", b"F", b"line 1"]

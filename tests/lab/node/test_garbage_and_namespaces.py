@@ -171,7 +171,7 @@ def load_node(store, **spec):
 
 
 def test_a_cordon_becomes_a_taint_and_goes_again():
-    """kubectl cordon and uncordon."""
+    """kubectl cordon adds the taint, and uncordon removes it."""
 
     def uncordon(store):
         assert [t["key"] for t in store.get("nodes", None, "n")["spec"]["taints"]] == [
@@ -212,7 +212,7 @@ def claim(**spec):
 
 
 def test_a_claim_without_a_class_stays_pending_and_says_so():
-    """FailedBinding (case pvc-claims)."""
+    """The event is FailedBinding (case pvc-claims)."""
     store = run(lambda s: s.load("persistentvolumeclaims", claim()))
     (event,) = store.list("events", "default")
     assert (event["reason"], event["message"]) == (

@@ -123,7 +123,8 @@ def test_pods_of_an_indexed_job_carry_their_index_everywhere():
 
 
 def test_a_job_completes_with_both_conditions_and_without_finalizers_on_its_pods():
-    """SuccessCriteriaMet, then Complete, both CompletionsReached; completedIndexes; event Completed."""
+    """The conditions are SuccessCriteriaMet, then Complete, both with CompletionsReached; completedIndexes is set, and
+    the event is Completed."""
     store = scenario(finish(0), finish(1), wish=job(**INDEXED))
     message = "Reached expected number of succeeded pods"
     assert conditions(store) == [

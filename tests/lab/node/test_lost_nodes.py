@@ -11,7 +11,8 @@ from tests.waiting import in_no_time
 
 
 def test_a_silent_node_is_unknown_and_its_pods_are_not_ready():
-    """Lease not renewed -> Ready Unknown with the recorded message -> taints; event NodeNotReady on its pods."""
+    """After an unrenewed lease the node is Ready Unknown with the recorded message, then tainted; its pods get the
+    event NodeNotReady."""
 
     async def go():
         store = Store(clock=lambda: 1_800_000_000.0 + asyncio.get_running_loop().time())

@@ -175,7 +175,7 @@ def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
 
 
 def test_a_container_above_its_memory_limit_is_oom_killed(run):
-    """137 and OOMKilled."""
+    """The container has exit code 137 and reason OOMKilled."""
 
     async def scenario(lab):
         lab.pod(
@@ -190,7 +190,7 @@ def test_a_container_above_its_memory_limit_is_oom_killed(run):
 
 
 def test_a_pod_has_a_deadline_of_its_own(run):
-    """activeDeadlineSeconds: Failed with DeadlineExceeded."""
+    """After activeDeadlineSeconds the pod is Failed with DeadlineExceeded."""
 
     async def scenario(lab):
         lab.pod("p", ["sleep", "6000"], activeDeadlineSeconds=1)

@@ -107,7 +107,7 @@ def test_two_ranks_of_a_job_find_each_other(run, mode):
 
 
 def test_a_command_that_is_not_there_is_a_start_error(run):
-    """Exit code 128, StartError, the runtime's text, event Failed; never exit code 127."""
+    """The result is exit code 128, StartError, the runtime's text, and the event Failed; never exit code 127."""
 
     async def scenario(lab):
         lab.pod("p", ["no-such-command"])

@@ -95,7 +95,7 @@ def test_conditions_name_the_containers_that_are_not_ready():
 
 
 def test_an_ended_pod_is_completed_or_failed():
-    """Reasons PodCompleted and PodFailed."""
+    """The reasons are PodCompleted and PodFailed."""
     assert conditions(pod(), [ended()])["Ready"] == ("False", "PodCompleted", None)
     assert conditions(pod(), [ended(code=1)])["ContainersReady"] == ("False", "PodFailed", None)
 
@@ -119,7 +119,7 @@ def test_a_transition_time_stays_while_the_status_does():
     ids=["path", "absolute", "not-executable"],
 )
 def test_a_command_that_cannot_be_started_gets_the_runtimes_text(stage, number, command, text):
-    """recordings/command-not-found."""
+    """The recording is recordings/command-not-found."""
     message = start_error(StartError({"stage": stage, "errno": number, "error": "x"}), command)
     assert message == (
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "

@@ -72,7 +72,7 @@ def pod(name, claim="gpus", command=None):
     ],
 )
 def test_cel_selects(expression, expected):
-    """Comparisons of driver, attributes and capacities, as in claims."""
+    """Selectors compare driver, attributes and capacities, as in claims."""
     assert devices.matches(expression, GPU) is expected
 
 

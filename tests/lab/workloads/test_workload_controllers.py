@@ -159,7 +159,7 @@ def test_a_rollout_that_cannot_start_stops_and_says_so():
 
 
 def test_a_replica_set_that_a_quota_stops_says_why():
-    """FailedCreate as event and as condition, up to the Deployment."""
+    """FailedCreate is reported as event and as condition, up to the Deployment."""
 
     async def test(world):
         world.store.create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}, "default")

@@ -136,7 +136,7 @@ def test_a_wrong_platform_says_what_is_wrong(tmp_path, text, message):
 
 
 def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighbours():
-    """Two requested networks: two functions in sysfs, and Multus' annotation, with MTU and device."""
+    """Two requested networks yield two functions in sysfs, and Multus' annotation, with MTU and device."""
 
     async def judge(cluster, run):
         ended, log = await run(pod("one", {attachments.ASKED: ASK}, **{"nvidia.com__sriov-rdma-vf": "2"}))

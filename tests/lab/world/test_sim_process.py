@@ -106,7 +106,8 @@ def processes_with(text: str) -> list[str]:
 
 
 def test_it_says_when_it_is_ready_and_serves(sim):
-    """One JSON line, then HTTPS with the CA of the kubeconfig: two nodes of a healthy world."""
+    """The process prints one JSON line, then serves two nodes of a healthy world by HTTPS with the CA of the
+    kubeconfig."""
     cluster = sim("healthy")
     assert cluster.ready["ready"] is True
     assert cluster.ready["scenario"] == "healthy"
@@ -150,7 +151,7 @@ def test_however_it_ends_nothing_is_left(sim, tmp_path, how):
 
 
 def test_api_down_points_where_nothing_listens(sim):
-    """api-down: a valid kubeconfig, and a refused connection."""
+    """api-down has a valid kubeconfig and refuses connections."""
     cluster = sim("api-down")
     host, port = cluster.ready["server"].removeprefix("https://").split(":")
     with pytest.raises(ConnectionRefusedError):
@@ -174,7 +175,7 @@ def run(root, *arguments):
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, message):
-    """An unknown scenario, a missing option: one line on standard error, exit code 4, nothing written."""
+    """An unknown scenario or a missing option yields one line on standard error, exit code 4, and no file."""
     answer = run(root, *arguments)
     assert answer.returncode == 4
     assert message in answer.stderr

@@ -188,7 +188,7 @@ def test_collectives_break_as_the_scenario_says(scenario, checks):
 
 
 def test_image_missing_waits_for_the_image():
-    """image-missing: ErrImagePull and ImagePullBackOff with containerd's text."""
+    """image-missing shows ErrImagePull and ImagePullBackOff with containerd's text."""
 
     async def judge(run):
         def image_refused():

@@ -13,7 +13,7 @@ from lab.hardware import files as hardware
 
 
 def test_xml_has_every_gpu_and_no_gap(pair):
-    """-q -x: one element per allocated GPU, in the form of a recording with driver 580."""
+    """-q -x prints one element per allocated GPU, in the form of a recording with driver 580."""
     answer = pair.ask("nvidia-smi", "-q", "-x")
     tree = ElementTree.fromstring(answer.stdout)
     assert answer.returncode == 0
@@ -46,13 +46,13 @@ def test_xml_has_the_elements_of_a_recording(pair, shared):
     ],
 )
 def test_queries_answer_as_csv(pair, fields, line):
-    """--query-gpu with units, as recorded."""
+    """--query-gpu prints units, as recorded."""
     answer = pair.ask("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
     assert answer.stdout.splitlines()[0] == line
 
 
 def test_an_unknown_field_is_refused(pair):
-    """Exit code 2 and the real text."""
+    """The tool prints the real text and exits with code 2."""
     answer = pair.ask("nvidia-smi", "--query-gpu=colour", "--format=csv")
     assert (answer.returncode, answer.stdout.splitlines()[0]) == (2, 'Field "colour" is not a valid field to query.')
 

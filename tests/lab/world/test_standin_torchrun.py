@@ -64,7 +64,7 @@ def test_settings_that_exclude_infiniband_fall_back_to_sockets(pair, env, line):
 
 
 def test_a_pod_without_the_rdma_resource_finds_no_device(pair):
-    """No device in the pod: the line forms of a recorded NCCL 2.28.9 without one."""
+    """Without a device in the pod the lines have the forms of a recorded NCCL 2.28.9 without one."""
     pair.rdma = [False, False]
     answer = pair.run()
     assert answer.log.count("NET/IB : No device found.") == 16
@@ -73,7 +73,7 @@ def test_a_pod_without_the_rdma_resource_finds_no_device(pair):
 
 
 def test_a_filter_chooses_among_the_cards(pair):
-    """NCCL_IB_HCA with a prefix, an exclusion, a port."""
+    """NCCL_IB_HCA may be a prefix, an exclusion, or a port."""
     answer = pair.run(NCCL_IB_HCA="^=mlx5_0,mlx5_1,mlx5_2,mlx5_3")
     assert "Using [0]mlx5_4:1/IB [1]mlx5_5:1/IB [2]mlx5_6:1/IB [3]mlx5_7:1/IB [RO]" in answer.log
     assert set(re.findall(r"NET/IB/(\d)/", answer.log)) == {"0", "1", "2", "3"}
@@ -92,7 +92,7 @@ def test_forcing_a_network_that_is_not_there_fails(pair):
 
 
 def test_gdr_off_shows_in_every_place(pair):
-    """NCCL_NET_GDR_LEVEL=LOC: no /GDRDMA anywhere, GDR 0 in the summary, less bandwidth."""
+    """With NCCL_NET_GDR_LEVEL=LOC there is no /GDRDMA anywhere, GDR 0 in the summary, and less bandwidth."""
     answer = pair.run(NCCL_NET_GDR_LEVEL="LOC", NCCL_ALGO="Ring")
     assert "/GDRDMA" not in answer.log
     assert answer.log.count("use ring PXN 0 GDR 0") == 16
@@ -134,7 +134,7 @@ def test_subsystems_are_honoured(pair):
 
 
 def test_one_rank_on_sockets(pair):
-    """mixed-transport: fifteen ranks on IB, only rank 11 on sockets, and the whole job slow."""
+    """mixed-transport has fifteen ranks on IB, only rank 11 on sockets, and the whole job is slow."""
     pair.collective = {"socket_ranks": [11]}
     answer = pair.run(NCCL_ALGO="Ring")
     assert answer.log.count("Using network IB") == 15
@@ -178,7 +178,7 @@ def test_a_hanging_collective_ends_by_signal_only(pair):
 
 
 def test_a_recorded_log_is_replayed_by_the_first_node_only(pair):
-    """replay: the whole file on node 0, no output on the other, and no further files."""
+    """replay prints the whole file on node 0 and nothing on the other, and creates no further files."""
     (pair.folder / "recorded.log").write_text("a real log\nof two lines\n")
     pair.collective = {"replay": "recorded.log"}
     answer = pair.run()
