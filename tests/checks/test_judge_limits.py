@@ -279,7 +279,8 @@ def test_a_rank_whose_place_is_not_known_is_called_by_its_number(trial):
 
 @pytest.mark.parametrize(("seconds", "ok"), [(60.0, True), (59.0, False), (None, False)])
 def test_a_soak_that_no_rank_timed_is_not_known_to_have_lasted(trained_trial, training_spec, seconds, ok):
-    """training.completed: the ranks' clocks and the probe's count; without any the duration is 0."""
+    """training.completed: every rank's own time must reach the requested one; a rank without a time did not complete
+    it."""
     asked = replace(training_spec, training=replace(training_spec.training, soak_s=60))
     for evidence in trained_trial.evidence.values():
         evidence.stages["training"]["seconds"] = 61.0

@@ -549,7 +549,7 @@ def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present
     [({}, 2, True), ({"shared": False}, 2, False), ({"write": False, "write_mb_s": None}, 2, False), ({}, 1, False)],
 )
 def test_what_is_tried_between_nodes_is_said_beforehand(spec, changes, nodes, said):
-    """The notice appears only if the profile has a path; otherwise the trial takes no longer."""
+    """A trial without such a path takes no longer, and prints no notice."""
     told = []
     progress = SimpleNamespace(expect=lambda *_: None, note=told.append)
     session = SimpleNamespace(progress=progress, profile=load_profile("h100-ib"))

@@ -204,7 +204,7 @@ def read(asking):
 
 @functools.cache
 def needed():
-    """Return check -> the stages without which it is not judged."""
+    """Return check -> the checks without which it is not judged."""
     own = {}
     for check, function in checks():
         mark = next(mark for mark in function.pytestmark if mark.name == "check")

@@ -275,7 +275,8 @@ def authority(number):
 
 
 def test_the_authority_behind_a_server_has_a_fingerprint(config, monkeypatch, tmp_path):
-    """The fingerprint is the same from data and from a file, in any order, also in a pod; a file without a CA or a server has none."""
+    """The fingerprint is the same from data and from a file, in any order, also in a pod; a file without a CA or a
+    server has none."""
     monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
     bundle, turned = authority(1) + authority(2), "# ours\n" + authority(2) + authority(1)
     (tmp_path / "ca.crt").write_text(turned)

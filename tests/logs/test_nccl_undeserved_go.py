@@ -256,7 +256,8 @@ def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
     ("time", "algbw", "busbw", "verdict"), [(1222700, 0.88, 1.54, "inconclusive"), (36681, 29.27, 51.22, "go")]
 )
 def test_two_runs_of_one_row_that_are_far_apart_prove_nothing(judge, time, algbw, busbw, verdict):
-    """153.6 GB/s out-of-place and a hundredth in-place: the faster side of a row does not prove it. A third may be noise."""
+    """153.6 GB/s out-of-place and a hundredth in-place: the faster side of a row does not prove it. A third may be
+    noise."""
     good = next(line for line in TABLE.splitlines() if " 153.60 " in line)
     row = f" 1073741824  268435456  float  sum  -1  12234  87.77  153.60  0  {time}  {algbw}  {busbw}  0"
     job = judge(LOG + averaged(TABLE.replace(good, row)))
