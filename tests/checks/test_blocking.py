@@ -136,7 +136,7 @@ def test_a_check_with_a_node_withheld_is_blocked_and_never_passed():
     assert [(f.subject, f.ok, f.fault) for f in made.findings] == [("n-0", True, ""), ("n-1", None, "")]
 
 
-def test_a_fault_on_another_node_is_told_beside_the_withheld_one():
+def test_a_fault_on_another_node_is_reported_with_the_withheld_one():
     """One run reports all independent faults."""
     made = evidence("n-0")
     made.add("n-0", ok=False, observed="7", fault="gpu.missing")
@@ -145,7 +145,7 @@ def test_a_fault_on_another_node_is_told_beside_the_withheld_one():
     assert [(f.subject, f.ok) for f in made.findings] == [("n-0", False), ("n-1", None)]
 
 
-def test_a_subject_that_nobody_looked_at_blocks_what_comes_after_it():
+def test_a_subject_that_was_not_checked_blocks_what_comes_after_it():
     """A node without a finding did not pass, even if another node is reported as bad."""
     made = Evidence()
     made.expect(["n-0", "n-1"])

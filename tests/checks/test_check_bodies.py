@@ -231,7 +231,7 @@ def test_where_no_floor_is_published_bandwidth_is_measured_and_waived(trial, job
     ("busbw", "fabric", "said"),
     [(199.0, {}, "less than half"), (float("nan"), {}, "no number"), (386.0, {"rails": None}, "fabric.rails")],
 )
-def test_unjudged_is_no_pass_for_what_half_of_the_wires_would_reach(
+def test_unjudged_is_no_pass_for_what_half_of_the_links_would_reach(
     trial, jobs, spec, h100, evidence, busbw, fabric, said
 ):
     """A fallback is inconclusive, and so is a missing number; an unknown link rate proves neither."""

@@ -264,7 +264,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("check", FAULTS)
-def test_damage_beside_a_fault_hides_it_from_nobody(check):
+def test_damage_with_a_fault_hides_it_from_no_one(check):
     """The check does not pass, whatever else in the stage is changed."""
     stage, way, value = FAULTS[check]
     faulty = change(real()[0][stage], way, value)

@@ -106,7 +106,7 @@ XID = "NVRM: Xid (PCI:0000:1b:00): {}, pid=9, name=python\n"
         ("RuntimeError: CUDA error: unspecified launch failure\n", "infrastructure"),
     ],
 )
-def test_what_a_kernel_did_is_the_programs_unless_the_driver_accuses_the_gpu(tmp_path, capsys, ending, expected):
+def test_what_a_kernel_did_is_the_programs_unless_the_driver_reports_the_gpu(tmp_path, capsys, ending, expected):
     log = tmp_path / "job.log"
     log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\n" + ending)
     main([str(log), "--format", "json"])

@@ -60,7 +60,7 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
     assert not faults - set(FAULTS)
 
 
-def test_every_fault_that_a_part_of_the_cluster_tells_is_declared(root):
+def test_every_fault_that_a_part_of_the_cluster_shows_is_declared(root):
     """A text in the catalogue may end a trial, so a check must declare its fault."""
     told = {fault for fault, entry in FAULTS.items() for each in entry.variants if each.who}
     assert len(told) > 30

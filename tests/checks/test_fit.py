@@ -145,7 +145,7 @@ def asking(spec):
     return replace(spec, resources={HCA: 1}, node_selector={"pool": "gpu"}, volumes=(lib,))
 
 
-def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
+def test_networks_that_no_one_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
     """If all networks are missing, profile or cluster may be wrong; with one network present, or visible nodes, it is
     the cluster."""
     reason = undefined(NETS, TENANT, h100)
@@ -210,7 +210,7 @@ def test_a_pod_that_was_placed_has_found_what_the_profile_names(h100, asking):
     assert unstarted(SimpleNamespace(analysis=None, replicas=()), asking, TENANT, h100) == ""
 
 
-def test_what_a_tenant_sees_of_the_cluster_speaks_for_the_profile(h100, asking):
+def test_what_a_tenant_sees_of_the_cluster_answers_for_the_profile(h100, asking):
     """A quota, a pod or a definition shows that the resource exists, so a missing one is no-go."""
     used = [PodUse("team", "train-0", at, {HCA: 1}, "", "Running") for at in ("gpu-node-7", "")]
     holding, waiting = (replace(TENANT, pods=(pod,)) for pod in used)

@@ -106,7 +106,7 @@ SAME = {"gb200-net": "gb200-mnnvl"}
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", [name for name in profile_names() if not without_gpus(name)])
-def test_a_profile_of_other_machines_accuses_nobody(name, platform):
+def test_a_profile_of_other_machines_raises_no_fault(name, platform):
     ends = judged(given(platform, load_profile(name)))
     if SAME.get(name, name) == platform:
         assert set(ends.values()) <= {"passed", "skipped"}
@@ -140,7 +140,7 @@ def refusal(nodes, spec, classes):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", profile_names())
-def test_a_tenants_profile_of_other_machines_accuses_nobody(name, platform):
+def test_a_tenants_profile_of_other_machines_raises_no_fault(name, platform):
     """Without visible nodes, the evidence is network definitions and the scheduler's message.
 
     A message about GPUs or taints alone would apply to any job, whatever its profile.

@@ -59,7 +59,7 @@ def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
         ({"nodes": 1, "algorithm": "default", "busbw_gbps": 9.0}, []),  # NVLink: not the network's link rate
     ],
 )
-def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
+def test_a_floor_is_held_against_the_links(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
     """A floor above the link rate is fatal; a floor that half of the links meet detects nothing."""
     floor = replace(FLOOR, **changes)  # type: ignore[arg-type]
     assert [o for o in objections_to(replace(PROFILE, floors=(floor,))) if o[0] != "floors"] == objected
@@ -97,7 +97,7 @@ def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: flo
     assert [o.fatal for o in objections(profile) if o.path != "floors"] == objected
 
 
-def test_what_is_not_known_of_the_wires_is_said() -> None:
+def test_what_is_not_known_of_the_links_is_said() -> None:
     """Without rails, the possible rate is unknown; the lint reports it as not fatal."""
     assert objections_to(replace(PROFILE, fabric=FabricSection(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
 
@@ -134,7 +134,7 @@ def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
         ({"pod": PodSection(env={"NCCL_NET": "Socket"})}, "pod.env"),
     ],
 )
-def test_what_no_run_could_meet_or_would_measure_is_told(changes: dict[str, object], path: str) -> None:
+def test_what_no_run_could_meet_or_would_measure_is_reported(changes: dict[str, object], path: str) -> None:
     """The lint reports floors for another number of nodes, for Ring inside a node, and for a fabric that the
     environment disables."""
     assert (path, False) in objections_to(replace(PROFILE, **changes))  # type: ignore[arg-type]

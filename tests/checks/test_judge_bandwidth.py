@@ -13,7 +13,7 @@ def row(jobs, name, size):
     return next(r for r in jobs[name]["tables"][0]["rows"] if r["size_bytes"] == size)
 
 
-def test_wrong_elements_are_told_with_their_size(jobs):
+def test_wrong_elements_are_reported_with_their_size(jobs):
     """One wrong value on one side fails the collective, and the finding names its size."""
     row(jobs, "ring", 2**26)["in_place"]["wrong"] = 17
     findings = list(correctness_findings(jobs))
@@ -57,7 +57,7 @@ def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
     assert table_of({"tables": [{"rows": []}]}) is None
 
 
-def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
+def test_more_than_the_links_carry_is_a_finding(jobs, h100, spec):
     """480 GB/s under Ring over 8 x 50 is impossible; with NCCL's own choice 480 is possible and 800 is not."""
     row(jobs, "ring", 2**33)["out_of_place"]["busbw_gbps"] = 480.0
     (finding,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
@@ -100,7 +100,7 @@ def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h
     assert "48.2 of 50 GB/s on each of 8 rails" in said[1]
 
 
-def test_a_finding_quotes_the_line_that_it_stands_on():
+def test_a_finding_quotes_the_line_that_it_rests_on():
     """The observation quotes NCCL; the probable cause comes from the catalogue."""
     line = "[2026-01-01 00:00:00] host-1:44:44 [0] misc/socket.cc:461 NCCL WARN Accept failed Too many open files"
     assert logged({"evidence": [{"text": "host NCCL INFO x"}, {"text": line}]}) == "'Accept failed Too many open files'"

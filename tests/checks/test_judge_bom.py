@@ -87,7 +87,7 @@ def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, n
     assert not {"storage clients", "firmware labels"} & bom_rules.from_api("v1", bare.nodes, bare, ()).keys()
 
 
-def test_what_nobody_can_see_is_repeated_as_not_verified():
+def test_what_no_one_can_see_is_repeated_as_not_verified():
     """A switch baseline comes from the profile; a model's image is pinned by digest or not."""
     models = ("r/m:1", "r/n@sha256:" + "a" * 64)
     asked = replace(

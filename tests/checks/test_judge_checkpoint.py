@@ -86,7 +86,7 @@ def test_a_crash_that_did_not_happen_proves_nothing(saved, spec):
     assert all("and was not" in f.observed for f in findings)
 
 
-def test_a_rank_that_tells_nothing_of_what_it_saved_is_no_pass(saved, spec):
+def test_a_rank_that_reports_nothing_of_what_it_saved_is_no_pass(saved, spec):
     """Without its figures there is no rate to compare with the profile's."""
     saved.evidence[1].stages["checkpoint"]["ranks"].pop()
     asked = CheckpointSection(mb_s=1, source="us")
@@ -94,7 +94,7 @@ def test_a_rank_that_tells_nothing_of_what_it_saved_is_no_pass(saved, spec):
     assert undecided == [("gpu-node-0", None), ("all ranks", None)]  # the first node read the second node's files
 
 
-def test_what_was_not_tried_is_not_told(saved, spec):
+def test_what_was_not_tried_is_not_reported(saved, spec):
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"] = {"skipped": "/results: no room", "places": []}
     for findings in (
@@ -190,7 +190,7 @@ def test_what_is_gone_with_the_pod_says_where_it_lay(saved, spec, changes, where
 
 
 @pytest.mark.parametrize("lost", ["fs", "mounted", "mode"])
-def test_a_place_that_is_not_told_is_no_pass(saved, spec, lost):
+def test_a_place_that_is_not_reported_is_no_pass(saved, spec, lost):
     """If /proc/mounts is unreadable, the file system is unknown; the mode matters only if the profile requires it."""
     for evidence in saved.evidence.values():
         evidence.stages["checkpoint"]["places"][0][lost] = None

@@ -23,7 +23,7 @@ from tests.checks.answers import JOB, POD, FakeKube, error, quota
 FORBIDDEN = 'pods "p" is forbidden: '
 
 
-def test_contact_tells_the_ways_of_not_being_answered_apart():
+def test_contact_distinguishes_the_ways_of_not_being_answered():
     """Unreachable and unauthorized are different faults; an older server without whoami is fine."""
     assert contact(FakeKube()).version == "v1.36.2"
     assert contact(FakeKube(whoami=error(404, "nf"))).fault == ""
@@ -151,7 +151,7 @@ def admission_check(kube, spec, evidence):
     admission_checks.test_namespace_admits_the_pods(kube, admission, evidence)
 
 
-def test_admission_tells_quota_by_quota(evidence, spec, h100):
+def test_admission_shows_quota_by_quota(evidence, spec, h100):
     """Each quota that is too small for the gang is a separate finding."""
     small = quota({"requests.nvidia.com/gpu": "8", "pods": "1"})
     with pytest.raises(CheckFailed):
@@ -251,7 +251,7 @@ UNANSWERED = (
         (FORBIDDEN + "some policy of the provider", "admission.denied"),
     ],
 )
-def test_each_gate_is_told_apart(message, fault):
+def test_each_gate_is_distinguished(message, fault):
     """The API server's own messages are recognised; any other refusal is from a webhook or a policy."""
     admission = try_pods(FakeKube(Pod=error(403, message)), POD, JOB, pods=2)
     assert (admission.ok, admission.fault) == (False, fault)
@@ -282,7 +282,7 @@ def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
         (404, 'namespaces "team" not found'),
     ],
 )
-def test_what_no_gate_said_is_not_told(status, message):
+def test_what_no_gate_said_is_not_reported(status, message):
     """A webhook without dry-run support, a server error and an invalid pod are not refusals by the cluster."""
     refused = refusal(error(status, message))
     assert refused.ok is None

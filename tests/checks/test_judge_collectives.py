@@ -51,7 +51,7 @@ def test_the_node_that_hangs_alone_is_named(trial, whole_spec, node_jobs):
     assert [(f.subject, f.ok, f.fault) for f in findings] == [(NODES[0], True, ""), (NODES[1], False, "nccl.hang")]
 
 
-def test_a_node_without_evidence_is_not_told(trial, whole_spec, node_jobs):
+def test_a_node_without_evidence_is_not_reported(trial, whole_spec, node_jobs):
     """A rank whose probe ended early is undetermined."""
     del trial.evidence[0].stages["collective.node"]
     finding = next(alone_findings(trial, whole_spec, {**node_jobs, 0: None}))
@@ -189,7 +189,7 @@ def test_repeats_close_together_and_single_runs_are_quiet(jobs, bad):
     assert list(spread_findings(table, "all_reduce ring", 0.1)) == []
 
 
-def test_a_slow_first_repetition_is_told(jobs, h100):
+def test_a_slow_first_repetition_is_reported(jobs, h100):
     """The start-up cost of a job is shown, unless the first repetition is as fast as the others."""
     table = jobs["ring"]["tables"][0]
     facts = {"first_us": {str(2**33): 9000.0, str(2**32): 1.2, str(2**20): 9000.0, "x": None}}

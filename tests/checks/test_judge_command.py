@@ -46,7 +46,7 @@ def test_a_program_that_shows_nothing_proves_nothing(trial, command, h100):
     assert ended(trial, (command[0], {COMMAND: None})).fault == "nccl.nothing-shown"
 
 
-def test_a_program_that_fails_accuses_nobody(trial, command):
+def test_a_program_that_fails_raises_no_fault(trial, command):
     told(trial, 1).update(exit=1, output_tail="Traceback (most recent call last):\nValueError: no shard 7")
     finding = ended(trial, command)
     assert (finding.ok, finding.fault) == (None, "nccl.own-program")
@@ -75,7 +75,7 @@ def test_a_program_that_goes_on_is_no_hang(trial, command):
 
 
 @pytest.mark.parametrize("change", ["missing", "skipped"])
-def test_a_rank_that_tells_nothing_leaves_it_open(trial, command, change):
+def test_a_rank_that_reports_nothing_leaves_it_open(trial, command, change):
     if change == "missing":
         del trial.evidence[1].stages[f"collective.{COMMAND}"]
     else:
@@ -100,7 +100,7 @@ def test_how_many_ranks_it_starts_is_its_own_business(command):
     ],
     ids=["a-table-alone", "one-node", "another-run", "anothers-crash", "anothers-sockets"],
 )
-def test_a_log_that_is_not_of_these_pods_proves_nothing_and_accuses_nobody(trial, command, h100, changes, words):
+def test_a_log_that_is_not_of_these_pods_proves_nothing_and_raises_no_fault(trial, command, h100, changes, words):
     """A table may be written by hand and a log copied; the host names in NCCL's lines must be those of the pods."""
     job = command[1][COMMAND]
     if "hosts" in changes:

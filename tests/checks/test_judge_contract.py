@@ -81,7 +81,7 @@ def test_an_indexed_job_of_a_profile_is_known_in_full():
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_job_on_cpus_is_not_accused(launcher):
+def test_a_job_on_cpus_is_not_at_fault(launcher):
     findings = judged(objects(launcher, gpu_count=0))
     assert [f for f in findings if f.ok is False] == []
     assert {f.fault for f in findings if f.ok is None} <= {"manifest.rendezvous"}
@@ -104,7 +104,7 @@ def without_nics(job):
         main_of(job)["resources"][kind].pop("rdma/hca_shared_devices_a")
 
 
-def test_a_job_without_its_nics_is_told():
+def test_a_job_without_its_nics_is_reported():
     made = objects()
     without_nics(made[0])
     (finding,) = [f for f in judged(made) if f.ok is False]
@@ -426,7 +426,7 @@ def test_gpus_that_no_kubelet_would_admit(known, bad):
     assert found == (["topology.inadmissible"] if bad else [])
 
 
-def test_ranks_that_share_a_node_are_said_and_not_accused():
+def test_ranks_that_share_a_node_are_said_and_not_at_fault():
     made = objects(gpu_count=4)
     assert faults(judged(made)) == [] and any("share a node" in f.observed for f in judged(made) if f.ok is None)
     assert all(f.ok for f in judged(objects(gpu_count=4, anti_affinity=True)))

@@ -56,7 +56,7 @@ def test_gpus_whose_tests_pass_are_healthy(trial, spec):
         (result("memory", text="other software", category=8, severity=6), "gpu.dcgm-failed"),
     ],
 )
-def test_a_failure_accuses_the_gpu_or_the_setup(trial, spec, bad, failure, fault):
+def test_a_failure_is_a_fault_of_the_gpu_or_the_setup(trial, spec, bad, failure, fault):
     """The attribution follows DCGM's category, then its severity, then the test's subject."""
     assert bad(dcgm.findings(told(trial, failure, software()), spec)) == [("gpu-node-1 GPU 3", fault)]
 
@@ -92,13 +92,13 @@ def test_what_several_gpus_fail_together_is_their_nodes(trial, spec, bad):
         result("software", of="Deployment", text="no permission to create a folder", severity=5),
     ],
 )
-def test_what_measured_nothing_accuses_nobody_and_passes_nobody(trial, spec, bad, other):
+def test_what_measured_nothing_raises_no_fault_and_passes_no_one(trial, spec, bad, other):
     findings = list(dcgm.findings(told(trial, other, software()), spec))
     assert bad(findings) == [("gpu-node-1 GPU 3", "")]
     assert [f.ok for f in findings if f.subject == "gpu-node-1 GPU 3"] == [None]
 
 
-def test_persistence_mode_is_anothers_matter_and_nothing_else_beside_it(trial, spec, bad):
+def test_persistence_mode_is_anothers_matter_and_nothing_else_with_it(trial, spec, bad):
     """In DCGM 4 it fails the whole deployment test, which then proves no GPU; in DCGM 3 it has its own test."""
     off = {"text": "Persistence mode is off.", "id": 29, "severity": 5, "category": 8}
     findings = list(dcgm.findings(told(trial, software("fail", **off)), spec))

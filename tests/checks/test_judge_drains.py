@@ -176,7 +176,7 @@ def test_kured_is_read_from_its_options_and_its_lock():
     assert (third.window, third.draining) == ("at any time", frozenset())
 
 
-def test_a_budget_that_its_controller_cannot_count_is_told():
+def test_a_budget_that_its_controller_cannot_count_is_reported():
     """A Job has no scale subresource, so its budget permits no eviction."""
     failed = pdb({"maxUnavailable": 1, "selector": {}})
     failed["status"]["conditions"] = [{"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed"}]

@@ -78,14 +78,14 @@ def test_a_port_that_is_up_on_the_other_node_may_not_be_down(world, spec, h100):
     assert faults(device_findings(world, spec, h100)) == [("gpu-node-0 mlx5_2", "rdma.port-down")]
 
 
-def test_ethernet_beside_infiniband_is_nobodys_fault(world, spec, h100):
+def test_ethernet_with_infiniband_is_no_ones_fault(world, spec, h100):
     """A management card among eight InfiniBand ones is not a fault."""
     for rank in (0, 1):
         stage(world, rank, "rdma")["devices"].insert(0, dict(port(8), link_layer="Ethernet", rate_gbps=25.0))
     assert faults(device_findings(world, spec, h100)) == []
 
 
-def test_too_few_devices_are_told_from_none_and_from_closed_ones(world, spec, h100):
+def test_too_few_devices_are_distinguished_from_none_and_from_closed_ones(world, spec, h100):
     """Seven of eight, none, or all without /dev/infiniband: the node is at fault."""
     healthy = copy.deepcopy(stage(world, 1, "rdma"))
     stage(world, 1, "rdma")["devices"].pop()
@@ -120,7 +120,7 @@ def test_the_partition_is_an_index(world, spec, h100):
     assert faults(device_findings(world, tenant, h100)) == [("gpu-node-0 mlx5_0", "rdma.pkey-empty")]
 
 
-def test_a_gid_index_must_be_set_where_nccl_is_told_to_use_it(world, spec):
+def test_a_gid_index_must_be_set_where_nccl_is_asked_to_use_it(world, spec):
     """NCCL_IB_GID_INDEX=3 on a RoCE port that has entries 0 and 1 only."""
     roce = load_profile("mi300x")
     with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
@@ -144,7 +144,7 @@ def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, m
     assert {fault for _, fault in faults_raised} == ({"rdma.gid-missing"} if missing else set())
 
 
-def test_gids_without_their_index_accuse_no_port(world, spec):
+def test_gids_without_their_index_are_no_fault_of_a_port(world, spec):
     """The set entries are unknown: the one that NCCL uses may be among them."""
     with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
     for rank in (0, 1):
@@ -164,7 +164,7 @@ def test_entry_0_of_the_gid_table_may_be_missing_and_minus_1_is_nccls_own_choice
 
 
 @pytest.mark.parametrize(("files", "usable", "ok"), [(8, None, True), (7, None, None), (7, True, True)])
-def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_told_usable(
+def test_fewer_files_than_devices_prove_the_devices_only_where_each_is_reported_usable(
     world, spec, h100, files, usable, ok
 ):
     devices = stage(world, 1, "rdma")
@@ -227,7 +227,7 @@ def test_efa_has_no_link_layer(world, spec):
     assert faults(device_findings(world, spec, efa)) == [("gpu-node-0", "rdma.no-device")]
 
 
-def test_unlike_firmware_is_named_and_accuses_nobody(world, spec, h100):
+def test_unlike_firmware_is_named_and_raises_no_fault(world, spec, h100):
     """A replaced card with different firmware works; the report names it."""
     assert firmware_note(world, spec) == ""
     stage(world, 1, "rdma")["devices"][4]["fw"] = "28.39.3560"
@@ -235,7 +235,7 @@ def test_unlike_firmware_is_named_and_accuses_nobody(world, spec, h100):
     assert "28.39.3560: gpu-node-1 mlx5_4" in firmware_note(world, spec)
 
 
-def test_errors_while_data_flows_accuse_the_port(world, spec):
+def test_errors_while_data_flows_are_faults_of_the_port(world, spec):
     """Symbol errors and lost packets are faults; congestion control counters and past errors are not."""
     moved = stage(world, 0, "collective.ring")["rdma_counters"]
     moved |= {"mlx5_6/1/np_cnp_sent": 80000, "mlx5_6/1/out_of_sequence": 41, "mlx5_6/1/symbol_error": 4}
@@ -258,7 +258,7 @@ def test_nothing_that_flowed_is_no_pass(world, spec):
     assert unclear(error_findings(world, spec)) == ["gpu-node-0", "gpu-node-1"]
 
 
-def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
+def test_ports_whose_state_no_one_could_read_are_not_active(world, spec, h100):
     """Devices without a readable state count as devices with unknown ports."""
     for device in world.evidence[1].stages["rdma"]["devices"]:
         device["state"] = None
@@ -270,7 +270,7 @@ def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
 @pytest.mark.parametrize(
     ("index", "asked"), [("0", True), ("1", True), ("3", True), ("-1", False), ("x", False), (None, False)]
 )
-def test_a_gid_table_that_is_not_told_is_no_pass_where_an_entry_of_it_is_used(world, spec, index, asked):
+def test_a_gid_table_that_is_not_reported_is_no_pass_where_an_entry_of_it_is_used(world, spec, index, asked):
     """Whether the first entry is set is as unknown as for any other."""
     roce = load_profile("mi300x")
     for rank in (0, 1):

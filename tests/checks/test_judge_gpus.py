@@ -46,7 +46,7 @@ def test_a_broken_runtime_is_one_fault_on_its_node(trial, spec, h100, bad, chang
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", fault)]
 
 
-def test_one_gpu_too_many_is_told_too(trial, spec, h100, bad):
+def test_one_gpu_too_many_is_reported_too(trial, spec, h100, bad):
     """A pod that sees a GPU of another pod is not isolated."""
     gpus = trial.evidence[1].stages["runtime"]["gpus"]
     gpus.append(dict(gpus[0], index=8))
@@ -126,7 +126,7 @@ def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
     assert [f.subject for f in findings if "not reported, unlike on most GPUs: " in f.observed] == ["gpu-node-0 GPU 3"]
 
 
-def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
+def test_a_gpu_that_alone_reports_its_memory_is_healthy_by_that(trial, spec):
     """Values that most GPUs lack are not required, but count where present."""
     for rank, evidence in trial.evidence.items():
         for gpu in evidence.stages["runtime"]["gpus"]:
@@ -135,7 +135,7 @@ def test_a_gpu_that_alone_tells_of_its_memory_is_healthy_by_that(trial, spec):
     assert [f.subject for f in findings if f.ok] == ["gpu-node-0 GPU 3"]
 
 
-def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
+def test_a_gpu_that_reports_nothing_is_not_healthy(trial, spec):
     """An empty observation is never a pass."""
     nothing = dict.fromkeys(trial.evidence[0].stages["runtime"]["gpus"][3], None)
     trial.evidence[0].stages["runtime"]["gpus"][3] = {**nothing, "index": 3, "throttle": []}
@@ -196,7 +196,7 @@ def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, in
 
 
 @pytest.mark.parametrize("changes", [{"driver": "580.65.06"}, {"cuda": "12.9"}])
-def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad, changes):
+def test_two_nodes_that_differ_are_both_named_and_none_at_fault(trial, spec, bad, changes):
     """The finding names both values and their nodes, since neither node is known to be right."""
     runtime(trial, **changes)
     trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
@@ -264,7 +264,7 @@ def test_an_xid_of_the_trials_own_program_asks_for_nothing_of_the_node(trained_t
     assert (found.ok, found.action) == (None, action)
 
 
-def test_what_the_driver_recommends_is_told_with_the_memory_fault_that_hides_it(trial, spec):
+def test_what_the_driver_recommends_is_reported_with_the_memory_fault_that_hides_it(trial, spec):
     """A reboot that the driver recommends outranks the reset for the memory error."""
     gpu = trial.evidence[0].stages["runtime"]["gpus"][3]
     gpu.update(ecc_uncorrected_volatile=2, recovery_action="Reboot")

@@ -74,7 +74,7 @@ def test_a_slow_pull_is_judged_by_the_profile_only(h100, evidence):
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "images.slow-pull")]
 
 
-def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
+def test_a_pull_that_no_event_reports_is_not_judged(h100, evidence):
     """Events expire, so a missing one does not prove a cached image."""
     trial = ran(a=0.0, b=1.0)
     trial.pods[1].pull_seconds.clear()

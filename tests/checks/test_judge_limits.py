@@ -87,7 +87,7 @@ def test_a_right_is_asked_for_where_the_trial_uses_it_and_nowhere_else(whole_spe
     ],
 )
 @pytest.mark.parametrize("held", [True, False])
-def test_what_a_tenant_may_do_is_told_as_it_was_answered(allowed, reason, observed, held):
+def test_what_a_tenant_may_do_is_reported_as_it_was_answered(allowed, reason, observed, held):
     """rights.excessive: with least privilege required, each extra permission is a finding."""
     (finding,) = rights.excess([(rights.EXCESSIVE[0], Allowed(allowed, reason))], held=held)
     assert (finding.observed, finding.ok) == (observed, not (allowed and held))
@@ -109,7 +109,7 @@ def test_a_majority_is_more_than_half(values, most):
     assert majority(values) == most
 
 
-def test_a_node_that_tells_nothing_is_unclear_only_where_others_tell_something():
+def test_a_node_that_reports_nothing_is_unclear_only_where_others_report_something():
     """If no node reports the value, there is nothing to compare."""
     found = {each.subject: (each.ok, each.observed) for each in unlike({"a": {"os": "x"}, "b": {"os": ""}}, "f")}
     assert found == {"a": (True, "os x"), "b": (None, "nothing reported")}
@@ -186,7 +186,7 @@ def test_networks_of_an_annotation_are_read_in_both_forms_and_nonsense_is_left_o
     assert selections({MULTUS: text}, "team") == networks
 
 
-def test_every_version_that_a_pod_told_is_in_the_list_of_what_is_installed(trial):
+def test_every_version_that_a_pod_reported_is_in_the_list_of_what_is_installed(trial):
     """Each appears under its own name with its count; missing versions add no entry."""
     gpu = {"name": "H100", "vbios": "96.00", "inforom": "G520", "gsp": "580.95"}
     for rank, evidence in trial.evidence.items():
@@ -251,7 +251,7 @@ def test_what_may_not_be_listed_ends_the_check_as_unknown():
         require_listed(evidence, Listing(hidden="forbidden: no list"), "device classes")
 
 
-def test_a_round_is_read_with_all_that_its_tests_told():
+def test_a_round_is_read_with_all_that_its_tests_reported():
     """Rates of each rail, reporters, and nodes with log errors; an unknown word is not a measurement."""
     whole = {"nodes": ["a", "b"], "outcome": "measured", "busbw": 380.0, "rails": [47.5, None, "x"], "reported": ["a"]}
     row = {"number": 3, "stage": 2, "seconds": 4.5, "tests": [whole, {"nodes": ["c"], "outcome": "wrong sums", "at": ["c"]}, {"nodes": ["d"], "outcome": "fine"}]}  # fmt: skip
@@ -314,7 +314,7 @@ def test_nics_that_count_nothing_are_no_proof_that_there_were_no_errors(world, s
     ("selector", "said"),
     [({}, "1 of 3 GPU nodes match the trial"), ({"pool": "a", "zone": "b"}, "1 of 3 GPU nodes match pool=a,zone=b")],
 )
-def test_too_few_nodes_are_told_with_the_selector_that_chose_them(spec, selector, said):
+def test_too_few_nodes_are_reported_with_the_selector_that_chose_them(spec, selector, said):
     """nodes.too-few: only a selector that the user gave is quoted; enough nodes are no finding."""
     asked = replace(spec, node_selector=selector)
     pool = SimpleNamespace(nodes=("a", "b", "c"))
@@ -324,7 +324,7 @@ def test_too_few_nodes_are_told_with_the_selector_that_chose_them(spec, selector
     assert list(shortage([], SimpleNamespace(nodes=()), asked)) == []
 
 
-def test_what_a_program_left_beside_its_table_is_that_of_this_rank(trial):
+def test_what_a_program_left_with_its_table_is_that_of_this_rank(trial):
     trial.evidence[0].stages["collective.ring"]["facts"] = {"left": 1}
     trial.evidence[1].stages["collective.ring"]["facts"] = None
     assert facts(trial, 0, "ring") == {"left": 1}

@@ -92,7 +92,7 @@ def test_what_moves_pods_and_breaks_none_is_a_note(change: Any, said: str) -> No
     assert said in " ".join(mutation_notes(ASKED, pod))
 
 
-def test_the_value_of_a_secret_is_not_told() -> None:
+def test_the_value_of_a_secret_is_not_reported() -> None:
     """A variable with a secret name is reported by name without either value."""
     asked, pod = copy.deepcopy(ASKED), copy.deepcopy(ASKED)
     asked["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "local-1234567"})

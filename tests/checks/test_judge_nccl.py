@@ -52,7 +52,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
         assert not bad(findings), findings
 
 
-def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
+def test_a_hang_is_one_fault_and_what_follows_is_only_reported(trial, spec, jobs):
     """The collective that reached its deadline hangs; the next one was not attempted and raises no fault."""
     for rank in trial.evidence.values():
         rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
@@ -177,7 +177,7 @@ def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
     assert (finding.ok, finding.fault) == (None, "")
 
 
-def test_a_socket_fallback_is_told_once(trial, jobs, h100):
+def test_a_socket_fallback_is_reported_once(trial, jobs, h100):
     """Two collectives with one cause are one finding on the analyzer's subject, with its reason."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
@@ -207,7 +207,7 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
     assert "ib on 30 channels, socket on 2 channels" in findings[0].observed
 
 
-def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
+def test_without_a_profile_sockets_raise_no_fault(trial, jobs):
     """The trial requested no RDMA device; ranks that differ from each other are still at fault."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
@@ -290,7 +290,7 @@ def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
     assert list(transport.transport_findings(trial, {"ring": None}, h100)) == []
 
 
-def test_another_fabric_is_told(trial, jobs):
+def test_another_fabric_is_reported(trial, jobs):
     """RDMA over the wrong network is wrong; without the analyzer's evidence it is not right either."""
     wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
     jobs["ring"]["faults"] = [wrong]
@@ -302,7 +302,7 @@ def test_another_fabric_is_told(trial, jobs):
 
 
 @pytest.mark.parametrize(("fault", "said"), [("nccl.gdr-off", "not used"), ("nccl.gdr-mixed", "on some channels only")])
-def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault, said):
+def test_missing_gpudirect_is_reported_once_for_both_collectives(trial, jobs, fault, said):
     """Disabled and mixed are different faults, on the pair that shows them."""
     for job in jobs.values():
         job["faults"] = [WHOLE | {"fault": fault, "subject": "seatrial-abc-1 - seatrial-abc-0"}]
@@ -311,7 +311,7 @@ def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault,
     assert said in findings[0].observed
 
 
-def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
+def test_gpudirect_that_is_not_shown_is_not_reported(trial, jobs):
     """A log without it is an error with nccl.no-evidence."""
     for job in jobs.values():
         job["gdr"] = None
@@ -384,7 +384,7 @@ def test_hosts_are_replaced_whole(trial):
     )
 
 
-def test_the_analyzer_is_told_what_the_profile_expects(h100):
+def test_the_analyzer_is_given_what_the_profile_expects(h100):
     """Without a profile there is no expectation."""
     expected = Expected(
         fabric="ib", rails=8, gdr=True, gpus_per_node=8, device_gbit_s=400, intra_node="p2p", products=("*H100*",)
@@ -395,7 +395,7 @@ def test_the_analyzer_is_told_what_the_profile_expects(h100):
     assert expectation(Profile()) == Expected()
 
 
-def test_what_every_collective_meets_is_told_once(trial, jobs):
+def test_what_every_collective_meets_is_reported_once(trial, jobs):
     """One warning in four collectives is one finding."""
     for job in jobs.values():
         job["faults"] = [

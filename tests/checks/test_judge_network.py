@@ -16,13 +16,13 @@ from jobs.trial.parts import Endpoint
 from tests.checks.fabric import MULTUS, RDMA, faults, stage, unclear
 
 
-def test_a_closed_port_accuses_its_direction(world, spec):
+def test_a_closed_port_is_a_fault_of_its_direction(world, spec):
     """A port that NCCL would use does not answer: only that direction is at fault."""
     stage(world, 0, "network")["peers"][0]["ports"][1].update(ok=False, error="no answer within 2 s")
     assert faults(port_findings(world, spec)) == [("gpu-node-0 -> gpu-node-1", "network.ports-blocked")]
 
 
-def test_a_silent_hole_is_told_from_a_narrow_path(world, spec, h100):
+def test_a_silent_hole_is_distinguished_from_a_narrow_path(world, spec, h100):
     """Silently dropped large packets are a fault; a path that reports its MTU is only narrower."""
     one = stage(world, 0, "network")["peers"][0]
     one.update(df_ok=False, path_mtu=1400, learned_mtu=1400)
@@ -154,7 +154,7 @@ def test_more_devices_than_the_profile_says_are_another_machine(node, resource, 
     assert (finding.ok, finding.fault) == (ok, "" if ok else "nodes.other-kind")
 
 
-def test_a_node_without_a_plugin_is_told(node):
+def test_a_node_without_a_plugin_is_reported(node):
     """A node without the plugin that other nodes run is reported."""
     (finding,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})
     assert "no RDMA device plugin runs on this node" in finding.observed
@@ -251,7 +251,7 @@ def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100
         assert found[ways[1]][0] is True
 
 
-def test_why_no_port_of_a_direction_was_tried_is_told(world, spec):
+def test_why_no_port_of_a_direction_was_tried_is_reported(world, spec):
     """The pod's error, the missing part, or that none was tried: never a pass."""
     way = "gpu-node-0 -> gpu-node-1"
 

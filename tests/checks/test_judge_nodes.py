@@ -59,7 +59,7 @@ def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
 
 
 @pytest.mark.parametrize(("nodes", "fault"), [(["a"], "nodes.too-few"), (["cpu"], "nodes.no-gpu")])
-def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, nodes, fault):
+def test_what_a_selector_leaves_out_is_no_fault_of_a_cluster(inventory, node, h100, nodes, fault):
     """--nodes selected too few of them; other nodes may exist."""
     cluster = inventory([node("cpu", None, None) if name == "cpu" else node(name) for name in nodes])
     (finding, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
@@ -243,7 +243,7 @@ def test_tolerations_match_as_kubernetes_does(toleration, expected):
     assert tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is expected
 
 
-def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
+def test_what_the_user_chose_and_is_not_there_raises_no_fault(inventory, h100):
     """A selector or name that matches no node is inconclusive and is quoted."""
     (finding,) = node_findings(inventory([]), Pool(), h100, "pool=nosuch")
     assert (finding.ok, finding.fault, finding.observed) == (
@@ -255,7 +255,7 @@ def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
     assert [(f.subject, f.fault) for f in unknown] == [("gone", "nodes.other-kind")]
 
 
-def test_a_trial_is_placed_only_on_nodes_that_have_room_beside_the_unfit(inventory, node, h100, spec):
+def test_a_trial_is_placed_only_on_nodes_that_have_room_with_the_unfit(inventory, node, h100, spec):
     """One unfit and one cordoned: two of four nodes are enough for two pods and too few for three."""
     nodes = [node("a"), node("b"), node("c"), node("d", unschedulable=True)]
     cluster = inventory(nodes)
@@ -404,7 +404,7 @@ def running(hours, resource="nvidia.com/gpu", phase="Running"):
         ([], [], []),
     ],
 )
-def test_a_kubelet_that_refused_devices_is_told_until_a_pod_gets_some(inventory, node, failed, pods, named):
+def test_a_kubelet_that_refused_devices_is_reported_until_a_pod_gets_some(inventory, node, failed, pods, named):
     """Undetermined: a plugin that has just restarted also refuses once."""
     cluster = replace(inventory([node("a"), node("b")]), refused=tuple(failed), pods=tuple(pods))
     findings = list(refusals(cluster, cluster.nodes, ["nvidia.com/gpu", "rdma/hca"]))

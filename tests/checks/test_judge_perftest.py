@@ -213,7 +213,7 @@ def test_host_memory_does_not_judge_what_no_host_carries(trial, spec, h100):
     assert "rdma.low-bandwidth" in [f.fault for f in perftest.findings(trial, spec, profile)]
 
 
-def test_memory_of_the_other_socket_accuses_nobody_and_passes_nobody(judged):
+def test_memory_of_the_other_socket_raises_no_fault_and_passes_no_one(judged):
     found = judged(**{"0>1 mlx5_3": {"gbit_s": BAD, "far": True}})
     assert found[0] == ("gpu-node-0 - gpu-node-1 rail mlx5_3", None, "")
     assert judged(**{"0>1 mlx5_3": {"far": True}}) == [("gpu-node-0 - gpu-node-1", True, "")]

@@ -180,7 +180,7 @@ def test_a_controller_without_a_ready_pod_is_down():
         ("registry.k8s.io/kueue/kueue-populator:v1", False),
     ],
 )
-def test_what_stands_beside_a_controller_is_not_taken_for_it(image, known):
+def test_what_is_shown_with_a_controller_is_not_taken_for_it(image, known):
     """A running dashboard does not hide a manager that is down."""
     down, beside = (
         pod("kueue-controller-manager-x", image, ready=not known),
@@ -206,7 +206,7 @@ def test_a_launcher_must_be_served_in_its_operators_version(launcher, served, ex
     assert judged(LaunchStack(served=Serving(served)), spec(launcher=launcher, queue=None)) == expected
 
 
-def test_an_operator_that_may_not_be_asked_for_is_not_told():
+def test_an_operator_that_may_not_be_asked_for_is_not_reported():
     """Without that permission the result is neither a pass nor a fault."""
     hidden = LaunchStack(served=Serving(not_seen="forbidden"))
     assert judged(hidden, spec(launcher="mpijob", queue=None)) == [("mpijobs.kubeflow.org", "")]

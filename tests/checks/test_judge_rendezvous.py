@@ -11,7 +11,7 @@ def lookup(trial, rank, peer, **changes):
     trial.evidence[rank].stages["dns"]["peers"][peer].update(changes)
 
 
-def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
+def test_a_name_that_never_resolves_is_reported_for_its_pair(trial, spec, bad):
     """The finding has the nodes of the asking rank and of its peer."""
     lookup(trial, 0, 1, addresses=[], error="NXDOMAIN", first_error="NXDOMAIN", attempts=40)
     assert bad(dns_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "dns.unresolved")]
@@ -46,7 +46,7 @@ def test_a_server_that_is_silent_behind_a_broken_network_is_no_fault_of_dns(tria
         ({"outbound": False, "outbound_error": "its name did not resolve", "address": None}, "timeout"),  # not tried
     ],
 )
-def test_dns_is_at_fault_where_the_network_carries_or_nobody_has_tried_it(trial, spec, bad, dialled, error):
+def test_dns_is_at_fault_where_the_network_carries_or_no_one_has_tried_it(trial, spec, bad, dialled, error):
     silent_for(trial, 1, error)
     port(trial, 0, **{"inbound": False, **dialled})
     assert {fault for _, fault in bad(dns_findings(trial, spec))} == {"dns.unresolved"}
@@ -105,14 +105,14 @@ def port(trial, rank, **changes):
     trial.evidence[rank].stages["port"]["peers"][0].update(changes)
 
 
-def test_a_blocked_direction_is_told_alone(trial, spec, bad):
+def test_a_blocked_direction_is_reported_alone(trial, spec, bad):
     """One blocked direction is one finding, named in the direction of the connection."""
     port(trial, 0, outbound=False, outbound_error="no answer within 3 s")
     port(trial, 1, inbound=False)
     assert bad(port_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "port.blocked")]
 
 
-def test_the_other_side_speaks_for_a_silent_rank(trial, spec):
+def test_the_other_side_answers_for_a_silent_rank(trial, spec):
     """Without rank 1's evidence, rank 0 still knows its incoming peers; a connection that neither saw is not a pass."""
     del trial.evidence[1].stages["port"]
     assert [f.ok for f in port_findings(trial, spec)] == [True, True]

@@ -131,7 +131,7 @@ def test_a_plugin_that_mig_manager_has_taken_away_names_its_state(node, labels, 
     assert finding.observed.endswith(said)
 
 
-def test_a_restarted_pod_beside_a_ready_one_is_fine(node, bad):
+def test_a_restarted_pod_with_a_ready_one_is_fine(node, bad):
     """During a rollout the old pod terminates while the new one is ready."""
     pods = [pod(f"{PLUGIN}-old", "a", ready=False), pod(f"{PLUGIN}-new", "a")]
     assert bad(gpu_stack.stack_findings([node("a")], pods)) == []

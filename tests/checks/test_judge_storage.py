@@ -177,7 +177,7 @@ def test_bytes_are_spelled_in_the_unit_that_fits(count, text):
     assert format_gib(count) == text
 
 
-def test_what_is_hidden_is_not_told(claims):
+def test_what_is_hidden_is_not_reported(claims):
     """A missing permission shows neither a missing PVC nor a bound one."""
     hidden = {name: Claim(name=name, hidden="forbidden") for name in claims}
     assert {f.ok for f in claim_findings(ASKED, 2, hidden, {})} == {None}
@@ -230,7 +230,7 @@ def test_a_path_that_training_cannot_use_is_named_on_its_node(stored_trial, spec
     assert bad(path_findings(stored_trial, spec, ASKED)) == [(f"gpu-node-1 /{name}", fault)]
 
 
-def test_the_path_that_hangs_is_named_and_those_after_it_are_not_told(stored_trial, spec, bad):
+def test_the_path_that_hangs_is_named_and_those_after_it_are_not_reported(stored_trial, spec, bad):
     """The stage did not complete: the first path without an answer is the cause, and later ones are undetermined."""
     data = stored_trial.evidence[0].stages["storage"]
     data["error"] = "not finished after 30 s"
@@ -279,7 +279,7 @@ def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes,
     ]
 
 
-def test_what_one_node_does_not_see_of_another_accuses_neither(stored_trial, spec):
+def test_what_one_node_does_not_see_of_another_is_a_fault_of_neither(stored_trial, spec):
     """One of the two mounts is wrong, and a proven partner must not fail for a new node's mount."""
     for rank in (0, 1):
         path = stored_trial.evidence[rank].stages["storage"]["paths"][1]

@@ -29,7 +29,7 @@ def test_a_healthy_fleet_holds(nodes):
     assert next(notes(sweep)).startswith(f"proven: {nodes} nodes")
 
 
-def test_a_slow_node_is_accused_and_no_other():
+def test_a_slow_node_is_at_fault_and_no_other():
     """The finding has three failures with proven partners, and the cordon command."""
     sweep = swept(*printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -37,7 +37,7 @@ def test_a_slow_node_is_accused_and_no_other():
     assert any("kubectl cordon node-3" in text for text in notes(sweep))
 
 
-def test_a_slow_pair_accuses_neither_of_its_nodes():
+def test_a_slow_pair_is_a_fault_of_neither_of_its_nodes():
     """Both nodes of a slow pair pass with all others."""
     sweep = swept(*printed(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
     bad = [f for f in everything(sweep) if f.ok is not True]
@@ -47,7 +47,7 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
     assert explain("sweep.pair", bad[0].subject)["confirm"] == "seatrial accept --on node-2,node-5"
 
 
-def test_a_slow_uplink_accuses_a_leaf_and_no_node():
+def test_a_slow_uplink_is_a_fault_of_a_leaf_and_no_node():
     """The leaf's nodes pass among themselves and are slow with all other leaves."""
     leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
 
@@ -68,7 +68,7 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     assert named["rest"] == 1.0
 
 
-def test_an_uplink_that_no_label_names_accuses_nobody():
+def test_an_uplink_that_no_label_names_raises_no_fault():
     """The leaf's nodes are listed with their failures, and the missing label is named."""
     leaf = {f"node-{n}" for n in range(4, 8)}
     sweep = swept(*printed(16, lambda pair: 200.0 if len(leaf.intersection(pair)) == 1 else 380.0))
@@ -93,7 +93,7 @@ def test_a_rail_that_is_slow_everywhere_is_named_by_its_device_and_no_node():
     assert all(f.ok for f in everything(near))
 
 
-def test_noise_that_hides_faults_is_told_and_accuses_nobody():
+def test_noise_that_hides_faults_is_reported_and_raises_no_fault():
     """sweep.noise: the finding states the detection limit."""
     rng = random.Random(1)
     sweep = swept(*printed(16, lambda _: 420.0 * rng.gauss(1, 0.07)))
@@ -103,7 +103,7 @@ def test_noise_that_hides_faults_is_told_and_accuses_nobody():
     assert not [f for f in bad if f.ok is False]
 
 
-def test_two_heaps_of_nodes_are_told_with_their_members():
+def test_two_heaps_of_nodes_are_reported_with_their_members():
     """sweep.groups: 13 of 16 nodes are slow with each other, too; no node is reported as at fault, and the verdict is
     not go."""
     slow = {f"node-{n}" for n in range(13)}
@@ -113,7 +113,7 @@ def test_two_heaps_of_nodes_are_told_with_their_members():
     assert "two levels" in bad[0].observed
 
 
-def test_what_no_round_tested_stands_in_the_result():
+def test_what_no_round_tested_is_in_the_result():
     sweep = swept(*printed(16, lambda _: 380.0))
     ran = next(iter(ran_findings(sweep)))
     said = "; no round tested 72 of 120 pairs, uplinks (no leaf is known), single rails of 48 of 48 pairs"
@@ -155,7 +155,7 @@ def test_a_job_over_all_nodes_is_of_nodes_on_which_pods_ran():
     assert (bad.ok, bad.observed) == (None, "it names nodes without a pod of the sweep: node-2")
 
 
-def test_a_suspect_is_neither_accused_nor_proven():
+def test_a_suspect_is_neither_at_fault_nor_proven():
     """sweep.suspect: for two nodes it is unknown which is slow."""
     sweep = swept(*printed(3, lambda pair: 380.0 if pair == ("node-0", "node-1") else 200.0))
     bad = {f.fault: f.ok for f in everything(sweep) if f.ok is not True}
@@ -227,7 +227,7 @@ def test_a_node_that_measured_nothing_is_not_proven(value, passing):
 
 
 @pytest.mark.parametrize("nodes", [3, 4])
-def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
+def test_a_pair_of_a_small_fleet_that_no_one_measured_is_no_go(nodes):
     """A pair is tried three times; if one attempt measures it, there is no finding."""
     path = ("node-0", "node-2")
     sweep = swept(*printed(nodes, lambda pair: None if pair == path else 380.0))
@@ -240,7 +240,7 @@ def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
 
 @pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport"])
 @pytest.mark.parametrize("nodes", [2, 4, 16])
-def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
+def test_what_is_wrong_everywhere_is_no_go_and_names_no_one(outcome, nodes):
     """No proven partner can identify the node at fault."""
     sweep = swept(*printed(nodes, lambda _: outcome))
     blame = sweep.blame
@@ -275,7 +275,7 @@ def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
     assert once.verdict != "no-go", "one test below the floor that passes when it is repeated is flaky"
 
 
-def test_a_node_that_failed_alone_and_then_passed_is_told():
+def test_a_node_that_failed_alone_and_then_passed_is_reported():
     """The verdict is go, and the first failure is reported."""
     tries = iter(["no end"])
     sweep = swept(*printed(8, lambda _: 380.0, alone=lambda node: next(tries, 480.0) if node == "node-3" else 480.0))
@@ -328,7 +328,7 @@ def test_a_coordinator_that_was_taken_away_is_no_end(fault, blame, disrupted, ok
 
 
 @pytest.mark.parametrize(("fleets", "last"), [(False, ENDED), (True, "")])
-def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last):
+def test_a_node_whose_pod_ran_is_not_reported_as_one_that_did_not_start(fleets, last):
     """The leader was evicted before or after it reported its fleet; the last node's pod never started."""
     names, stages = printed(6, lambda _: 380.0, rounds=1)
     taken = interrupted("x-0", "pod x-0 on node-0: EvictionByEvictionAPI: Eviction API: evicting")
@@ -340,7 +340,7 @@ def test_a_node_whose_pod_ran_is_not_told_as_one_that_did_not_start(fleets, last
     assert said["node-9"].startswith(NEVER_JOINED)
 
 
-def test_an_agent_that_did_not_come_though_its_pod_ran_is_told_as_that():
+def test_an_agent_that_did_not_come_though_its_pod_ran_is_reported_as_that():
     names, stages = printed(6, lambda _: 380.0)
     sweep = swept([*names, "node-9"], stages, ran=[*names, "node-9"])
     assert {f.subject: f.observed for f in ran_findings(sweep)}["node-9"].startswith(NO_AGENT)
@@ -399,7 +399,7 @@ def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
     assert "node-2 - node-5, at fault by itself (sweep.pair)" in finding.observed
 
 
-def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial():
+def test_a_rail_at_fault_is_reported_with_its_card_and_a_slowed_gpu_with_its_serial():
     """The serial locates the part; a throttled GPU on a passing node is reported without a fault."""
     names, stages = printed(8, lambda _: 380.0)
     for row in stages["sweep.round.1"]["tests"]:
@@ -419,7 +419,7 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
     assert "mlxlink -d mlx5_3 " in explain("sweep.rail", finding.subject)["confirm"]
 
 
-def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
+def test_rdma_writes_of_a_rail_at_fault_are_reported_with_it():
     """RDMA writes distinguish a slow link from slow NCCL; writes of other rails and nodes are not reported."""
     names, stages = printed(8, lambda _: 380.0)
     for name, row in stages.items():
@@ -436,7 +436,7 @@ def test_rdma_writes_of_a_rail_at_fault_are_told_beside_it():
     assert all(f.ok for f in everything(sweep))
 
 
-def test_port_counters_that_grew_are_told_and_blame_nobody():
+def test_port_counters_that_grew_are_reported_and_raise_no_fault():
     """On a passing node grown counters are a note; on a node at fault they appear with the contradicting evidence."""
     names, stages = printed(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
     for stage, row in stages.items():

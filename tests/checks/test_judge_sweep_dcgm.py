@@ -61,7 +61,7 @@ def test_nodes_that_pass_are_proven():
         ({"text": "A variable.", "category": 3, "id": 28, "severity": 5}, "runtime.dcgm-setup"),
     ],
 )
-def test_a_failed_test_accuses_the_gpu_and_its_node_is_not_proven(said, fault):
+def test_a_failed_test_is_a_fault_of_the_gpu_and_its_node_is_not_proven(said, fault):
     """The action follows DCGM's number; the other nodes remain proven."""
     sweep = fleet(node_2=[result("fail", "GPU 3", **said), result("pass", *ALL)])
     assert bad(sweep) == [("node-2 GPU 3", False, fault)]
@@ -99,12 +99,12 @@ def test_what_diagnoses_only_a_part_leaves_the_node_open(results):
     assert (judged.section["verdict"], judged.section["undiagnosed"]) == ("inconclusive", ["node-2"])
 
 
-def test_a_test_that_is_skipped_beside_one_that_passes_is_no_gap():
+def test_a_test_that_is_skipped_with_one_that_passes_is_no_gap():
     sweep = fleet(node_2=[result("pass", *ALL), {**result("skip", *ALL, text="not on this GPU"), "test": "pcie"}])
     assert bad(sweep) == [] and len(with_diagnostics(sweep, GPUS).proven) == 4
 
 
-def test_a_node_that_the_api_server_saw_elsewhere_diagnoses_nobody():
+def test_a_node_that_the_api_server_saw_elsewhere_diagnoses_no_one():
     """A pod reports only for the node on which it ran."""
     where = on(f"node-{n}" for n in range(4))
     del where["node-2"]

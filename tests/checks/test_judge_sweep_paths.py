@@ -74,7 +74,7 @@ def test_pairs_behind_a_bad_uplink_are_explained():
         ("rail", ("node-0",), ("node-1", "node-2")),
     ],
 )
-def test_what_is_accused_explains_no_pair_that_it_does_not_touch(kind, names, failed):
+def test_what_is_at_fault_explains_no_pair_that_it_does_not_touch(kind, names, failed):
     """A pair that failed elsewhere is undecided and not a pass."""
     leaves = {f"node-{n}": f"leaf-{n // 2}" for n in range(4)}
     healthy = swept(*printed(4, lambda _: 380.0, leaves=leaves), leaves=leaves)

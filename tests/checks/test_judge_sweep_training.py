@@ -84,12 +84,12 @@ def test_a_slow_node_is_named_as_a_whole():
     assert judged(fleet(node_3=slower(1.12))) == ([], [("node-3", False, "training.slow-node")])
 
 
-def test_a_node_of_which_one_gpu_tells_no_times_does_not_pass():
+def test_a_node_of_which_one_gpu_shows_no_times_does_not_pass():
     """A GPU without times may be slow, so its node does not pass."""
     assert judged(fleet(node_3=untimed))[1] == [("node-3 GPU 2", None, "")]
 
 
-def test_products_of_hipblas_accuse_nobody():
+def test_products_of_hipblas_raise_no_fault():
     """hipBLAS does not guarantee bitwise identical results, so a difference on one GPU is not corruption."""
     nodes = {f"node_{n}": by_hipblas for n in range(6)}
     assert judged(fleet(**nodes | {"node_3": lambda line: (by_hipblas(line), wrong_product(line))})) == ([], [])
@@ -107,7 +107,7 @@ def test_a_node_that_is_a_little_slower_is_not_named(share):
     assert judged(fleet(node_3=slower(share))) == ([], [])
 
 
-def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
+def test_where_most_nodes_are_slow_no_one_is_at_fault_and_none_of_them_passes():
     """Five of six are slow, so the sixth is the outlier in any comparison; only a floor decides."""
     sweep = fleet(**{f"node_{n}": slower(1.3) for n in range(5)})
     assert judged(sweep)[1] == [(f"node-{n}", None, "") for n in range(5)]
@@ -117,7 +117,7 @@ def test_where_most_nodes_are_slow_nobody_is_blamed_and_none_of_them_passes():
     assert below == [(f"node-{n}", False, "training.low-tflops") for n in range(5)]
 
 
-def test_all_below_the_floor_are_told():
+def test_all_below_the_floor_are_reported():
     """training.low-tflops: no comparison would detect it."""
     floor = TrainingSection(tflops=600.0, source="ours")
     findings = judged(fleet(3), floor)[1]
@@ -167,14 +167,14 @@ def stays(line):
         *("one GPU twice", "products that nobody compared"),
     ],
 )
-def test_what_a_node_computes_wrongly_or_not_at_all_is_told(change, subject, ok, fault):
+def test_what_a_node_computes_wrongly_or_not_at_all_is_reported(change, subject, ok, fault):
     """The fault is reported for that node only; an incomplete result is not a pass."""
     findings = judged(fleet(node_3=change))[0]
     assert findings and findings[0] == (subject, ok, fault)
     assert {name.partition(" ")[0] for name, *_ in findings} == {"node-3"}
 
 
-def test_a_node_that_tells_nothing_of_its_steps_is_no_pass():
+def test_a_node_that_reports_nothing_of_its_steps_is_no_pass():
     """Correctness and rate are unknown, so neither check passes."""
     steps, pace = judged(fleet(without=["node-2"]))
     assert (steps, pace) == ([("node-2", None, "")], [("node-2", None, "")])
@@ -199,7 +199,7 @@ def states(sweep):
     [(slower(1.12, [5]), "training.slow-gpu"), (wrong_product, "training.product-differs")],
     ids=["pace", "trains"],
 )
-def test_a_node_that_training_accuses_is_proven_nowhere(change, fault):
+def test_a_node_that_training_finds_at_fault_is_proven_nowhere(change, fault):
     """Text, notes and record all show it as at fault and recommend a cordon."""
     sweep = with_training(fleet(node_3=change), SPEC, NO_FLOOR)
     assert sweep.proven == tuple(sweep.section["proven"]) == ("node-0", "node-1", "node-2", "node-4", "node-5")

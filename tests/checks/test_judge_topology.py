@@ -204,7 +204,7 @@ def test_what_is_not_demanded_is_not_asked_for(h100):
             TopologySection(**wrong)
 
 
-def test_kubelets_say_what_no_object_tells(h100):
+def test_kubelets_say_what_no_object_shows(h100):
     """Kubelets are asked if the account has permission; one that does not respond is undetermined, with the reason."""
     config = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
 

@@ -69,7 +69,7 @@ def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec)
     assert faults(findings) == {("training.slow-node", "gpu-node-0")}
 
 
-def test_what_slows_all_at_once_accuses_nobody(trained_trial, training_spec):
+def test_what_slows_all_at_once_raises_no_fault(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
             own = steps_of(trained_trial, node, local)
@@ -84,7 +84,7 @@ def test_gpus_of_another_kind_are_not_compared(trained_trial, training_spec):
 
 
 @pytest.mark.parametrize("times", [[0.0] * STEPS, [-1.0] * STEPS, []])
-def test_a_clock_that_stands_still_accuses_nobody_and_passes_nobody(trained_trial, training_spec, times):
+def test_a_clock_that_is_stuck_raises_no_fault_and_passes_no_one(trained_trial, training_spec, times):
     steps_of(trained_trial)["compute_ms"] = times
     findings = list(rules.slow_members(rules.members(trained_trial, training_spec)))
     assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
@@ -167,7 +167,7 @@ def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, train
     assert training_pace.exposed(pace, asked, "job").fault == "training.exposed-communication"
 
 
-def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_trial, training_spec):
+def test_steps_in_waves_are_reported_with_their_period_and_whose_they_are(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
             mode = steps_of(trained_trial, node, local)["modes"][0]
@@ -205,7 +205,7 @@ def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
     assert training_pace.rate(pace, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
 
 
-def test_a_floor_of_other_gpus_accuses_nobody(trained_trial, training_spec):
+def test_a_floor_of_other_gpus_raises_no_fault(trained_trial, training_spec):
     pace = training_pace.pace(rules.members(trained_trial, training_spec))
     finding = training_pace.rate(pace, TrainingSection(tflops=600, source="us"), "job", ["NVIDIA A100-SXM4-80GB"])
     assert (finding.ok, finding.fault) == (None, "") and "the GPUs are NVIDIA A100-SXM4-80GB" in finding.observed
@@ -255,7 +255,7 @@ def test_links_are_watched_while_the_steps_run(trained_trial):
     assert growth(trained_trial, 0)["mlx5_0:1"]["port_xmit_data"] >= 10**9
 
 
-def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial, training_spec):
+def test_a_torch_without_this_fsdp2_is_reported_and_no_fault(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][1] = {
@@ -268,7 +268,7 @@ def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial
     assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(members)]) == set()
 
 
-def test_one_rank_alone_is_compared_with_nobody(trained_trial, training_spec):
+def test_one_rank_alone_is_compared_with_no_one(trained_trial, training_spec):
     trained_trial.evidence[0].stages["training"]["ranks"] = [steps_of(trained_trial, 0, 0)]
     trained_trial.evidence[1].stages["training"]["ranks"] = []
     assert undecided(rules.slow_members(rules.members(trained_trial, training_spec))) == ["gpu-node-0 GPU 0"]
@@ -288,7 +288,7 @@ def test_a_profile_says_where_its_floor_comes_from():
         TrainingSection(tflops=400)
 
 
-def test_a_slow_node_is_told_beside_how_many_others_and_by_how_much(trained_trial, training_spec):
+def test_a_slow_node_is_reported_with_how_many_others_and_by_how_much(trained_trial, training_spec):
     """training.slow-node shows its time, the others' time, and the number of nodes and GPUs in the comparison."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["compute_ms"] = around(COMPUTE_MS * 1.2, 8 + local)

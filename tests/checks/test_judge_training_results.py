@@ -12,7 +12,7 @@ def test_products_that_differ_are_silent_corruption(trained_trial, training_spec
     assert faults(findings) == {("training.product-differs", "gpu-node-1 GPU 5")}
 
 
-def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, training_spec):
+def test_a_gpu_that_is_always_wrong_is_reported_by_the_others(trained_trial, training_spec):
     steps_of(trained_trial)["products"][0]["digest"] = "bb"
     findings = list(rules.products(rules.members(trained_trial, training_spec)))
     assert faults(findings) == {("training.product-differs", "gpu-node-1 GPU 5")}
@@ -55,7 +55,7 @@ def test_a_product_without_a_digest_is_no_pass(trained_trial, training_spec):
     assert (faults(findings), undecided(findings)) == (set(), ["gpu-node-1 GPU 5"])
 
 
-def test_a_gpu_that_has_nobody_to_be_compared_with_passes_by_its_own_products(trained_trial, training_spec):
+def test_a_gpu_without_a_peer_to_compare_with_passes_by_its_own_products(trained_trial, training_spec):
     (alone,) = rules.members(trained_trial, training_spec)[:1]
     assert [finding.ok for finding in rules.products([alone])] == [True]
 
@@ -113,7 +113,7 @@ def test_the_loss_of_steps_alone_is_looked_at(trained_trial, training_spec, alon
     assert [(f.subject, f.fault) for f in bad] == [("gpu-node-1 GPU 5", fault)]
 
 
-def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_accuses_no_gpu(trained_trial, training_spec):
+def test_a_loss_that_stays_on_all_ranks_and_falls_on_each_alone_is_no_fault_of_a_gpu(trained_trial, training_spec):
     for node in (0, 1):
         for local in range(8):
             steps_of(trained_trial, node, local)["modes"][0]["losses"] = [9.7] * 20

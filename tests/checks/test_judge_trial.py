@@ -32,7 +32,7 @@ RECORDINGS = Path(__file__).parents[1] / "real/recordings"
     ],
 )
 @pytest.mark.parametrize("nodes", [("gpu-node-0", "gpu-node-1"), ("gpu-node-0", "gpu-node-0")])
-def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, began, fault):
+def test_ranks_that_ran_one_after_another_are_reported(trial, spec, nodes, ended, began, fault):
     """On one node or two, the Job is Complete and each pod sent evidence, but the pods never met."""
     day = "2026-11-22T"
     first = PodFacts(index=0, name="p-0", began=f"{day}10:00:00Z", ended=ended and day + ended)
@@ -56,7 +56,7 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
     ("name", "flagged"),
     [("02c-ranks-one-after-another", 1), ("11c-quota-one-after-another", 1), ("01-healthy-a", 0), ("29-two-jobs", 0)],
 )
-def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, flagged):
+def test_real_ranks_that_ran_one_after_another_are_reported(trial, spec, name, flagged):
     """Recorded pods of a real cluster whose Job was Complete each time."""
     pods = {}
     for line in recordings.read(RECORDINGS / f"{name}.jsonl.gz").lines:
@@ -165,7 +165,7 @@ def test_two_pods_on_one_node_prove_nothing(trial, spec, bad):
 
 
 @pytest.mark.parametrize(("code", "ok"), [(0, True), (2, None), (15, False)])
-def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
+def test_a_bare_list_of_gpus_is_reported_as_that(trial, spec, h100, code, ok):
     """GPUs that only `nvidia-smi -L` shows are present; another tool failure is not a pass, and a lost GPU is still
     missing."""
     error = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost" if code == 15 else "Unknown option"
@@ -182,7 +182,7 @@ def test_a_tool_that_did_not_end_is_a_fault(trial, spec, h100, bad):
     assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.nvidia-smi")]
 
 
-def test_small_shared_memory_is_told(trial, spec, h100, bad):
+def test_small_shared_memory_is_reported(trial, spec, h100, bad):
     """64 MiB where 16 GiB were requested; one page less is not a fault."""
     trial.evidence[0].stages["start"]["shm_bytes"] -= 4096
     assert not bad(limit_findings(trial, spec, h100))
@@ -213,7 +213,7 @@ def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad
     assert not bad(limit_findings(trial, spec, h100))
 
 
-def test_the_cgroups_limits_are_told(trial, spec):
+def test_the_cgroups_limits_are_reported(trial, spec):
     """A cgroup's limits are context and not a fault."""
     trial.evidence[0].stages["start"].update(cpu_max=8.0, memory_max=2**35)
     assert list(limit_notes(trial, spec)) == [
@@ -245,7 +245,7 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
     ("limit", "told"),
     [(63 << 20, True), (64 << 20, True), (66 << 20, False), (2**40, False), (0, False), (None, False)],
 )
-def test_a_small_shm_is_told_with_the_memory_limit_that_makes_it_so(trial, spec, h100, limit, told):
+def test_a_small_shm_is_reported_with_the_memory_limit_that_makes_it_so(trial, spec, h100, limit, told):
     """runtime.shm-small: the memory limit is named only if it has that size."""
     trial.evidence[0].stages["start"].update(shm_bytes=64 << 20, memory_max=limit)
     (finding,) = [each for each in limit_findings(trial, spec, h100) if each.fault == "runtime.shm-small"]
@@ -264,7 +264,7 @@ def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
     assert list(ranks.pods(trial).values()) == ["gpu-node-0"]
 
 
-def test_a_rank_is_no_node_where_nobody_saw_its_node(trial):
+def test_a_rank_is_no_node_where_no_one_saw_its_node(trial):
     """Coverage counts nodes, but findings still need a subject."""
     assert sorted(ranks.pods(trial).values()) == sorted({*ranks.hosts(trial).values()}) == ["gpu-node-0", "gpu-node-1"]
     trial.replicas = trial.replicas[:1]

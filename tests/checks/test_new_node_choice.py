@@ -136,7 +136,7 @@ def test_a_node_is_what_its_condition_says_of_the_machine_as_it_is(node: dict[st
         ((raw("a", labels={PRODUCT: "H100-NVL"}), raw("b"), P1, P2), (), ("b", "p1"), "b unproven"),
     ],
 )
-def test_an_unproven_node_is_tried_beside_a_proven_one_of_its_kind(
+def test_an_unproven_node_is_tried_with_a_proven_one_of_its_kind(
     nodes: tuple[dict[str, Any], ...], busy: tuple[str, ...], chosen: tuple[str, ...], said: str
 ) -> None:
     met = seen(*nodes, busy=busy)
@@ -145,20 +145,20 @@ def test_an_unproven_node_is_tried_beside_a_proven_one_of_its_kind(
     assert met.waits == ("no unproven" not in said)
 
 
-def test_what_somebody_cordoned_is_left_alone_and_no_trouble() -> None:
+def test_what_a_user_cordoned_is_left_alone_and_no_trouble() -> None:
     """Cordoned nodes and failed nodes without a change are left alone."""
     met = seen(raw("n", unschedulable=True), raw("f", "True"), P1, P2)
     assert (met.choice.nodes, met.waits) == ((), False)
     assert met.notes == ("failed, and not changed since: f", "n waits: cordoned (8 of 8 free)")
 
 
-def test_a_taint_that_the_pods_do_not_tolerate_is_told() -> None:
+def test_a_taint_that_the_pods_do_not_tolerate_is_reported() -> None:
     met = seen(raw("n", taints=("readiness.k8s.io/seatrial",)), P1, P2)
     assert met.waits
     assert "n waits: taint readiness.k8s.io/seatrial:NoSchedule" in met.notes[0]
 
 
-def test_a_new_node_whose_gpus_are_not_seen_yet_is_told() -> None:
+def test_a_new_node_whose_gpus_are_not_seen_yet_is_reported() -> None:
     """The device plugin and labels may appear within a minute; a new node of another profile is left to that profile."""
     bare = raw("bare", taints=(KEY,), offered=0)
     bare["metadata"]["labels"], bare["status"]["capacity"], bare["status"]["allocatable"] = {}, {}, {}
@@ -185,7 +185,7 @@ def test_who_is_under_suspicion_is_no_partner() -> None:
     assert seen(raw("n"), P1, P2, state=state).choice.nodes == ("n", "p2")
 
 
-def test_a_failed_pair_blames_the_new_node_and_only_for_what_the_trial_shows() -> None:
+def test_a_failed_pair_is_a_fault_of_the_new_node_and_only_for_what_the_trial_shows() -> None:
     """The partner's condition is proof even without a run in this history; a queue is not a fault."""
     nodes = {"a": raw("a", "Unknown"), "b": raw("b", "False")}
     state = assumed(NodeHistory(), nodes, KEY, NOW)

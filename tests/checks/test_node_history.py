@@ -134,7 +134,7 @@ def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
     assert after(record("go"), full("gpu.missing"), full("gpu.missing")).bad == ("a",)
 
 
-def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:
+def test_a_failed_pair_raises_no_fault_until_one_half_is_known() -> None:
     """Nodes of a failed pair are suspects; with a proven partner, the one that fails again gets the strike."""
     pair = record("no-go", subject="a -> b (ring)")
     both = after(pair)
@@ -330,7 +330,7 @@ def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> N
     assert text.count("seatrial_node_tested_timestamp_seconds{") == 1000
 
 
-def test_suspects_are_taken_beside_proven_nodes_then_the_oldest() -> None:
+def test_suspects_are_taken_with_proven_nodes_then_the_oldest() -> None:
     """Idle nodes only, up to a limit, in a stable order for the planner; empty if none is due."""
     state = NodeHistory(
         {

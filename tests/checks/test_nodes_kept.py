@@ -18,7 +18,7 @@ BEFORE = (8, "as before the trial")
     ("offered", "ok", "fault"),
     [(8, True, ""), (9, True, ""), (6, False, "gpu.missing"), (0, False, "gpu.none-allocatable")],
 )
-def test_gpus_that_went_meanwhile_are_told(node, offered, ok, fault):
+def test_gpus_that_went_meanwhile_are_reported(node, offered, ok, fault):
     now = Inventory((node("n1", allocatable=offered), node("n2", allocatable=8)), ())
     first, second = kept(["n2", "n1"], now, GPU, {"n1": BEFORE, "n2": BEFORE})
     assert (first.subject, first.ok, first.fault, second.ok) == ("n1", ok, fault, True)

@@ -59,7 +59,7 @@ def test_logs_that_are_somewhere_else_stay(tmp_path: Path) -> None:
     assert (elsewhere / f"{PREFIX}r1-0-clrf8.log").exists()
 
 
-def test_no_folder_is_no_trouble_and_a_file_is_told(tmp_path: Path) -> None:
+def test_no_folder_is_no_trouble_and_a_file_is_reported(tmp_path: Path) -> None:
     """A missing folder is fine; a file at that path is a usage error."""
     clear(tmp_path / "none")
     (tmp_path / "file").write_text("")

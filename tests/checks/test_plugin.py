@@ -285,7 +285,7 @@ def test_plain():
 )
 
 
-def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
+def test_a_plain_test_that_fails_with_the_checks_is_never_go(trial):
     """A user's test without a marker fails: the record explains why the run is not go."""
     record, result = trial(PLAIN_BAD)
     assert (record["verdict"], record["interrupted"], result.ret) == (

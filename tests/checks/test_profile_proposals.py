@@ -215,7 +215,7 @@ def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> 
     assert proposal.document.get("pod", {}).get("claims") == (None if parent else [claim])
 
 
-def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
+def test_gpus_that_no_one_offers_are_not_proposed_as_none() -> None:
     """With a failed device plugin the number of GPUs is left to the user, and is never 0."""
     proposal = propose(cluster(node("a", count=0), node("b", count=0)), PROFILES, (), lambda _: Listing())
     assert proposal is not None

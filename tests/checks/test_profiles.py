@@ -127,7 +127,7 @@ def test_bad_profiles_are_refused_in_one_line(write, text, said):
     assert str(refused.value).startswith("mine.yaml:")
 
 
-def test_a_ring_floor_above_the_wires_is_refused(write):
+def test_a_ring_floor_above_the_links_is_refused(write):
     """An impossible floor fails every cluster; usually the unit or the link count is wrong."""
     text = """
 fabric: {kind: ib, rails: 8, rail_gbit_s: 400}

@@ -157,7 +157,7 @@ def test_a_log_has_each_bandwidth_once(progress):
     assert len(said) == 1
 
 
-def test_a_log_is_told_what_is_waited_for(progress):
+def test_a_log_shows_what_is_waited_for(progress):
     """The line is repeated while nothing changes, also before the first step."""
     tell, reporter = progress(isatty=False)
     assert reporter.enough.wait(HANG_S)
@@ -204,7 +204,7 @@ def test_nothing_is_said_once_it_is_closed(progress):
     assert reporter.lines == []
 
 
-def test_a_secret_is_not_told(progress):
+def test_a_secret_is_not_reported(progress):
     """Cluster texts may contain a secret."""
     tell, reporter = progress(isatty=True)
     tell("pulling with token=ghp_" + "a" * 36)

@@ -79,7 +79,7 @@ def test_a_signal_during_a_check_ends_the_run(ended, name):
     assert f"Ended early: received {name}" in said
 
 
-def test_a_signal_whose_exception_somebody_swallowed_ends_the_run_before_the_next_check(ended):
+def test_a_signal_whose_exception_a_user_swallowed_ends_the_run_before_the_next_check(ended):
     """`except BaseException` in a library must not turn an interrupted run into a go."""
     body = "\n    try:\n        send('SIGINT')\n    except BaseException:\n        pass"
     record, code, _ = ended(body=body)
@@ -183,7 +183,7 @@ def test_outside_the_main_thread_signals_are_left_alone():
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_child_is_told_and_never_outlives_its_block(name, root, tmp_path):
+def test_a_child_gets_the_signal_and_never_outlives_its_block(name, root, tmp_path):
     """Cron and --partner run accept in a child process, which cleans up, so every signal is forwarded."""
     source = f"""
 import os, pathlib, signal, sys, threading

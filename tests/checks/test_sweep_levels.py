@@ -16,7 +16,7 @@ def levels(profile, models, speed=380.0, alone=480.0):
     return dict(text.split(": ", 1) for text in level_notes(sweep, profile, models))
 
 
-def test_each_level_stands_beside_what_is_published():
+def test_each_level_is_shown_with_what_is_published():
     """In a uniformly slow fleet every node reaches the fleet's level."""
     profile = load_profile("h100-ib")
     said = levels(profile, ["NVIDIA-H100-80GB-HBM3"] * 4)

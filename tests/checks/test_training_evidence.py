@@ -113,7 +113,7 @@ def test_one_rank_does_not_say_how_long_gradients_take(healthy_trial, spec, comm
     assert (False, "training.exposed-communication") in outcomes(healthy_trial, trains(healthy_trial, spec))
 
 
-def test_what_nobody_tells_of_the_gradients_is_no_pass(healthy_trial, spec):
+def test_what_no_one_reports_of_the_gradients_is_no_pass(healthy_trial, spec):
     for each in every(healthy_trial):
         each["comm_ms"] = None
     assert outcomes(healthy_trial, trains(healthy_trial, spec)) == {(True, ""), (None, "")}

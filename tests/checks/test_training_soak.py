@@ -68,7 +68,7 @@ def test_a_pod_that_ended_before_its_soak_could_is_no_pass(soaked, spec):
     ],
     ids=["all", "none", "not-available", "three", "heat-only"],
 )
-def test_a_gpu_that_nobody_looked_at_is_not_healthy(soaked, spec, samples, unseen):
+def test_a_gpu_that_was_not_checked_is_not_healthy(soaked, spec, samples, unseen):
     data = soaked.evidence[1].stages["training"]
     if samples is not None:
         data["samples"] = [*(each for each in data["samples"] if samples and each["index"] != 5), *samples]

@@ -45,7 +45,7 @@ def broken() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("style", ["text", "markdown", "html", "json"])
-def test_what_is_worse_is_told_in_every_format(
+def test_what_is_worse_is_reported_in_every_format(
     style: str, tmp_path: Path, broken: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit code is 1, with fault and subject; no text of the record acts on the reader's terminal or page."""
@@ -84,7 +84,7 @@ def test_clusters_times_and_lost_checks_are_named(
     assert style == "json" or "1 check that passed before was not looked at after" in said.replace("\n", " ")
 
 
-def test_a_run_compared_with_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_compared_with_itself_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The result is the same, but a path typed twice is reported."""
     path = write(tmp_path / "a.json", record())
     assert main(["compare", path, path]) == 0

@@ -162,7 +162,7 @@ def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
 
 
 @pytest.mark.slow
-def test_a_verdict_is_told_where_nothing_can_be_remembered(
+def test_a_verdict_is_reported_where_nothing_can_be_remembered(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the ConfigMaps cannot be written, that is reported; metrics and verdict are still produced."""

@@ -96,7 +96,7 @@ def test_what_is_missing_or_unknown_is_said_in_one_line(options, words, capsys):
     assert said.out == "" and words in said.err and said.err.count("\n") == 1
 
 
-def test_a_job_that_completes_is_told_with_its_last_words(config):
+def test_a_job_that_completes_is_reported_with_its_last_words(config):
     """Progress is on standard error, the end on standard output."""
     done = run(
         config, "run", "--image", IMAGE, "--gpus", "0", "--nodes", "2", "--env", "WHO=me", "--", "echo $WHO $NODE_RANK"

@@ -32,7 +32,7 @@ def test_what_job_run_prints_of_a_profile_is_go(manifest, capsys):
     assert capsys.readouterr().out.endswith("go: 0 findings, 0 not known\n")
 
 
-def test_what_is_missing_is_told_with_its_remedy(manifest, capsys):
+def test_what_is_missing_is_reported_with_its_remedy(manifest, capsys):
     assert main(["lint", "--profile", "h100-ib", manifest()]) == 1
     said = capsys.readouterr().out
     assert "FAILED manifest.no-rdma: Job/train: the pod requests no RDMA device" in said

@@ -59,7 +59,7 @@ def test_a_pass_is_of_every_node_that_was_tried() -> None:
     assert judged(record()) == {"a": False, "b": False}
 
 
-def test_a_node_that_is_blamed_failed_and_its_partner_is_not_known() -> None:
+def test_a_node_that_is_at_fault_failed_and_its_partner_is_not_known() -> None:
     report = record("no-go", "b mlx5_0", "b mlx5_1", "storageclass/x")
     assert judged(report) == {"a": None, "b": True}
     assert faults_of(report, "b") == ("rdma.port-down",)
@@ -131,7 +131,7 @@ ACTION = {"node": "b", "action": "RESET_GPU", "said": "x", "parts": {"b GPU 3": 
         (record("inconclusive", actions={"b": ACTION}), None, ""),
     ],
 )
-def test_a_failed_node_is_told_what_to_do_with_it(
+def test_a_failed_node_is_given_what_to_do_with_it(
     report: dict[str, Any],
     label: str | None,
     message: str,

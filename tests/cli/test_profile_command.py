@@ -77,7 +77,7 @@ TOLD = [
 ]
 
 
-def test_lint_tells_all_that_is_wrong_at_once_and_the_file_once(
+def test_lint_shows_all_that_is_wrong_at_once_and_the_file_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each objection has its line, in order; a run is refused with the first, in one line."""
@@ -117,7 +117,7 @@ def test_an_unknown_key_hides_no_number_that_cannot_be_true(tmp_path: Path, caps
     assert second.startswith("  line 3: nodes must be at least 2")
 
 
-def test_lint_tells_grave_and_lesser_objections_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_shows_grave_and_lesser_objections_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A floor that no run can meet hides neither a useless floor nor a value that Kubernetes would refuse."""
     row = (
         "  - {{collective: all_reduce, algorithm: ring, nodes: 2, size: {}, busbw_gbps: {}, topology: t, source: s}}\n"
@@ -169,7 +169,7 @@ def test_detect_proposes_a_profile_that_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", sorted({*platform_names()} & {*profile_names()}))
-def test_each_platform_of_the_lab_is_told_by_what_it_offers(platform: str, tmp_path: Path) -> None:
+def test_each_platform_of_the_lab_is_reported_by_what_it_offers(platform: str, tmp_path: Path) -> None:
     """Claimed GPUs, AMD's, GKE's without feature discovery: the matching profile is proposed, and it loads."""
     world = tmp_path / "world.yaml"
     world.write_text(

@@ -111,7 +111,7 @@ def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: P
         assert 'seatrial_run_verdict{verdict="no-go"} 1.0' in answer.read().decode()
 
 
-def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     """SIGTERM and SIGINT end it at once, with exit code 0 and without a traceback."""
     for number in (signal.SIGTERM, signal.SIGINT):
         command = [sys.executable, "-m", "checks", "serve", str(tmp_path), "--port", "0"]

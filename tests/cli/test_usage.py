@@ -338,7 +338,7 @@ def test_what_nothing_is_about_is_never_answered_by_letters_alone(word, said, ca
         assert said in shown
 
 
-def test_each_synonym_stands_for_faults_that_do_not_hold_it_all_by_themselves():
+def test_each_synonym_represents_faults_that_do_not_hold_it_all_by_themselves():
     """A word contained in all of its entries needs no synonym, and a removed id must not be shown."""
     about = {name: f"{name} {f.title} {f.meaning} {f.confirm} {f.remedy}".casefold() for name, f in FAULTS.items()}
     for word, names in listing._synonyms().items():
@@ -451,7 +451,7 @@ def on_a_terminal(*arguments):
     return shown.decode()
 
 
-def test_a_terminal_is_told_at_once_what_begins():
+def test_a_terminal_shows_at_once_what_begins():
     """The message comes before slow imports; later output replaces its line."""
     shown = on_a_terminal("accept", "--cluster", "sim:no-such-scenario")
     first, rest = shown.split("\r", 1)
@@ -597,7 +597,7 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
         (["-vs", "v"], ["-vs", "v"], -1),
     ],
 )
-def test_how_much_is_told_is_taken_from_the_words(arguments, rest, verbosity):
+def test_how_much_is_reported_is_taken_from_the_words(arguments, rest, verbosity):
     """An option's value does not count as -v or -q."""
     assert _verbosity(arguments) == (rest, verbosity)
 

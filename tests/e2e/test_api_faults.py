@@ -47,7 +47,7 @@ def said(record):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api_faults", KINDS)
-def test_a_healthy_cluster_is_not_accused_of_api_faults(api_faults, tmp_path):
+def test_a_healthy_cluster_is_not_at_fault_for_api_faults(api_faults, tmp_path):
     """go or inconclusive; no cluster fault is invented, and no object is left behind."""
     record = accept("healthy", api_faults, 1, tmp_path / "out")
     assert record["verdict"] in ("go", "inconclusive"), said(record)

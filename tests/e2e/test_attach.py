@@ -136,7 +136,7 @@ def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
     until(lambda: not left_over(kube), "nothing left", lambda: left_over(kube))  # pods get their time to end
 
 
-def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
+def test_a_user_without_rights_learns_which_are_missing(seatrial, root, tmp_path):
     """The result is undetermined: 10, with the missing permission."""
     config, nobody = tmp_path / "admin", tmp_path / "nobody"
     command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
@@ -166,7 +166,7 @@ def test_what_a_detached_run_leaves_is_no_result_of_it(seatrial, healthy, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_preflight_found_fails_beside_a_trial_that_goes_on(seatrial, root, tmp_path):
+def test_what_preflight_found_fails_with_a_trial_that_goes_on(seatrial, root, tmp_path):
     """Exit code 1, as documented; the trial is still named."""
     sim = Sim(root, tmp_path, "kubelet-skew")
     try:
@@ -214,7 +214,7 @@ def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_pat
     assert record(tmp_path / "attached")["verdict"] == "go" and left_over(kube) == []
 
 
-def test_a_trial_that_is_judged_while_its_lease_is_watched_is_told_as_gone(monkeypatch, capsys):
+def test_a_trial_that_is_judged_while_its_lease_is_watched_is_reported_as_gone(monkeypatch, capsys):
     """Of two simultaneous attaches one judges the trial; the other reports its state instead of an API error."""
 
     @contextlib.contextmanager

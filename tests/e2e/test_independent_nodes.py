@@ -36,7 +36,7 @@ def fleet(tmp_path, capsys):
     return run
 
 
-def test_every_broken_node_is_told_in_one_run(fleet):
+def test_every_broken_node_is_reported_in_one_run(fleet):
     """Five nodes of eight have a fault each; previously the first one hid the others."""
     code, record, named = fleet("preflight", 8, BROKEN)
     assert named == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}

@@ -103,7 +103,7 @@ def broken(root: Path, folder: Path, **world: Any) -> Fleet:
     return Fleet(root, folder, str(folder / "broken.yaml"))
 
 
-def test_a_new_node_is_opened_after_it_has_passed_beside_a_proven_one(
+def test_a_new_node_is_opened_after_it_has_passed_with_a_proven_one(
     fleet: Fleet, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Only the new node's taint is removed; a manually cordoned node is not a partner and stays cordoned; then nothing
@@ -165,7 +165,7 @@ def test_a_node_that_boots_during_its_trial_stays_closed(
     assert fleet.shown(NEW)[::2] == ("Unknown", True)
 
 
-def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_nobody(fleet: Fleet) -> None:
+def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_no_one(fleet: Fleet) -> None:
     """SIGTERM while the trial's pods run, like an eviction of the runner: the taint stays, the next run tries again."""
     runner = Program([sys.executable, "-m", "checks", *fleet.arguments], env=dict(os.environ))
     until(lambda: any(name.startswith("pods/") for name in left_over(fleet.kube)), "the trial's pods")
@@ -188,7 +188,7 @@ def test_a_run_that_is_ended_half_way_leaves_nothing_and_opens_nobody(fleet: Fle
     ],
     ids=["names-the-node", "names-no-node", "lacks-a-gpu"],
 )
-def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_accused(
+def test_a_node_that_fails_again_stays_closed_and_its_partner_is_not_at_fault(
     world: dict[str, Any], fault: str, first: int, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The first failure is repeated; then the condition has the fault, and without a change no trial follows."""

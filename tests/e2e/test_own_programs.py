@@ -53,7 +53,7 @@ def test_a_program_below_the_floors_is_no_go(accept):
     assert outcomes(record)["nccl.bandwidth-default"] == "failed"
 
 
-def test_a_program_with_a_traceback_is_told_by_its_last_words(accept):
+def test_a_program_with_a_traceback_is_reported_by_its_last_words(accept):
     """No fault is raised, since the network was not judged."""
     script = 'raise ValueError("no shard 7")'
     done, record = accept(f"python3 -c '{script}'")

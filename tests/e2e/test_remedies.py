@@ -118,7 +118,7 @@ def test_a_remedy_that_is_carried_out_ends_its_fault(scenario, change, told, tri
     [("psa-restricted", namespace("baseline"), "enforce=baseline")],
     ids=["IPC_LOCK under baseline"],
 )
-def test_what_does_not_help_is_not_told(scenario, change, told, tried):
+def test_what_does_not_help_is_not_reported(scenario, change, told, tried):
     verdict, found, expected = tried(scenario, change)
     assert (verdict, found) == ("no-go", expected)
     assert not [fault for fault in expected if told in told_of(FAULTS[fault].remedy, trial=True)]

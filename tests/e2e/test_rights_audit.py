@@ -411,7 +411,7 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(
         ("accept", "--profile", "h100-ib", "--print-manifests"),
     ],
 )
-def test_what_only_prints_asks_nobody(
+def test_what_only_prints_asks_no_one(
     command: tuple[str, ...], tmp_path: Path, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands that only print send no request, even with a kubeconfig present."""

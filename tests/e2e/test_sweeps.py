@@ -73,7 +73,7 @@ def _second_round(running, out):
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_told_to_end_says_how_it_goes_on(tmp_path):
+def test_a_sweep_that_is_asked_to_end_says_how_it_goes_on(tmp_path):
     """SIGTERM: the completed rounds count, and the command to resume is printed."""
     world = tmp_path / "six.yaml"
     world.write_text("name: six\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 6}\n")
@@ -221,7 +221,7 @@ world:
 
 
 @pytest.mark.slow
-def test_nodes_whose_pods_ran_are_tried_though_no_round_of_theirs_was_told(sweep, tmp_path):
+def test_nodes_whose_pods_ran_are_tried_though_no_round_of_theirs_was_reported(sweep, tmp_path):
     """Nodes with a pod are reported as not tested; a node without any pod is not tried."""
     file = tmp_path / "first-round.yaml"
     file.write_text(FIRST_ROUND)

@@ -37,7 +37,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("fault", LOGS)
-def test_a_log_tells_of_its_fault(fault):
+def test_a_log_reports_its_fault(fault):
     """The analyzer reports the fault, or names it as the cause of the reported one."""
     (job,) = conclude(read([("job.log", io.BytesIO(LOGS[fault].encode()))]))
     assert fault in {name for each in job["faults"] for name in (each["fault"], each.get("why"))}

@@ -37,7 +37,7 @@ def told(explain, tmp_path, log):
         ),
     ],
 )
-def test_whose_watchdog_stands_still(explain, tmp_path, log, unknown, seconds):
+def test_whose_watchdog_is_stuck(explain, tmp_path, log, unknown, seconds):
     code, job = told(explain, tmp_path, log)
     assert (code, job["diagnosis"], job["causes"][0]["fault"]) == (1, "hang-watchdog", "nccl.hang-watchdog")
     assert job["diagnosis"] in DIAGNOSES
@@ -53,7 +53,7 @@ def test_a_time_out_says_more(explain, tmp_path):
     assert "The NCCL watchdog of rank 5 did not run for 600 s" in job["sentence"]
 
 
-def test_a_watchdog_that_stands_still_is_told_beside_ranks_that_are_late(explain, tmp_path):
+def test_a_watchdog_that_is_stuck_is_reported_with_ranks_that_are_late(explain, tmp_path):
     """The report names late ranks; a stuck watchdog is a second thing to examine."""
     report = (
         " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
@@ -89,7 +89,7 @@ def test_the_rank_in_a_group_is_no_rank_of_the_job(explain, tmp_path):
 
 
 @pytest.mark.parametrize("before", [0, 1, 40, 60, 5000])
-def test_a_report_is_found_wherever_it_stands_in_a_long_log(tmp_path, before):
+def test_a_report_is_found_wherever_it_is_in_a_long_log(tmp_path, before):
     """A report may be split by a block boundary, since a log is searched 256 KiB at a time."""
     log = tmp_path / "job.log"
     log.write_bytes(b"x" * (3 * 256 * 1024 - before - 1) + b"\n" + TIMEOUT.format(3).encode())

@@ -77,7 +77,7 @@ def test_what_a_rank_queued_a_time_out_later_shows_that_its_operation_stood_as_l
 
 
 @pytest.mark.parametrize(("folder", "late", "waits"), [("gpu_error_1st", [12, 14], 0), ("lock_gil_1st", [9, 14], 8)])
-def test_a_watchdogs_report_beside_copies_makes_a_hang_of_them(explain, shared, tmp_path, folder, late, waits):
+def test_a_watchdogs_report_next_to_copies_makes_a_hang_of_them(explain, shared, tmp_path, folder, late, waits):
     shutil.copytree(shared / "hang" / "flight-recorder" / folder, tmp_path / "d")
     (tmp_path / "d" / "stderr.log").write_text(
         f"[rank{waits}]:[E1 ProcessGroupNCCL.cpp:632] [Rank {waits}] Watchdog caught collective operation timeout:"

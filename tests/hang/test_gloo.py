@@ -120,7 +120,7 @@ def test_what_dumps_alone_do_not_prove_is_left_open(explain, case, ranks):
     assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", ranks)
 
 
-def test_a_rank_that_failed_because_another_died_is_not_accused(explain, tmp_path):
+def test_a_rank_that_failed_because_another_died_is_not_at_fault(explain, tmp_path):
     """Standard error is missing: rank 3 is in no operation, since its operation with rank 2 failed."""
     shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("*.txt"))
     code, job = explain(tmp_path / "d")
@@ -205,7 +205,7 @@ def test_a_rank_that_only_its_error_shows_counts_as_one_of_the_world(explain, tm
     assert (job["ranks"], named(job)) == (4, {"waiting": [0, 1], "unknown": [2, 3]})
 
 
-def test_words_of_a_time_out_beside_dumps_are_no_jobs_of_their_own(explain):
+def test_words_of_a_time_out_with_dumps_are_no_jobs_of_their_own(explain):
     code, job = explain(*sorted((DATA / "timed_out").iterdir()))
     assert (code, named(job)) == (1, {"late": [0], "waiting": [1, 2, 3]})
 
@@ -226,7 +226,7 @@ def test_a_folder_with_the_words_of_torch_alone_is_read(capsys, tmp_path):
     assert [2] in [job.get("late_ranks") for job in jobs]
 
 
-def test_a_rank_that_went_on_stands_nowhere(explain):
+def test_a_rank_that_went_on_is_in_no_operation(explain):
     """gloo's recorder does not mark every end: in this job, which completed, rank 0 has an open operation."""
     code, job = explain(DATA / "ended")
     assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", {})
@@ -263,7 +263,7 @@ def test_who_waited_elsewhere_is_not_late(explain, tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"profiling_name": "gloo:broadcast"}, {"collective_seq_id": 7}])
-def test_what_all_called_alike_is_no_mismatch(explain, tmp_path, change):
+def test_what_all_called_the_same_is_no_mismatch(explain, tmp_path, change):
     """Near misses of the broadcast that rank 2 skipped."""
 
     def alike(rank, entry):
@@ -290,7 +290,7 @@ def test_a_rank_that_may_have_been_through_is_not_late(explain, tmp_path):
     assert 3 not in job["late_ranks"], job["sentence"]
 
 
-def test_not_all_have_entered_where_nothing_tells_how_many_ranks_there_are(explain, tmp_path):
+def test_not_all_have_entered_where_nothing_shows_how_many_ranks_there_are(explain, tmp_path):
     """gloo's dumps list no members if there are several groups: they do not know rank 3, the last one."""
     code, job = explain(DATA / "last_killed_in_groups")
     assert (code, job["diagnosis"], named(job), job["ranks"]) == (1, "hang-dead", {"waiting": [0, 1, 2]}, None)
@@ -324,12 +324,12 @@ def test_a_time_out_that_names_no_rank_proves_that_dumps_are_of_it(explain, tmp_
     assert (code, job["late_ranks"]) == (10, [3])
 
 
-def test_words_of_every_rank_beside_its_dumps_are_one_job(explain):
+def test_words_of_every_rank_with_its_dumps_are_one_job(explain):
     """Messages without ranks in the dumps' folder belong to that job."""
     assert len(explain(DATA / "logged")[1]["files"]) == 7
 
 
-def test_words_beside_the_dumps_of_two_jobs_are_of_either(capsys, tmp_path):
+def test_words_with_the_dumps_of_two_jobs_are_of_either(capsys, tmp_path):
     shutil.copytree(DATA / "logged", tmp_path / "d")
     for path in (DATA / "sleep_first").glob("rank_*"):
         shutil.copy2(path, tmp_path / "d" / f"other_{path.name}")

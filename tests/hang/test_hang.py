@@ -193,7 +193,7 @@ def test_most_ranks_do_not_hold_up_the_few(explain, tmp_path):
     assert (job["hang"], job.get("late_ranks", [])) == (True, [])
 
 
-def test_two_jobs_that_hang_are_each_told_by_their_own_words(capsys):
+def test_two_jobs_that_hang_are_each_reported_by_their_own_words(capsys):
     """Rank 2 sleeps in one job, rank 0 in the other: no rank is reported by another job's log."""
     logs = [DATA / "nccl-2.28.9" / case / f"rank{rank}.log" for case, rank in (("sleep", 0), ("root-late", 1))]
     assert main(["--format", "json", *map(str, logs)]) == 1
@@ -292,7 +292,7 @@ def test_the_given_dumps_name_the_injected_ranks(explain, shared, case):
 
 
 @pytest.mark.parametrize(("gone", "late", "code"), [([9], [14], 1), ([9, 14], [], 10), ([3, 4], [9, 14], 1)])
-def test_a_missing_dump_neither_accuses_nor_clears(explain, shared, tmp_path, gone, late, code):
+def test_a_missing_dump_neither_reports_nor_clears(explain, shared, tmp_path, gone, late, code):
     shutil.copytree(shared / "hang" / "flight-recorder" / "lock_gil_1st", tmp_path / "dumps")
     for rank in gone:
         (tmp_path / "dumps" / f"_dump_{rank}").unlink()
@@ -323,7 +323,7 @@ def test_the_numbers_of_watchdog_and_desync_report_are_joined(explain, tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"], job["stuck"]["sequence"]) == (1, "hang-late", [1], 2)
 
 
-def test_a_log_beside_the_dumps_is_never_go(explain, tmp_path):
+def test_a_log_with_the_dumps_is_never_go(explain, tmp_path):
     shutil.copytree(DATA / "dies", tmp_path / "d")
     (tmp_path / "d" / "nccl.txt").write_text("node1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB\n")
     code, job = explain(tmp_path / "d")

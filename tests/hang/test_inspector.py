@@ -66,7 +66,7 @@ def test_the_rank_that_comes_last_each_time_is_named(tmp_path, capsys, ranks):
         (lambda number: {1}, {"size": 2}),
     ],
 )
-def test_what_may_be_chance_names_nobody(tmp_path, capsys, late, what):
+def test_what_may_be_chance_names_no_one(tmp_path, capsys, late, what):
     job = explained(tmp_path, capsys, late, **what)
     assert (job["diagnosis"], job["late_ranks"]) == ("hang-undecided", [])
 
@@ -79,7 +79,7 @@ def test_short_operations_are_not_judged(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["jobs"][0]["late_ranks"] == []
 
 
-def test_a_watchdog_beside_it_is_a_hang_and_no_pace(tmp_path, capsys):
+def test_a_watchdog_with_it_is_a_hang_and_no_pace(tmp_path, capsys):
     said = (
         "[rank3]:[E603 17:48:01.0 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=11, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800068 milliseconds\n"

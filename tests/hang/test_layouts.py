@@ -119,7 +119,7 @@ def case(seed):
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
+def test_the_ranks_that_stopped_are_named_and_no_one_else(tmp_path, seed):
     """A rank that waits in an operation before its stop is not at fault."""
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
@@ -186,7 +186,7 @@ def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_p
         {"version": "2.9", "pg_config": {"0": {"ranks": "[" * 5000}}, "entries": [{"state": "started"}]},
     ],
 )
-def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
+def test_a_dump_of_another_shape_raises_no_fault(tmp_path, shape):
     """With valid dumps a malformed one counts as missing; alone it is reported."""
     ranks, groups, stops, _ = case(3)
     entries, stands = play(groups, ranks, stops)

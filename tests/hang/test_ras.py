@@ -18,7 +18,7 @@ from tests.hang.test_layouts import dumped, play
 from tests.program import ROOT
 
 
-def test_sides_of_one_size_that_ras_does_not_name_blame_nobody(explain, tmp_path):
+def test_sides_of_one_size_that_ras_does_not_name_raise_no_fault(explain, tmp_path):
     for path in (DATA / "nccl-2.28.9" / "nested").glob("ras-*.txt"):
         shutil.copy(path, tmp_path)
     code, job = explain(tmp_path)
@@ -185,7 +185,7 @@ def test_one_answer_without_trouble_says_what_it_does_not_prove(explain, tmp_pat
     assert "nothing wrong" not in job["sentence"], job["sentence"]
 
 
-def test_two_operations_that_differ_are_told_alike_in_every_process():
+def test_two_operations_that_differ_are_reported_the_same_in_every_process():
     """Python orders sets of strings by a seed per process: RAS's first one counts."""
     code = "from cli.explain import main; main(['tests/hang/data/nccl-2.28.9/branch/ras-0.txt', '--format', 'json'])"
     told = set()

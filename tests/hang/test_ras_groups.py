@@ -76,7 +76,7 @@ def named(explain, folder, seed, form):
 
 @pytest.mark.parametrize(("form", "most"), [("text", 0.3), ("json", 0.95)])
 @rest_is_slow(every=30)
-def test_nobody_is_named_who_waits(explain, tmp_path, form, most, every):
+def test_none_is_named_who_waits(explain, tmp_path, form, most, every):
     """The text names only some of the ranks, so the result is often undetermined; with JSON it rarely is."""
     seeds = {*range(0, 600, every), *STRAGGLERS_OF_ONE_GROUP}
     told = {seed: named(explain, tmp_path / str(seed), seed, form) for seed in seeds}
@@ -108,7 +108,7 @@ def test_who_is_behind_in_every_communicator_that_leaves_ranks_out(explain, tmp_
     ids=["alike-in-their-pair", "not-of-one-pair", "sends-between-them", "sends-of-one"],
 )
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain, tmp_path, form, pair, sends, expected):
+def test_who_may_wait_inside_a_smaller_communicator_is_not_called_late(explain, tmp_path, form, pair, sends, expected):
     """Ranks 4 and 5 are behind in the job's communicator: both are late, or one waits for the other, or elsewhere."""
     comms = [Comm([*range(8)], counts={4: 9, 5: 9}, hash="a1"), Comm(pair, hash="b1")]
     comms += [Comm(sends, launched=0, hash="c1")] if sends else []
@@ -124,7 +124,7 @@ def test_who_may_stand_inside_a_smaller_communicator_is_not_called_late(explain,
     assert ("wait together in" in document["sentence"]) == (document["late_ranks"] == [])
 
 
-def test_who_is_behind_beside_ranks_that_may_stand_together_is_late(explain, tmp_path):
+def test_who_is_behind_with_ranks_that_may_wait_together_is_late(explain, tmp_path):
     """Ranks 4 and 5 may wait inside their pair's operation; rank 7 shares no communicator with a rank that is behind."""
     comms = [Comm([*range(8)], counts={4: 9, 5: 9, 7: 9}, hash="a1"), Comm([4, 5], hash="b1"), Comm([6, 7], hash="b2")]
     for look in range(3):

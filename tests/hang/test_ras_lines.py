@@ -117,7 +117,7 @@ def test_errors_that_ranks_reported_are_said(explain, tmp_path, form):
     assert "Rank 3 reported Unhandled CUDA error" in document["sentence"]
 
 
-def test_a_table_of_processes_that_differ_tells_how_many_gpus_there_are(explain, tmp_path):
+def test_a_table_of_processes_that_differ_shows_how_many_gpus_there_are(explain, tmp_path):
     """Two nodes with four and three processes: the job's table has another form, and its last number counts."""
     job = Job(7, [Comm(list(range(7)), counts={2: 9})])
     whole = text(job)

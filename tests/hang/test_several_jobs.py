@@ -66,7 +66,7 @@ def test_each_folder_is_a_job(explain):
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
-def test_folders_below_one_are_told_apart_where_a_rank_has_two_dumps(explain, tmp_path, one_by_one):
+def test_folders_below_one_are_distinguished_where_a_rank_has_two_dumps(explain, tmp_path, one_by_one):
     """Job a lacks the dump of its rank 2, which is late in a and waits in b."""
     for job, case in (("a", "sleep"), ("b", "nested")):
         shutil.copytree(REAL / case, tmp_path / job, ignore=shutil.ignore_patterns("*.log", "ras*"))
@@ -165,7 +165,7 @@ def test_answers_of_ras_of_two_jobs_are_not_joined(explain, tmp_path):
     assert conclusions(jobs) == [("alive", [], []), ("hang-dead", [], [1])]
 
 
-def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain, tmp_path):
+def test_dumps_taken_one_after_the_other_while_the_job_runs_raise_no_fault(explain, tmp_path):
     """Rank 1's dump, three seconds later, has completed what rank 0 had not reached: no hang looks like that."""
     write(tmp_path, {0: 5, 1: 8})
     code, (job,) = explain(tmp_path)
@@ -186,7 +186,7 @@ def test_dumps_taken_one_after_the_other_while_the_job_runs_blame_nobody(explain
         ({0: 5, 1: 6}, 0, 10, "hang-undecided", [0]),  # the same dumps, copied twice
     ],
 )
-def test_a_second_look_tells_a_job_that_runs_from_one_that_stands(
+def test_a_second_look_distinguishes_a_job_that_runs_from_one_that_hangs(
     explain, tmp_path, second, later, code, diagnosis, late
 ):
     now = START + 60

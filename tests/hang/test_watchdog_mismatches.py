@@ -30,7 +30,7 @@ def test_the_one_rank_in_another_operation_is_named():
     assert "1 rank called ALLGATHER (NumelIn=1, NumelOut=1), 2 ranks called ALLREDUCE" in made.called
 
 
-def test_of_two_sides_none_is_accused():
+def test_of_two_sides_none_is_at_fault():
     made = decided(line(0, "BROADCAST", 64), line(1, "BROADCAST", 32))
     assert (made.kind, made.proven, made.late) == ("mismatch", True, set())
 

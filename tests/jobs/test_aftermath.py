@@ -84,7 +84,7 @@ def test_the_pod_that_preempted_is_named_with_its_owner(all_pods, sees):
         assert told(blind).endswith(f"Preempted by pod {UID} on node n1")
 
 
-def test_nothing_is_asked_of_a_trial_that_nobody_interrupted():
+def test_nothing_is_asked_of_a_trial_that_no_one_interrupted():
     """Neither an uninterrupted trial nor an interruption of the whole Job leads to requests."""
     kube = Kube(events=[said("Evicted", "x", "karpenter")])
     failure = FailureAnalysis(
@@ -103,7 +103,7 @@ def test_each_interruption_is_kept_with_the_attempt_that_came_to_its_end():
     assert good.interrupted == ()
 
 
-def test_the_taints_of_the_node_are_told_unless_the_pod_bears_them():
+def test_the_taints_of_the_node_are_reported_unless_the_pod_bears_them():
     taken = pod(1, node="n1", main=RUNS, conditions=[condition("DisruptionTarget", reason="EvictionByEvictionAPI")])
     taken["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     gpu = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -133,7 +133,7 @@ def written(manager, at, field):
         ({"suspend": True}, [written("kueue", "2", "suspend"), written("seatrial", "1", "suspend")], "kueue suspended"),
     ],
 )
-def test_who_edited_the_job_is_told_by_its_managed_fields(change, managed, who):
+def test_who_edited_the_job_is_reported_by_its_managed_fields(change, managed, who):
     history, first, now = History(ran=True), job(), job()
     now["spec"] |= change
     now["metadata"]["managedFields"] = managed
@@ -177,5 +177,5 @@ def test_who_preempted_comes_before_what_is_left_for_another_attempt(monkeypatch
     assert not result.interrupted and result.attempts == 1
 
 
-def test_a_preemption_of_which_no_event_tells_keeps_the_words_of_the_pod():
+def test_a_preemption_that_no_event_shows_keeps_the_words_of_the_pod():
     assert told(Kube(events=[]), lost(TAKEN)) == TAKEN

@@ -55,7 +55,7 @@ def test_another_kind_or_a_list_without_items_is_no_list_of_nodes(kube: Kube, ap
         kube.list(path("nodes"))
 
 
-def test_nothing_is_free_where_the_pods_are_not_told(kube: Kube, api: FakeApi) -> None:
+def test_nothing_is_free_where_the_pods_are_not_reported(kube: Kube, api: FakeApi) -> None:
     """The node list is valid, but the pod list has another kind: that does not show a cluster without GPU holders."""
     api.answer = lambda asked: (200, {}, NODES if asked.path.endswith("nodes") else {"kind": "Status", "items": []})
     with pytest.raises(Unreachable, match="the answer is a Status, and no list of pods"):

@@ -95,7 +95,7 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
         ("an Xid without its number", "likely"),
     ],
 )
-def test_an_xid_that_programs_bring_about_accuses_no_gpu(text, role):
+def test_an_xid_that_programs_bring_about_is_no_fault_of_a_gpu(text, role):
     """An Xid that programs can cause is shown with its usual meaning; a program bug is not attributed to the machine."""
     (moment,) = (each for each in judged_moments(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
     assert moment.role == role and ("program's own" in moment.why) is (role == "possible")
@@ -131,7 +131,7 @@ def test_an_eviction_is_harder_than_all_else():
     assert role_of["EvictionByEvictionAPI"] == "likely" and role_of["IOError: Input/output error on sda"] == "possible"
 
 
-def test_a_lost_node_is_told_late():
+def test_a_lost_node_is_reported_late():
     """NotReady is reported up to 50 s after the loss; a later report is unrelated."""
     assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 45))])["Ready=Unknown (R)"] == "likely"
     assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 90))])["Ready=Unknown (R)"] == "nearby"
@@ -141,7 +141,7 @@ def test_a_lost_node_is_told_late():
     assert roles(nodes=[node("gpu-1", KernelDeadlock=("False", FAILED - 9))]) == roles()
 
 
-def test_storage_is_told_by_events_and_by_the_programs_words():
+def test_storage_is_reported_by_events_and_by_the_programs_words():
     """A mount that failed before the container started had succeeded in the end."""
     early = event("FailedMount", 5, kind="Pod", name="train-1", text="MountVolume.SetUp failed")
     line = f"{at(FAILED - 4)} OSError: [Errno 5] Input/output error: '/data/shard-7'"
@@ -158,7 +158,7 @@ def test_a_logs_own_offset_and_nanoseconds_are_one_axis_with_the_rest():
     assert (the_moment.at, the_moment.role) == ("2026-01-02T03:09:58.123Z", "likely")
 
 
-def test_of_a_job_that_has_not_failed_nothing_is_blamed():
+def test_of_a_job_that_has_not_failed_nothing_is_at_fault():
     """There is no failure to explain."""
     running = [pod("train-0", "gpu-0"), pod("train-1", "gpu-1", ended=500, code=0)]
     assert set(roles(event("XidError", 300, text="Xid 63"), pods=running).values()) == {"nearby"}
@@ -216,7 +216,7 @@ def test_what_every_cluster_says_of_healthy_jobs_is_no_cause(warned, kind, role)
     assert kinds == ([(kind, role)] if kind else [])
 
 
-def test_an_evicted_pod_that_tells_of_no_container_is_the_failure():
+def test_an_evicted_pod_that_reports_no_container_is_the_failure():
     ended = {"status": "True", "reason": "TerminationByKubelet", "lastTransitionTime": at(FAILED)}
     evicted = pod("train-1", "gpu-1", conditions=[{"type": "DisruptionTarget", **ended}])
     evicted["status"] |= {"containerStatuses": [], "phase": "Failed", "reason": "Evicted"}

@@ -50,7 +50,7 @@ def test_it_comes_back_as_it_was_left():
     assert read(api, f"{NAME}-2").attempt == 2
 
 
-def test_the_largest_fits_beside_the_largest_program():
+def test_the_largest_fits_with_the_largest_program():
     """400 KB of program (tests/pod/test_probe_shipping.py) and the state; larger state is not stored at all."""
     noise = random.Random(1).randbytes(255_000).hex()
     largest = packed({"record": noise})
@@ -107,7 +107,7 @@ def test_what_is_no_trial_is_left_alone(api, name, said):
         read(api, name)
 
 
-def test_a_job_that_was_there_is_told_from_one_that_never_was():
+def test_a_job_that_was_there_is_distinguished_from_one_that_never_was():
     """A Job's events outlive it for an hour; events of its pods, and of jobs with a longer name, do not count."""
     api = Api(packed({}))
     completed = {"reason": "Completed", "message": "Job completed", "lastTimestamp": "2026-03-01T10:00:00Z"}
@@ -175,7 +175,7 @@ def test_options_are_taken_over_and_foreign_ones_are_not():
         arguments(Begun("abc", 1, {"seatrial": "9.9", "options": {}}, {}), None)
 
 
-def test_another_trial_than_the_one_under_way_is_told_apart():
+def test_another_trial_than_the_one_under_way_is_distinguished():
     """Other options request another trial, and its evidence would be compared with the wrong expectations."""
     asked = spec()
     same = Begun("abc", 1, {}, json.loads(json.dumps(trial_json(asked))))

@@ -191,7 +191,7 @@ def test_what_holds_gpus_is_deleted_first_and_nothing_waits_for_what_does_not_go
     assert all("not gone after" in text and "not tried" not in text for text in left)
 
 
-def test_a_job_whose_deletion_was_answered_is_never_told_as_not_tried(kube, api, monkeypatch):
+def test_a_job_whose_deletion_was_answered_is_never_reported_as_not_tried(kube, api, monkeypatch):
     """A Job that was reported at the end of the trial may still exist when the run's clean-up time expires."""
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
@@ -260,7 +260,7 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
     assert delete(kube, "services", "", "ns", "gone", uid="ours") is None
 
 
-def test_what_does_not_go_is_told_with_the_reason(kube, api):
+def test_what_does_not_go_is_reported_with_the_reason(kube, api):
     """The reason is a finalizer without a controller, or a dead kubelet."""
     cluster = Cluster(api)
     cluster.stuck.add(
@@ -281,7 +281,7 @@ def test_what_does_not_go_is_told_with_the_reason(kube, api):
         (None, "", ""),  # no pod is left
     ],
 )
-def test_a_job_that_waits_for_its_pods_is_told_with_what_holds_those(kube, api, finalizers, node, holds):
+def test_a_job_that_waits_for_its_pods_is_reported_with_what_holds_those(kube, api, finalizers, node, holds):
     """foregroundDeletion, its own finalizer, belongs to the garbage collector and explains nothing."""
     cluster = Cluster(api)
     cluster.stuck.add(

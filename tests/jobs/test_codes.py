@@ -11,7 +11,7 @@ from seatrial.faults.codes import UNKNOWN, cuda_error, nccl_results
 ROWS = codes._cuda_errors()
 
 
-def test_every_number_stands_once_and_names_a_fault_of_the_catalogue() -> None:
+def test_every_number_appears_once_and_names_a_fault_of_the_catalogue() -> None:
     numbers = [row.code for row in ROWS]
     assert len(numbers) == len(set(numbers)) > 40
     assert {row.fault for row in ROWS if row.fault} <= set(catalogue())
@@ -27,11 +27,11 @@ def test_the_words_of_an_error_lead_to_its_row_and_so_does_its_number(row: codes
 
 
 @pytest.mark.parametrize("text", ["Cuda failure 811 'x'", "Cuda failure 1234", "rank 700 failed", "no error"])
-def test_a_number_that_is_not_in_the_table_tells_nothing(text: str) -> None:
+def test_a_number_that_is_not_in_the_table_reports_nothing(text: str) -> None:
     """811 belongs to dynamic parallelism, and not to MPS."""
     assert cuda_error(text) == UNKNOWN
 
 
-def test_what_nccl_returns_is_told_by_number_in_each_form_of_words() -> None:
+def test_what_nccl_returns_is_reported_by_number_in_each_form_of_words() -> None:
     assert list(nccl_results()) == [1, 2, 3, 4, 5, 6]
     assert all(all(row) for row in nccl_results().values())

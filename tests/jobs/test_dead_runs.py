@@ -97,7 +97,7 @@ def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
     assert sweep(kube, "ns", living=True).deleted == ("job/seatrial-r1", "pod/seatrial-r1-0")
 
 
-def test_the_lease_of_an_operators_job_speaks_for_the_job_that_the_operator_made(kube, api):
+def test_the_lease_of_an_operators_job_answers_for_the_job_that_the_operator_made(kube, api):
     """The MPI Operator's launcher is a Job with our labels and without a lease."""
     cluster = Cluster(api)
     cluster.add("mpijobs", "r1", group="kubeflow.org", version="v2beta1", leased=True, spec={}, status={})
@@ -188,7 +188,7 @@ def held_by(*pods):
         ({}, True, ""),
     ],
 )
-def test_who_holds_gpus_is_told_by_the_lease_of_the_run(kube, api, annotations, watched, said):
+def test_who_holds_gpus_is_reported_by_the_lease_of_the_run(kube, api, annotations, watched, said):
     """A job that was watched and still exists is live; without a lease its state is unknown."""
     cluster = Cluster(api)
     cluster.add("jobs", "r1", group="batch", metadata={"annotations": annotations})

@@ -55,7 +55,7 @@ NODE_EVENTS = [
 ]
 
 
-def test_what_happened_on_the_nodes_of_what_failed_is_told_with_it():
+def test_what_happened_on_the_nodes_of_what_failed_is_reported_with_it():
     """Problems of those nodes since the job's start; no other nodes, and none if the program is at fault."""
     killed = pod(0, "Failed", main=ended(137, "OOMKilled"))
     _, _, analysis = diagnose(
@@ -77,7 +77,7 @@ def test_what_happened_on_the_nodes_of_what_failed_is_told_with_it():
         (None, None, "DisruptionTarget"),
     ],
 )
-def test_a_disruption_is_told_with_what_the_cluster_said_of_it(reason, message, said):
+def test_a_disruption_is_reported_with_what_the_cluster_said_of_it(reason, message, said):
     made = pod(0, main=RUNS, conditions=[condition("DisruptionTarget", reason=reason, message=message)])
     (moment,) = from_pod(made)
     assert (moment.kind, moment.pod, moment.node, moment.text) == ("eviction", "t-0-abcde", "n0", said)
@@ -90,7 +90,7 @@ BACK = event(
 
 
 @pytest.mark.parametrize(("events", "disrupted"), [([TAINTED], True), ([TAINTED, BACK], False), ([BACK], False)])
-def test_an_eviction_that_was_taken_back_took_nobody(events, disrupted):
+def test_an_eviction_that_was_taken_back_took_no_one(events, disrupted):
     """A cancellation for another pod does not count."""
     gone = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False)
     other = {**BACK, "involvedObject": {"kind": "Pod", "name": "t-1-abcde"}}

@@ -418,7 +418,7 @@ DONE = {"ready": False, "state": {"terminated": {"exitCode": 0, "reason": "Compl
         ("ContainersNotReady", DONE, (SIDECAR,)),
     ],
 )
-def test_a_pod_that_has_ended_is_not_told_as_unready(reason, main, sidecars):
+def test_a_pod_that_has_ended_is_not_reported_as_unready(reason, main, sidecars):
     """A completed pod's phase remains Running for a moment; the end of its containers is not an issue."""
     ended = pod(0, main=main, sidecars=sidecars, conditions=[NOT_READY | {"reason": reason}])
     _, replicas, analysis = diagnose(job(1, active=1), [ended], [])

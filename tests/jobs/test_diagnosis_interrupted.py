@@ -31,7 +31,7 @@ def test_a_disruption_is_never_the_clusters_fault(reason, message):
     assert replicas[0].readiness_issue.reason == reason
 
 
-def test_a_pod_deleted_by_somebody_is_a_disruption():
+def test_a_pod_deleted_by_someone_is_a_disruption():
     """kubectl delete pod: no condition shows it, but the Job controller did not delete it either."""
     gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
     events = [event("Pod", "t-1-abcde", "Killing", "Stopping container trial", warning=False)]
@@ -50,7 +50,7 @@ def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
         assert analysis.fault == "job.failed" and analysis.subject == "t-0-abcde"
 
 
-def test_a_pod_that_vanished_was_taken_by_somebody():
+def test_a_pod_that_vanished_was_taken_by_someone():
     """Force-deleted: no object or event remains, but a failed pod would still exist."""
     events = [
         event("Job", "t", "SuccessfulCreate", f"Created pod: t-{i}-abcde", warning=False, at="2026-01-01T00:00:01Z")
@@ -171,7 +171,7 @@ COMPLETE = [condition("Complete")]
         ({"parallelism": 1, "completions": 1}, COMPLETE, "completions from 2 to 1"),
     ],
 )
-def test_a_job_that_somebody_resizes_is_interrupted(change, conditions, says):
+def test_a_job_that_a_user_resizes_is_interrupted(change, conditions, says):
     """Pods that its controller deletes for it are not deleted by others; a job that was scaled down is still Complete."""
     edited, history = looked(*SIZES, SIZES[0] | change, conditions=conditions)
     gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
@@ -185,7 +185,7 @@ def test_a_job_that_somebody_resizes_is_interrupted(change, conditions, says):
     assert says in analysis.observed
 
 
-def test_a_job_of_no_pods_is_interrupted_also_where_nobody_saw_the_change():
+def test_a_job_of_no_pods_is_interrupted_also_where_no_one_saw_the_change():
     paused = job()
     paused["spec"] |= {"parallelism": 0}
     assert diagnose(paused, [], [])[2].subject == "job/t"
@@ -209,7 +209,7 @@ def test_a_job_that_is_resized_after_all_ranks_have_succeeded_was_not_interrupte
 
 
 @pytest.mark.parametrize(("seconds", "fault"), [(5, "job.disrupted"), (900, "job.deadline"), (1800, "job.deadline")])
-def test_a_deadline_that_somebody_has_shortened_is_an_interruption(seconds, fault):
+def test_a_deadline_that_someone_has_shortened_is_an_interruption(seconds, fault):
     _, history = looked(SIZES[0] | {"activeDeadlineSeconds": 900})
     late = job(conditions=failed("DeadlineExceeded", "Job was active longer than specified deadline"))
     late["spec"] |= SIZES[0] | {"activeDeadlineSeconds": seconds}

@@ -153,7 +153,7 @@ def test_a_restarting_api_server_refuses_everybody_for_a_moment():
     )
 
 
-def test_what_the_taint_manager_took_back_evicted_nobody():
+def test_what_the_taint_manager_took_back_evicted_no_one():
     """Eviction and cancellation have one reason; NodeNotReady remains among the events when the pod is Ready again."""
     events = [
         event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
@@ -259,7 +259,7 @@ def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
     assert (analysis.fault, analysis.subject) == ("job.failed", "t-0-abcde")
 
 
-def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
+def test_a_deadline_that_ends_the_wait_for_a_node_is_reported_as_that_wait():
     """The Job's deadline deletes the waiting pod; the cause is the missing node."""
     unbound = [
         {

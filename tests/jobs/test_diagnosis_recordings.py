@@ -205,7 +205,7 @@ def test_a_missing_pull_secret_is_named(recording):
     assert "no-such-secret" in analysis.suggestion
 
 
-def test_an_unhealthy_gpu_is_told_from_a_taken_one(recording):
+def test_an_unhealthy_gpu_is_distinguished_from_a_taken_one(recording):
     """The scheduler reports 'Insufficient' for both; waiting is pointless only for the unhealthy one."""
     _, _, broken = judge(recording("gpu-unhealthy", "01"))
     assert "node2 offers 6 of 8 nvidia.com/gpu" in broken.suggestion

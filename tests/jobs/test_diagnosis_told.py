@@ -135,7 +135,7 @@ def test_a_job_that_tries_a_rank_again_shows_why_the_first_attempt_failed():
     assert (analysis.fault, replicas[0].fault) == ("job.failed", "job.failed")
 
 
-def test_the_events_beside_a_cause_are_the_jobs_own():
+def test_the_events_with_a_cause_are_the_jobs_own():
     """Warnings about the job and its present and deleted pods are included; those of other jobs are not."""
     events = [
         event("Job", "t", "SuccessfulCreate", "Created pod: t-9-gone0", warning=False),

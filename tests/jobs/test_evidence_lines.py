@@ -93,7 +93,7 @@ def test_parts_that_do_not_fit_are_a_problem():
     assert not parse(wrong, RUN).complete
 
 
-def test_the_termination_message_tells_of_lost_lines():
+def test_the_termination_message_reports_lost_lines():
     """The log was rotated: the number of lines and each stage's result are still in the pod's status."""
     reader = EvidenceReader(RUN)
     for item in WHOLE[:1]:

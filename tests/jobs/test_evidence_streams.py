@@ -44,7 +44,7 @@ def read(lines, ranks=2):
 
 @pytest.mark.parametrize("tag", ["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"])
 @pytest.mark.parametrize("seed", range(8))
-def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
+def test_ranks_are_distinguished_wherever_their_output_is_cut(tag, seed):
     """mpirun forwards each read, also partial lines; no piece of any rank is lost or swapped."""
     chance = random.Random(seed)
     queues = []
@@ -89,7 +89,7 @@ def test_other_words_pass_through():
     assert list(streams.lines("oops [1,0]<stderr>:half")) == ["oops ", "half"]
 
 
-def test_what_a_pod_told_that_is_gone_is_evidence_of_its_rank():
+def test_what_a_pod_reported_that_is_gone_is_evidence_of_its_rank():
     """An eviction removes the pod's object, not its output; a pod without output has no rank."""
     spoken, silent = EvidenceReader(RUN), EvidenceReader(RUN)
     spoken.feed(json.dumps({"seatrial": 1, "run": RUN, "rank": 1, "n": 1, "stage": "start", "seconds": 0, "data": {}}))

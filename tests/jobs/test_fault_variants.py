@@ -49,7 +49,7 @@ def test_advice_is_a_command_and_what_to_do(fault: str, variant: Variant) -> Non
 
 
 @named(ALL)
-def test_a_name_stands_outside_quotes_where_it_may_need_its_own(fault: str, variant: Variant) -> None:
+def test_a_name_is_outside_quotes_where_it_may_need_its_own(fault: str, variant: Variant) -> None:
     """A quoted name inside quotes would end them."""
     inside = re.search(r"""["'][^"']*\{\d\}[^"']*["']""", variant.confirm)
     assert not inside or all(re.search(r"\(\[?\\w-?\]?\{", pattern) for pattern in variant.pattern), fault

@@ -112,7 +112,7 @@ def test_each_pod_is_a_rank_and_the_one_that_waits_is_named(name, raw, pods, siz
         (STATEFUL, "statefulset", JobState.PENDING),
     ],
 )
-def test_the_state_is_told_in_a_jobs_words(raw, name, state):
+def test_the_state_is_reported_in_a_jobs_words(raw, name, state):
     assert diagnose(raw, [], [], [], name=raw["metadata"]["name"], kind=BY_NAME[name], outside=True)[0] is state
 
 
@@ -145,7 +145,7 @@ def test_ranks_that_wait_for_one_reason_are_one_line():
     assert len(lines) == 4 and lines[3] == NO_GANG  # they have no GPUs
 
 
-def test_a_queue_that_starts_half_is_told_so_and_one_rank_alone_holds_nothing_for_others():
+def test_a_queue_that_starts_half_is_reported_and_one_rank_alone_holds_nothing_for_others():
     """Near misses: all wait, all run, one rank, an end."""
     half = [rank(0, gpus=8, held=True), rank(1, "Pending", Issue("Unschedulable", "x"))]
     assert standing(JobState.RUNNING, half, 2, gang="kueue", now=NOW)[2:] == [
@@ -230,7 +230,7 @@ TRAINING = "training.kubeflow.org/"
         ({"jobset.sigs.k8s.io/jobset-name": "k"}, "jobset"),
     ],
 )
-def test_operators_that_share_a_label_are_told_apart(labels, kind):
+def test_operators_that_share_a_label_are_distinguished(labels, kind):
     assert JobLookup(Tenant([pod("k-0", labels)])).kind_of("k").name == kind
 
 

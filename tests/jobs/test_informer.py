@@ -95,7 +95,7 @@ def test_too_old_means_a_new_list(kube, api):
         until(lambda: names(informer) == {"b"})
 
 
-def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
+def test_an_outage_is_reported_with_its_length_and_ends(kube, api, drop):
     """The error lasts as long as the outage, and ends with the first response."""
     working = []
 

@@ -136,7 +136,7 @@ def test_a_gpu_node_is_one_by_any_sign(kube, api, labels, gpus, capacity, is_gpu
     assert bool(Inventory.read(kube).gpu_nodes(GPU)) == is_gpu
 
 
-def test_what_is_hidden_is_told_and_not_guessed(kube, api):
+def test_what_is_hidden_is_reported_and_not_guessed(kube, api):
     """A tenant sees its own namespace: nodes and foreign pods are 'not seen'."""
     serve(api, [], [raw_pod("mine", "n", 1)], deny=("/api/v1/nodes", "/api/v1/pods"))
     read_inventory = Inventory.read(kube)
@@ -228,7 +228,7 @@ def restarted_by_offer(name):
     }
 
 
-def test_a_kubelet_that_was_restarted_is_told_from_a_device_plugin_that_stopped():
+def test_a_kubelet_that_was_restarted_is_distinguished_from_a_device_plugin_that_stopped():
     """Real nodes: for ten seconds a new kubelet reports 0 of 0; without its plugin it reports 0 of 8."""
     assert restarted_by_offer("26b-kubelet-away-90s") == {(8, 8, False), (0, 0, True)}
     assert restarted_by_offer("28c-device-plugin-down") == {(8, 8, False), (8, 0, False)}

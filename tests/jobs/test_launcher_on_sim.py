@@ -92,7 +92,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
     assert results["a left"] == results["b left"] == [] and left_over(cluster) == []
 
 
-def test_a_job_that_somebody_deletes_is_canceled(cluster):
+def test_a_job_that_a_user_deletes_is_canceled(cluster):
     """A deletion is not a cluster error: the job is disrupted, and the wait ends at once."""
     launcher, jobs = Launcher(cluster), JobLookup(cluster)
     asked = spec(cluster, env={"NAP": str(2 * HANG_S)})

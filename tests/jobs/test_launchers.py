@@ -143,7 +143,7 @@ def test_an_ssh_session_gets_the_environment_by_name():
     assert "nvidia.com/gpu" not in str(launcher["resources"])
 
 
-def test_an_older_operator_is_told_in_its_own_words():
+def test_an_older_operator_is_reported_in_its_own_words():
     """Fields unknown to the API server are omitted, or written in its version."""
     mpi = KINDS["mpijob"]
     job = mpi.job(CASES["mpijob-kueue"])
@@ -277,7 +277,7 @@ WORKERS = [
 ENDED = {"terminated": {"exitCode": 1, "reason": "Error"}}
 
 
-def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
+def test_an_mpijob_is_reported_as_ranks_and_a_launcher_behind_them():
     """Workers keep their index, and the launcher is last."""
     state, replicas, analysis = look(
         mpijob(("Created", ""), ("Running", "")), [pod("l", "launcher", node="n0"), *WORKERS]

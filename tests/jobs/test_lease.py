@@ -102,7 +102,7 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
         {"leaseDurationSeconds": 10**9, "renewTime": moment(-4000)},
     ],
 )
-def test_a_lease_that_cannot_be_stops_nobody_for_years(kube: Kube, spec: dict[str, Any]) -> None:
+def test_a_lease_that_cannot_be_stops_no_one_for_years(kube: Kube, spec: dict[str, Any]) -> None:
     """Renewed in ten years, never, or valid for thirty years: it has expired."""
     with Lease(kube, NAME, "one"):
         kube.patch(PATH, {"spec": spec})

@@ -68,7 +68,7 @@ def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
     assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
 
 
-def test_what_rank_0_measured_is_told_as_it_is_printed(kube, api, tmp_path):
+def test_what_rank_0_measured_is_reported_as_it_is_printed(kube, api, tmp_path):
     """Measurements are reported also after mpirun's tag; output of other ranks and similar lines are ignored."""
     told = [
         b"seatrial rank 0: collective.ring: 8 GiB 383.4 GB/s",
@@ -168,7 +168,7 @@ def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api
     assert follower.file.read_text().count("before") == 1
 
 
-def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
+def test_what_the_probe_waits_for_is_reported(kube, api, tmp_path):
     """A silent minute looks like a hang; other lines of the probe stay in the log."""
     said = b"seatrial rank 1: dns: waits for t-0.t, NXDOMAIN for 6 s: its pod has not started"
     log = Log([(1.0, b"seatrial rank 1: dns: 1 of 2 names resolve"), (1.1, said), (2.0, evidence(1, "end"))])

@@ -188,7 +188,7 @@ def test_a_rank_that_crashes_is_named_with_its_traceback_while_the_other_waits(h
     handle.cancel()
 
 
-def test_a_container_that_outgrows_its_memory_is_told_so(healthy):
+def test_a_container_that_outgrows_its_memory_is_reported(healthy):
     """The container's own limit killed it."""
     more = {"memory": "32Mi", "limits": {"memory": "32Mi"}}
     hold = "import time; x = bytearray(b'1' * (1 << 28)); time.sleep(600)"
@@ -219,7 +219,7 @@ def test_a_name_that_nothing_has_is_why_the_rank_waits(healthy, more, fault, tex
 
 
 @pytest.mark.slow
-def test_an_image_that_nobody_has_ends_the_waiting(missing):
+def test_an_image_that_no_one_has_ends_the_waiting(missing):
     """The job is returned as Pending, also with the missing pull secret; it still exists and can be canceled."""
     more = {"image": "registry.example.com/typo:1", "image_pull_secret": "typo"}
     handle = jobs.Launcher(missing).create_job(command="true", gpu_count=8, num_nodes=2, **more)
@@ -285,7 +285,7 @@ def test_another_process_finds_the_job_by_its_name_and_clean_up_leaves_it(health
         jobs.Launcher(healthy).job("long")
 
 
-def test_an_earlier_handle_does_not_speak_of_a_later_job_of_the_same_name(healthy):
+def test_an_earlier_handle_does_not_mention_a_later_job_of_the_same_name(healthy):
     """A handle neither reports nor cancels a later job with the same name."""
     first = jobs.Launcher(healthy).create_job(**CPU, command="sleep 600", name="twice")
     jobs.Launcher(healthy).job("twice").cancel()

@@ -69,7 +69,7 @@ def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
     assert playing.wrong(case, playing.play(case)) == ""
 
 
-def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
+def test_lists_and_watches_are_reported_once_and_in_order(kube, api, tmp_path):
     """A known version is not recorded again; after a broken watch the next list records everything again, as a watcher
     receives it."""
 
@@ -110,7 +110,7 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
     ]
 
 
-def test_a_version_is_told_once_and_its_end_once_more(tmp_path):
+def test_a_version_is_reported_once_and_its_end_once_more(tmp_path):
     """A write's response and the watch report the same version; an object is deleted with its last version."""
     recorder = Recorder("seatrial-x", "team-a")
     for type_, version in (("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("MODIFIED", "2"), ("DELETED", "2")):

@@ -39,7 +39,7 @@ def test_a_refusal_of_a_moment_is_none(create):
     assert create("") == (201, 1)
 
 
-def test_a_refusal_that_lasts_is_told_after_seconds(create):
+def test_a_refusal_that_lasts_is_reported_after_seconds(create):
     """The wait is not longer than a server needs to read its roles."""
     status, asked = create(RBAC)
     assert status == 403

@@ -33,6 +33,6 @@ def pod(*names, default="", **states):
     ],
     ids=["one", "injected", "misnamed", "init", "second-init", "init-well", "sidecar-killed-later", "nothing"],
 )
-def test_the_container_that_tells_of_a_pod_is_read(given, name):
+def test_the_container_that_reports_for_a_pod_is_read(given, name):
     """An injected proxy that comes first has no training output, and neither has a container that never started."""
     assert speaking(given) == name

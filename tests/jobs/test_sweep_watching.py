@@ -172,7 +172,7 @@ def test_a_clock_that_jumps_loses_nothing(sweep):
     assert (outcome.analysis, evidence.complete) == (None, True)
 
 
-def test_a_coordinator_that_is_gone_is_the_end_and_told(sweep):
+def test_a_coordinator_that_is_gone_is_the_end_and_reported(sweep):
     """kill -9 of rank 0: its reports are kept, and other pods are not waited for."""
     dead = pod(0, GONE, phase="Failed")
     outcome, evidence = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
@@ -208,7 +208,7 @@ def test_a_second_pod_of_rank_0_is_not_believed(sweep):
     assert set(evidence.stages) == {"sweep.round.1"}
 
 
-def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
+def test_a_pod_of_someone_else_does_not_lead(sweep, api):
     """Any user can write labels; the job's own pod comes later, and is followed."""
     stranger = pod(0, name="a-stranger", owner="another")
     forged = [line(1, "sweep.end", {"why": ""}), line(2, "end", END)]

@@ -54,7 +54,7 @@ def texts_of(fault, *, trial):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
+def test_no_text_of_a_users_job_mentions_a_trial_or_leaves_out_a_name(fault):
     """Title, meaning, confirm and remedy of the fault and of all its variants are checked."""
     for text in texts_of(fault, trial=False):
         assert not (found := OF_TRIALS.search(text)), (found, text)
@@ -63,7 +63,7 @@ def test_no_text_of_a_users_job_speaks_of_a_trial_or_leaves_out_a_name(fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_trial_is_told_of_its_profile_still(fault):
+def test_a_text_for_a_trial_still_mentions_its_profile(fault):
     """A trial gets the other half of each text, and neither half has a mark of the choice."""
     for text in texts_of(fault, trial=True):
         assert "[[" not in text and "||" not in text, text

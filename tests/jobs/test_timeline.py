@@ -29,13 +29,13 @@ def test_phases_follow_each_other_from_the_first_pods_creation():
     ]
 
 
-def test_times_that_were_not_told_or_run_backwards_are_no_phases():
+def test_times_that_were_not_reported_or_run_backwards_are_no_phases():
     """A kubelet's clock behind the API server's, a pod that never ran, and an invalid time yield no phases."""
     assert timeline(trial(pod(0, "10Z", "10Z", "08Z"), pod(1, "10Z"))) == []
     assert timeline(trial(PodFacts(index=0, name="p", created="yesterday"))) == []
 
 
-def test_rounds_of_a_sweep_are_told_for_each_node_that_was_tested():
+def test_rounds_of_a_sweep_are_reported_for_each_node_that_was_tested():
     """The coordinator reports each start, because it waits for pods and between rounds; a round without nodes, or of
     others, does not count."""
     rows = {

@@ -185,7 +185,7 @@ def test_the_probe_is_mounted_as_one_archive_and_run_without_a_shell():
         assert {name: packed.read(name).decode() for name in packed.namelist()} == FILES
 
 
-def test_the_probe_is_told_what_to_do():
+def test_the_probe_is_given_what_to_do():
     """trial.json has schema 1."""
     settings = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
     assert settings["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]

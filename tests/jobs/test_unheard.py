@@ -37,7 +37,7 @@ def test_a_container_that_no_runtime_made_is_called_simulated(state, problem):
     assert "KWOK" in analysis.suggestion
 
 
-def test_a_real_container_whose_log_is_refused_accuses_the_way_to_the_kubelet():
+def test_a_real_container_whose_log_is_refused_is_a_fault_of_the_path_to_the_kubelet():
     """The dialer's message is quoted, and the pod is not called simulated."""
     pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": follower(REFUSED)}
     assert simulated(pods, followers, "trial") is None

@@ -130,7 +130,7 @@ def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
     assert (str(outcome.state), outcome.analysis) == ("Complete", None)
 
 
-def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
+def test_a_refusal_that_lasts_is_reported(kube, api, monkeypatch):
     """Waiting does not grant a missing permission: the API server's message is quoted."""
     monkeypatch.setattr("jobs.run.watcher._EXPIRED_S", 0.5)
     world = World(DONE, [])
@@ -150,7 +150,7 @@ def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_complet
     assert world.log in outcome.analysis.observed
 
 
-def test_a_pod_that_somebody_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
+def test_a_pod_that_a_user_deleted_while_its_job_succeeded_was_interrupted(kube, api, monkeypatch):
     """The probe ends with 0 after SIGTERM, and a Job counts that."""
     for patience in ("_DRAIN_S", "_BEHIND_S"):
         monkeypatch.setattr(f"jobs.run.watcher.{patience}", 0.5)
@@ -182,7 +182,7 @@ def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, lat
     assert watcher._expired(outcome, 1.0) is late
 
 
-def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
+def test_what_only_the_clock_changes_is_reported_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
     """Objects and events do not change while an unscheduled pod gets old enough to report, and that alone is reported."""
     monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", HANG_S)
     monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
@@ -204,7 +204,7 @@ def test_what_only_the_clock_changes_is_told_too_and_nothing_is_concluded_twice(
 
 
 @pytest.mark.parametrize(("queued", "blame"), [(True, None), (False, ERR_INFRA)], ids=["queued", "begun"])
-def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame):
+def test_a_full_queue_is_no_fault_of_a_cluster_of_pods_that_do_not_start(queued, blame):
     """Pods of a full queue wait for other workloads; admitted pods that do not start are a cluster fault."""
     late = WatchOutcome(replicas=(Replica(index=0, pod="t-0", phase="Running"), Replica(index=1, pod="t-1")))
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 1, "no pods", queued=queued)
@@ -213,7 +213,7 @@ def test_a_full_queue_accuses_no_cluster_of_pods_that_do_not_start(queued, blame
 
 
 @pytest.mark.parametrize(("made", "asked"), [("", True), ("t-0-x", False)], ids=["no pod", "a pod"])
-def test_where_nobody_has_made_a_pod_its_controller_is_asked_for(made, asked):
+def test_where_no_one_has_made_a_pod_its_controller_is_asked_for(made, asked):
     """A controller that is down leaves no event with the reason."""
     late = WatchOutcome(replicas=(Replica(index=0, pod=made), Replica(index=1)))
     analysis = too_late("t", Limits(start_s=60.0, job_s=600.0), late, 61.0, 0, "no pods", queued=False)

@@ -105,7 +105,7 @@ def test_half_a_gang_says_which_rank_waits_and_which_gpus_are_held_for_it(health
     gone(healthy, "half")
 
 
-def test_a_job_that_waits_for_others_accuses_nobody(healthy, ask):
+def test_a_job_that_waits_for_others_raises_no_fault(healthy, ask):
     """The scheduler's message is the same; the job would fit after they have left."""
     theirs(healthy, "first")
     ask(healthy, "first", lambda now: [each["phase"] for each in now["replicas"]] == ["Running"] * 2)
@@ -117,7 +117,7 @@ def test_a_job_that_waits_for_others_accuses_nobody(healthy, ask):
     gone(healthy, "first")
 
 
-def test_a_job_that_runs_whole_is_told_so(healthy, ask):
+def test_a_job_that_runs_whole_is_reported(healthy, ask):
     """Nothing waits, nothing is held, and there is no fault."""
     theirs(healthy, "whole")
     _, answer, text, _, document = ask(
@@ -158,7 +158,7 @@ def test_a_secret_that_is_missing_is_named_with_the_command_for_it(healthy, ask)
     handle.cancel()
 
 
-def test_a_crash_of_rank_1_is_told_with_its_traceback(healthy, ask):
+def test_a_crash_of_rank_1_is_reported_with_its_traceback(healthy, ask):
     """The first failing rank's own output, redacted, and the exit code of the job's own failure."""
     program = (
         "if [ $JOB_COMPLETION_INDEX = 0 ]; then sleep 600; fi; echo HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz; "
@@ -189,7 +189,7 @@ def test_a_container_killed_for_memory_is_the_cause(healthy, ask):
     handle.cancel()
 
 
-def test_a_service_that_was_deleted_is_told_of(healthy, ask):
+def test_a_service_that_was_deleted_is_reported(healthy, ask):
     """The Service was deleted, so running ranks can no longer find each other."""
     theirs(healthy, "lone", gpus=0)
     healthy.delete(path("services", "lone", namespace="default"))
@@ -213,7 +213,7 @@ def test_a_crash_is_not_put_down_to_a_service_that_is_missing(healthy, ask):
     healthy.delete(path("jobs", "far", namespace="default", group="batch"), propagation="Background")
 
 
-def test_a_drained_node_is_told_of_and_nobody_is_at_fault(healthy, ask):
+def test_a_drained_node_is_reported_and_no_one_is_at_fault(healthy, ask):
     """The rank, the node and the reason of the drain are reported."""
     theirs(
         healthy,
@@ -279,7 +279,7 @@ def test_a_queue_that_is_not_there_is_named(kueue, ask, queue):
     gone(kueue, "typo")
 
 
-def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
+def test_a_suspended_job_without_a_queues_label_is_reported(kueue, ask):
     """The label must be on the job itself: a label of its pod template does not count."""
     theirs(kueue, "lost", shape=QUEUED)
     _, answer, text, _, _ = ask(kueue, "lost", cause("queue.unnamed"))
@@ -288,7 +288,7 @@ def test_a_suspended_job_without_a_queues_label_is_told_so(kueue, ask):
     gone(kueue, "lost")
 
 
-def test_a_job_of_a_queue_without_a_workload_is_told_so_at_once(healthy, ask, monkeypatch):
+def test_a_job_of_a_queue_without_a_workload_is_reported_at_once(healthy, ask, monkeypatch):
     """The job's age counts, not the duration of the observation."""
     monkeypatch.setattr("jobs.run.job_lookup.age", lambda _: 31.0)
     theirs(healthy, "none", labels={LABEL: "trial"}, shape=QUEUED)

@@ -101,7 +101,7 @@ def project(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
-def test_in_somebody_elses_project_it_does_nothing(kind, project, request):
+def test_in_a_foreign_project_it_does_nothing(kind, project, request):
     """Other projects get no option, no marker, and no module except the plugin itself."""
     python = request.getfixturevalue(kind)
 

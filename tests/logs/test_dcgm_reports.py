@@ -58,7 +58,7 @@ def found(job: JobDocument) -> Findings:
 
 @pytest.mark.parametrize("indent", ["\t", None])
 @pytest.mark.parametrize(("release", "name"), [("4.4.1", "memory"), ("3.3.9", "GPU Memory")])
-def test_a_failed_test_in_json_accuses_its_gpu(release: str, name: str, indent: str | None) -> None:
+def test_a_failed_test_in_json_is_a_fault_of_its_gpu(release: str, name: str, indent: str | None) -> None:
     job = only("Warning: not root\n" + report(release, {}, {"memory": MISMATCH}, indent=indent))
     assert (job["verdict"], found(job)) == ("no-go", [("gpu.dcgm-failed", "GPU 1")])
     assert job["faults"][0]["cause"].startswith(f"{name} failed: A mismatch.")
@@ -178,7 +178,7 @@ def test_tables_of_two_hosts_that_are_mixed_are_no_pass() -> None:
     assert only("".join(mixed) + GOOD_JOB)["verdict"] == "inconclusive"
 
 
-def test_files_of_reports_belong_to_the_job_beside_them(tmp_path: Path) -> None:
+def test_files_of_reports_belong_to_the_job_with_them(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(GOOD_JOB)
     (tmp_path / "diag.json").write_text(report("4.4.1", {}, {"memory": MISMATCH}))
     (job,) = explain(tmp_path)

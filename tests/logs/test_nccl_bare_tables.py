@@ -58,7 +58,7 @@ def test_a_table_that_names_nothing_says_what_to_pass(tmp_path, capsys):
         (("--profile", "h100-ib"), 64),
     ],
 )
-def test_a_table_is_judged_by_what_somebody_says(options, ranks, tmp_path, capsys):
+def test_a_table_is_judged_by_what_the_user_states(options, ranks, tmp_path, capsys):
     """The ratio of busbw and algbw, 2(n-1)/n, gives the number of ranks. The transport remains unknown."""
     job = explained(capsys, tmp_path, rows(40.0, ranks), *options)
     assert job["tables"][0]["nearest"]["kind"] == "published", job["sentence"]
@@ -107,7 +107,7 @@ def test_an_older_benchmarks_table_is_of_the_collective_that_its_columns_tell(
     assert ("a collective that is not named" in job["sentence"]) == (named is None), job["sentence"]
 
 
-def test_network_cards_that_somebody_says_replace_what_others_had(tmp_path, capsys):
+def test_network_cards_that_the_user_states_replace_what_others_had(tmp_path, capsys):
     """Four cards of 200 Gb/s carry a quarter of eight of 400, so 90 GB/s is healthy there."""
     for nics, low in (("4x200", False), ("8x400", True)):
         job = explained(capsys, tmp_path, rows(90.0), "--gpu", "8xH100", "--nics", nics)
@@ -134,7 +134,7 @@ def test_what_is_no_hardware_is_a_usage_error(options, tmp_path, capsys):
     assert options[0] in capsys.readouterr().err
 
 
-def test_what_somebody_says_is_read():
+def test_what_the_user_states_is_read():
     assert said("2x8xB200", "8x400") == Said(gpu="B200", gpus_per_node=8, nodes=2, nics=8, wires_gbps=400.0)
     assert said("RTX PRO 6000", "") == Said(gpu="RTX PRO 6000")
     assert said("", "") == Said()

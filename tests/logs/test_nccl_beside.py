@@ -78,7 +78,7 @@ def test_a_rendezvous_at_an_address_that_is_each_hosts_own(address, cause_text):
     assert cause_text in cause if cause_text else "address of rank 0" not in cause
 
 
-def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
+def test_a_provider_that_verbs_misses_is_reported_with_an_unknown_end():
     missing = "libibverbs: Warning: no userspace device-specific driver found for /sys/class/infiniband_verbs/uverbs0\n"
     assert [cause["fault"] for cause in judged(missing + died("ValueError: odd") + TORCHRUN)["causes"]][1:] == [
         "nccl.verbs-provider"
@@ -92,7 +92,7 @@ def test_a_provider_that_verbs_misses_is_told_beside_an_unknown_end():
         ("transport.cpp:282: init failed for transport: IBGDA", "PeerMappingOverride"),
     ],
 )
-def test_nvshmem_is_told_by_what_failed(said, cause_text):
+def test_nvshmem_is_reported_by_what_failed(said, cause_text):
     job = judged(f"/src/nvshmem/src/host/{said}\n" + TORCHRUN)
     assert job["causes"][0]["fault"] == "nccl.nvshmem"
     assert cause_text in job["causes"][0]["cause"]
@@ -104,7 +104,7 @@ def test_nvshmem_without_a_module_for_gpu_memory():
     assert judged(lines + TORCHRUN)["causes"][0]["fault"] == "nccl.gdr-no-module"
 
 
-def test_what_enroot_says_stands_behind_the_container_that_did_not_start():
+def test_what_enroot_says_follows_the_container_that_did_not_start():
     lines = "slurmstepd: error: pyxis: container start failed with error code: 1\n"
     lines += "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli\n"
     job = judged(lines)
@@ -125,7 +125,7 @@ BRIDGED = "".join(
         ("unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5", False),
     ],
 )
-def test_a_bridge_is_not_blamed_for_a_cuda_call(error, blamed):
+def test_a_bridge_is_not_at_fault_for_a_cuda_call(error, blamed):
     faults = [
         cause["fault"]
         for cause in judged(BRIDGED + died("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, " + error))[
@@ -142,7 +142,7 @@ def test_a_value_of_a_setting_that_was_never_set_is_another_library(value, fault
     assert judged(line)["causes"][0]["fault"] == fault
 
 
-def test_ranks_that_only_try_again_are_told():
+def test_ranks_that_only_try_again_are_reported():
     lines = "".join(
         f"gpu-{at}:1:2 [0] NCCL INFO Call to connect returned Connection refused, retrying\n" for at in "ab"
     )
@@ -225,7 +225,7 @@ def test_a_geforce_card_has_no_gpudirect(gpu, at):
         ),
     ],
 )
-def test_what_an_address_in_a_line_tells(said, why):
+def test_what_an_address_in_a_line_shows(said, why):
     """nccl.loopback-name, nccl.gid-empty."""
     assert judged(said + "\n" + TORCHRUN)["causes"][0]["fault"] == why
 
@@ -236,7 +236,7 @@ def test_torchs_analyser_names_the_ranks():
     assert job["causes"][0]["cause"].startswith("ranks 22, 110 called")
 
 
-def test_what_failed_stands_before_that_a_cuda_call_failed():
+def test_what_failed_precedes_that_a_cuda_call_failed():
     last = (
         "[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank0]: Last error:\n[rank0]: Failed to bind NVLink "
         "SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed'\n"
@@ -262,7 +262,7 @@ def test_gloo_between_addresses_of_two_families():
         ("2.18.5", "free(): invalid next size (fast)", "NVLS meets NICs of two ports"),
     ],
 )
-def test_a_defect_of_the_version_stands_behind_the_likeliest_cause(version, line, cause_text):
+def test_a_defect_of_the_version_follows_the_likeliest_cause(version, line, cause_text):
     job = judged(f"NCCL version {version}+cuda12.2\nn1:1:9 [0] {line}\nn1:1:9 [0] NCCL INFO transport/net.cc:1 -> 2\n")
     places = [at for at, cause in enumerate(job["causes"]) if cause["cause"].startswith("NCCL 2.")]
     assert places == ([1] if cause_text else [])
@@ -287,7 +287,7 @@ def test_a_store_that_is_missed_after_a_timeout_or_an_unknown_end_is_no_cause():
     assert first(HEALTHY + STORE + died("ValueError: the batch is odd") + TORCHRUN) == "nccl.store-gone"
 
 
-def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
+def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_no_one():
     """An obstacle to a process start without a crash: not proven healthy, and no fault."""
     probe = "Failed to initialize NVML: Driver/library version mismatch\n"
     assert judged(HEALTHY + probe)["verdict"] == "inconclusive"
@@ -305,7 +305,7 @@ def test_a_probe_of_another_process_behind_a_run_that_came_up_condemns_nobody():
         ("srun: error: Unable to create step for job 77: More processors requested than permitted", "allocation"),
     ],
 )
-def test_a_launcher_that_fails_is_told_by_what_it_lacks(said, cause_text):
+def test_a_launcher_that_fails_is_reported_by_what_it_lacks(said, cause_text):
     """The fault is nccl.launch-failed."""
     assert cause_text in judged(said + "\nsrun: error: gpu-3: task 1: Exited with exit code 1\n")["causes"][0]["cause"]
 

@@ -37,13 +37,13 @@ def written(form: str, records: list[dict]) -> str:
         ({"error": "none so far", "status": "0 errors"}, "go"),
     ],
 )
-def test_what_is_logged_beside_a_text_counts(form, beside, verdict, tmp_path):
+def test_what_is_logged_with_a_text_counts(form, beside, verdict, tmp_path):
     said = [{"message": line} for line in LINES]
     said.insert(60, {"message": "step 12 of 100", **beside})
     assert judged(tmp_path, written(form, said))["verdict"] == verdict
 
 
-def test_what_stands_in_front_of_a_record_counts(tmp_path):
+def test_what_is_in_front_of_a_record_counts(tmp_path):
     lines = ["2026-11-20 10:00:00 INFO trainer " + json.dumps({"msg": "step", "at": at}) for at in range(60)]
     healthy = "\n".join(lines + LINES) + "\n"
     assert judged(tmp_path, healthy)["verdict"] == "go"
@@ -72,7 +72,7 @@ def test_other_columns_of_a_csv_file_count(tmp_path):
     ],
     ids=["csv", "logcli-jsonl"],
 )
-def test_what_a_stores_limit_cut_is_told_by_its_records(write, tmp_path):
+def test_what_a_stores_limit_cut_is_reported_by_its_records(write, tmp_path):
     """The number of records counts, not of lines, since a record may hold several."""
     for count, verdict in ((500, "inconclusive"), (501, "go")):
         lines = LINES[:60] + ["step\nof\nmany"] + ["step"] * (count - len(LINES) - 1) + LINES[60:]
@@ -91,7 +91,7 @@ def concluded(tmp_path, text: str) -> dict:
     return job
 
 
-def test_what_stands_in_front_of_a_report_counts(tmp_path):
+def test_what_is_in_front_of_a_report_counts(tmp_path):
     written = json.dumps(report()) + "\n"
     assert (
         concluded(tmp_path, LOG + "[1,0]<stdout>: " + written)["faults"] == concluded(tmp_path, LOG + written)["faults"]

@@ -130,7 +130,7 @@ def test_gdrcopy_is_a_hint_where_nothing_else_shows_and_quiet_in_a_healthy_job()
     assert fault_reasons(HEALTHY + said) == fault_reasons(HEALTHY)
 
 
-def test_a_timeout_of_expert_parallel_stands_before_the_cuda_error_that_follows_it():
+def test_a_timeout_of_expert_parallel_precedes_the_cuda_error_that_follows_it():
     """nccl.ep-timeout: the GPU is not at fault; with a preceding CUDA error it is."""
     said = "Warning: NCCL EP timeout for dispatch receive, rank 2, local_expert_idx 37, src_rank 0\n"
     failed = f"{A}{WARN}Cuda failure 'unspecified launch failure'\n{A}{INFO}init.cc:1 -> 1\n"
@@ -273,7 +273,7 @@ def test_channels_of_the_switches_are_evidence():
     assert judged("".join(line for line in one if "via P2P" not in line or "gpu-node-1" not in line))["verdict"] != "go"
 
 
-def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that_was_waved_through_is_told():
+def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that_was_waved_through_is_reported():
     """nccl.nic-count-ignored, and nccl.rail-missing because of nccl.ib-open."""
     lines = []
     for line in HEALTHY.splitlines(keepends=True):
@@ -287,7 +287,7 @@ def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that
     assert judged(HEALTHY)["verdict"] == "go"
 
 
-def test_hosts_with_unequal_numbers_of_ranks_are_told_and_nothing_more():
+def test_hosts_with_unequal_numbers_of_ranks_are_reported_and_nothing_more():
     """nccl.uneven-hosts is information, not a fault."""
     job = judged(HEALTHY.replace("gpu-node-1:1014:1014", "gpu-node-0:1014:1014"))
     assert "nccl.uneven-hosts" in {fault["fault"] for fault in job["faults"]}

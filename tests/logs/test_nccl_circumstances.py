@@ -10,7 +10,7 @@ OLD_NET = "".join(f"{A}{INFO}NET : Using interface {each}<0>\n" for each in ("et
 
 
 @pytest.mark.parametrize(("second", "why"), [("lo:127.0.0.1", "nccl.bootstrap-unroutable"), ("eth1:10.0.1.1", None)])
-def test_the_loopback_interface_beside_a_real_one_reaches_no_other_host(second, why):
+def test_the_loopback_interface_with_a_real_one_reaches_no_other_host(second, why):
     """The messages are those of NCCL 2.2 and 2.3."""
     said = f"{OLD_NET.format(second)}{A}{INFO}comm 0x7f rank 0 nranks 4\n"
     said += said.replace("gpu-node-0", "gpu-node-1").replace("rank 0", "rank 2").replace("10.0.0.1", "10.0.0.2")
@@ -87,7 +87,7 @@ def test_gpus_of_several_kinds_are_named_where_results_are_wrong():
         assert ("of several kinds (" in cause) == several
 
 
-def test_gpus_without_peer_access_are_told_from_memory_that_cannot_be_shared():
+def test_gpus_without_peer_access_are_distinguished_from_memory_that_cannot_be_shared():
     """nccl.p2p-refused with an engine's own all-reduce."""
     said = "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:307 '{}'\nWorker exited\nTraceback (most recent call last):\n"
     refused = judged(

@@ -52,7 +52,7 @@ def test_a_paste_without_its_last_line_end_stays_as_it_was(judge):
         ("gpu-node-0:1000:1000 [0] NCCL INFO Using network I", "nccl.mixed-transport"),
     ],
 )
-def test_half_of_a_fact_contradicts_nobody(judge, half, fault):
+def test_half_of_a_fact_contradicts_no_one(judge, half, fault):
     job = judge(VERSION + NETWORK + HEALTHY + half)
     assert job["verdict"] != "no-go"
     assert fault not in [found["fault"] for found in job["faults"]]
@@ -120,7 +120,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("block", [None, 1 << 16], ids=["in one block", "over blocks"])
 @pytest.mark.parametrize("error", BEHIND.values(), ids=BEHIND)
-def test_what_stands_behind_a_long_progress_bar_counts(judge, monkeypatch, error, block):
+def test_what_follows_a_long_progress_bar_counts(judge, monkeypatch, error, block):
     """Updates of a progress bar are one line for a line reader; a shell's bar shows only the text after it."""
     if block:
         monkeypatch.setattr(scan, "BLOCK", block)

@@ -119,7 +119,7 @@ def test_peers_memory_that_is_refused_in_shared_memory_is_another_matter():
     assert fault_reasons(cuda(said, "transport/p2p.cc:275"))[0] == ("nccl.p2p-refused", None)
 
 
-def test_the_text_behind_last_error_tells_what_the_wrapper_does_not():
+def test_the_text_behind_last_error_shows_what_the_wrapper_does_not():
     said = "torch.distributed.DistBackendError: NCCL error in: a.cpp:1, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n%s\n"
     assert fault_reasons(said % "Cuda failure 3 'initialization error'") == [("nccl.cuda-failure", "nccl.cuda-init")]
     assert fault_reasons(said % "Cuda failure 1 'invalid argument'") == [("nccl.cuda-failure", None)]
@@ -258,7 +258,7 @@ def test_the_first_cause_is_what_the_line_says_beyond_its_kind():
         ("RuntimeError: Address already in use\n", "nccl.port-in-use"),
     ],
 )
-def test_what_speaks_for_itself_needs_no_head(line, fault):
+def test_what_answers_for_itself_needs_no_head(line, fault):
     assert judged(line)["causes"][0]["fault"] == fault
 
 
@@ -315,7 +315,7 @@ def test_what_torch_warns_of_comes_behind_what_ended_the_job(line):
     assert [fault["fault"] for fault in waited["faults"]] == ["nccl.hang"]
 
 
-def test_gloo_that_announced_its_loopback_is_told_from_a_bridge():
+def test_gloo_that_announced_its_loopback_is_distinguished_from_a_bridge():
     """nccl.loopback-name."""
     mesh = "[rank8]:[E ProcessGroupGloo.cpp:144] Gloo connectFullMesh failed with [../third_party/gloo/pair.cc:144] no error\n"
     assert fault_reasons(LOOPBACK + mesh)[0] == ("nccl.bootstrap-unroutable", "nccl.loopback-name")

@@ -130,7 +130,7 @@ def test_a_warning_of_the_first_releases_needs_no_head(judge):
     assert (job["crash"], job["faults"][0]["fault"]) == (True, "nccl.connect-refused")
 
 
-def test_cards_that_one_host_was_told_to_use_cross_no_host(judge):
+def test_cards_that_one_host_was_asked_to_use_cross_no_host(judge):
     """P2P and shared memory are disabled, so four GPUs of one host use its own NIC, which fails."""
     ranks = "".join(f"#   Rank  {rank} Pid   10 on gpu-node-0 device  {rank} [0x{rank}7] A100\n" for rank in range(2))
     head = "gpu-node-0:10:11 [0] "
@@ -181,7 +181,7 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("case", CRASHES)
-def test_a_crash_is_told_in_the_logs_own_words(judge, case):
+def test_a_crash_is_reported_in_the_logs_own_words(judge, case):
     """Without a rule for the cause, the first error in the log is quoted instead of search advice."""
     text, said = CRASHES[case]
     job = judge(text)
@@ -200,7 +200,7 @@ def test_a_lone_warning_is_quoted(judge, text):
     ), job["sentence"]
 
 
-def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
+def test_an_attempt_that_failed_before_a_good_run_is_reported_as_one(judge):
     """The verdict is still no-go, but the text shows that a later attempt succeeded."""
     row = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n  1073741824     268435456     float     sum      -1   4500.1  238.60  238.60      0   4490.2  239.10  239.10      0\n"
     job = judge(
@@ -264,7 +264,7 @@ def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge
 
 
 @pytest.mark.parametrize("devices", [(0, 1), (2, 3), (0, 1, 3)], ids=str)
-def test_gpus_of_one_host_are_not_accused_of_sockets(judge, devices):
+def test_gpus_of_one_host_are_not_at_fault_for_sockets(judge, devices):
     """Channels are inside the host, so NCCL never uses the network.
 
     A gap in the CUDA devices (another job's GPUs, or missing lines) does not show a second host.
@@ -313,6 +313,6 @@ def test_a_torn_line_of_a_channel_now_and_then_withholds_nothing(judge, cut, ver
         ("via NET/IB/0/GDRDMA", "via NET/IB/0/GDRDMA(PCI)", None),
     ],
 )
-def test_what_a_torn_line_makes_of_a_version_or_of_gpudirect_accuses_nobody(judge, was, torn, fault):
+def test_what_a_torn_line_makes_of_a_version_or_of_gpudirect_raises_no_fault(judge, was, torn, fault):
     faults = [item["fault"] for item in judge(HEALTHY.replace(was, torn, 1))["faults"] if item["severity"] != "info"]
     assert faults == ([fault] if fault else [])

@@ -58,7 +58,7 @@ def test_sockets_are_right_where_they_were_bought(judge):
     assert [job["verdict"] for job in jobs] == ["no-go", "no-go", "go"]
 
 
-def test_gpudirect_that_nobody_bought_is_not_missing(judge):
+def test_gpudirect_that_no_one_bought_is_not_missing(judge):
     """A profile may state that its fabric has no GPUDirect; without a profile its absence is a fault."""
     log = sequential(Maker(gdr=False).processes())
     jobs = [judge(log, expect=Expected(gdr=gdr)) for gdr in (None, True, False)]

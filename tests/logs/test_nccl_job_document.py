@@ -57,6 +57,6 @@ def test_every_document_is_what_its_types_say(data, judge):
 
 
 @pytest.mark.parametrize("change", [{"ranks": "2"}, {"hosts": [{}]}, {"verdict": "perhaps"}, {"more": 1}])
-def test_a_document_of_another_shape_is_told(judge, change):
+def test_a_document_of_another_shape_is_reported(judge, change):
     """The comparison can fail."""
     assert differences(judge(b"NCCL INFO nothing else\n") | change, JobDocument)

@@ -245,19 +245,19 @@ def test_what_failed_is_named_by_library_and_call(said, fault, cause_text):
         "NVRM: the bus is responding to commands",
     ],
 )
-def test_what_only_names_a_library_speaks_against_nothing(said):
+def test_what_only_names_a_library_contradicts_nothing(said):
     """Near misses of the lines above."""
     assert judged(HEALTHY)["verdict"] == "go"
     assert judged(HEALTHY + said + "\n")["verdict"] == "go"
 
 
-def test_a_kernel_that_went_wrong_stands_before_the_library_that_sees_it():
+def test_a_kernel_that_went_wrong_precedes_the_library_that_sees_it():
     library = "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle)`"
     kernel = "RuntimeError: CUDA error: an illegal memory access was encountered"
     assert first(died(library) + died(kernel)) == "nccl.kernel-fault"
 
 
-def test_what_ends_a_rank_stands_before_what_nccl_only_warns_of():
+def test_what_ends_a_rank_precedes_what_nccl_only_warns_of():
     """NCCL continues without optional symbols; an index out of range ends the program."""
     warned = "gpu-node-0:1000:1000 [0] misc/cudawrap.cc:90 NCCL WARN Failed to find CUDA library in (null) (NCCL_CUDA_PATH=(null))\n"
     assertion = "Indexing.cu:1141: indexSelectLargeIndex: block: [545,0,0], thread: [96,0,0] Assertion `srcIndex < size` failed.\n"
@@ -289,7 +289,7 @@ def test_a_call_of_a_benchmark_that_failed_is_quoted_where_no_rule_knows_it():
         ),
     ],
 )
-def test_a_stack_tells_in_which_library_a_process_ended(frames, place):
+def test_a_stack_shows_in_which_library_a_process_ended(frames, place):
     """Frames of the C library, in which every process ends, are skipped."""
     job = judged(SIGNAL + frames)
     assert (job["verdict"], place in job["causes"][0]["cause"]) == ("no-go", True), job["causes"]
@@ -303,7 +303,7 @@ def test_a_stack_that_python_prints_names_file_and_line():
     assert "store.py" not in judged(said.replace(", line 31 in", ", line 31, in"))["sentence"]  # a traceback's form
 
 
-def test_a_missing_iommu_setting_is_told_where_a_job_hangs_and_not_where_it_ends():
+def test_a_missing_iommu_setting_is_reported_where_a_job_hangs_and_not_where_it_ends():
     warned = 'gpu-node-0:1000:1000 [0] init.cc:9 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!\n'
     watchdog = (
         "[rank0]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:6] [Rank 0] Watchdog caught collective operation timeout: "
@@ -331,7 +331,7 @@ def test_what_mooncake_lacks_is_a_cause_and_no_end(said, fault):
 
 
 @pytest.mark.parametrize("before", ["", "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: "])
-def test_the_macro_of_nccls_examples_tells_a_result(before):
+def test_the_macro_of_nccls_examples_shows_a_result(before):
     """Many programs have copied NCCLCHECK of NVIDIA's guide: printf("Failed, NCCL error %s:%d '%s'")."""
     job = judged(f"{before}Failed, NCCL error ../runtime/ncclCommunicator.cpp:90 'invalid usage'\n")
     assert (job["verdict"], job["diagnosis"]) == ("no-go", "crash")

@@ -134,7 +134,7 @@ def of_role(role: str, who: str) -> pytest.MarkDecorator:
 
 
 @of_role("cause", OTHERS)
-def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_nobody(at):
+def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_no_one(at):
     """Without a cause a launcher such as torchrun reports only a failed process; in a completed job it is not a fault."""
     for example in LINES[at].example:
         ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
@@ -155,7 +155,7 @@ def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_pro
 
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "degraded"], ids=name_of)
-def test_a_job_that_ended_behind_a_line_is_told_of_its_fault(at):
+def test_a_job_that_ended_behind_a_line_is_reported_for_its_fault(at):
     """A process prints each of its examples; NCCL's lines come as a rank's warning, or without a prefix."""
     line = LINES[at]
     for example in line.example:
@@ -168,7 +168,7 @@ CAUSES = {line.fault: line for line in LINES if line.role == "cause"}
 
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "why" and line.fault in CAUSES], ids=name_of)
-def test_a_line_that_explains_condemns_nobody_though_others_of_its_fault_do(at):
+def test_a_line_that_explains_condemns_no_one_though_others_of_its_fault_do(at):
     """The role belongs to the line: alone, before a successful run, as a rank's warning, and with a cause of its fault."""
     cause = CAUSES[LINES[at].fault].example[0]
     for example in LINES[at].example:
@@ -201,7 +201,7 @@ def told(log: str) -> set[str | None]:
     return found | {cause["fault"] for cause in job["causes"]}
 
 
-def test_what_a_line_shows_is_told_once_and_travels_with_it():
+def test_what_a_line_shows_is_reported_once_and_travels_with_it():
     """A finding has the line as it appears in the log: the host gets it shortened and redacted, and matches no pattern
     again."""
     far = "RuntimeError: " + "x" * 600 + " fork failed: Resource temporarily unavailable"

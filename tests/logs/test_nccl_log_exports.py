@@ -203,7 +203,7 @@ def test_as_many_lines_as_a_store_gives_at_most_may_not_be_all(form, lines, verd
 
 
 @pytest.mark.parametrize("case", ["one-host", "two-hosts"])
-def test_what_comes_behind_a_cut_of_the_compressed_data_nobody_knows(case, tmp_path):
+def test_what_comes_behind_a_cut_of_the_compressed_data_no_one_knows(case, tmp_path):
     """gzip, copied while the pod crashed: the crash is in the missing part."""
     steps = "".join(f"step {at} loss {at * 7919 % 1000}\n" for at in range(4000))
     packed = gzip.compress((LOGS[case] + steps + "RuntimeError: CUDA error: unspecified launch failure\n").encode())
@@ -240,7 +240,7 @@ def stored(text: bytes) -> bytes:
     ],
     ids=["xz", "bzip2", "zstd", "zip", "tar", "tar.gz"],
 )
-def test_what_is_packed_in_another_way_is_told_how_to_unpack(pack, said, tmp_path):
+def test_what_is_packed_in_another_way_gets_advice_how_to_unpack(pack, said, tmp_path):
     with pytest.raises(NcclLogError, match=said):
         judged(tmp_path, pack(LOGS["one-host"].encode()))
 

@@ -40,7 +40,7 @@ def test_a_failure_behind_a_long_message_of_nccls_counts(judge, size):
 
 
 @pytest.mark.parametrize("size", [MOST + 900, 3 * MAX_LINE])
-def test_lines_of_nccl_that_are_passed_over_are_told(judge, size):
+def test_lines_of_nccl_that_are_passed_over_are_reported(judge, size):
     """Dots without a line end, followed by the only edge over sockets."""
     job = judge(f"{HEALTHY}{filled(size, '.')}{HEAD}Channel 00/0 : 0[0] -> 2[0] [send] via NET/Socket/0\n")
     assert job["verdict"] != "go", job["sentence"]
@@ -64,7 +64,7 @@ def test_a_failure_between_the_updates_of_a_long_progress_bar_counts(judge, plac
         'Prompt: "' + filled(4000) + ' and then the process failed with an error"',
     ],
 )
-def test_a_long_line_that_tells_of_no_failure_stays_quiet(judge, line):
+def test_a_long_line_that_reports_no_failure_stays_quiet(judge, line):
     """Near miss: the start of a line (a level or a speaker) applies to all of it."""
     assert judge(before_the_end(HEALTHY, line))["verdict"] == "go"
 

@@ -33,7 +33,7 @@ def with_line(line: str) -> str:
         INFO + "MNNVL busId 0x1a000 NVLink fabric health reports DEGRADED_BANDWIDTH (healthMask 0x1)",
     ],
 )
-def test_a_problem_that_nccl_tells_as_information_is_quoted_and_no_go(judge, line):
+def test_a_problem_that_nccl_shows_as_information_is_quoted_and_no_go(judge, line):
     """nccl.unexplained: the job continues, but its diagnostics found a problem (ras/diagnostics.cc,
     diagnostics/p2p.cc)."""
     job = judge(with_line(line))
@@ -51,7 +51,7 @@ def test_a_problem_that_nccl_tells_as_information_is_quoted_and_no_go(judge, lin
         INFO + "NET/IB: ncclIbRun: Starting port recovery for send comm=0x5 devIndex=1",
     ],
 )
-def test_a_port_that_failed_and_was_replaced_is_told(judge, line):
+def test_a_port_that_failed_and_was_replaced_is_reported(judge, line):
     """nccl.ib-recovered: since 2.28 another port takes over, and all its messages are information
     (net_ib/p2p_resiliency*.cc)."""
     job = judge(with_line(line))

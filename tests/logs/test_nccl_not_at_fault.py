@@ -73,7 +73,7 @@ def test_a_benchmark_that_lists_its_gpus_decides_over_what_other_lines_name(judg
     assert "nccl.gdr-off" in found(judge("GPU 0: NVIDIA GB10\n" + STAGED + "\n".join(table_of(one)) + "\n"))
 
 
-def test_a_profile_that_expects_gpudirect_of_such_gpus_is_told_that_they_have_none(judge):
+def test_a_profile_that_expects_gpudirect_of_such_gpus_gets_a_note_that_they_have_none(judge):
     job = judge("GPU 0: NVIDIA GB10\n" + STAGED, expect=Expected(gdr=True))
     assert (job["verdict"], found(job)) == ("no-go", ["nccl.gdr-off"])
     assert "GB10 (DGX Spark) does not have" in job["sentence"]
@@ -111,7 +111,7 @@ def test_the_link_type_is_read_of_any_line_that_names_a_device(judge, line, carr
         ("[0]ibp12s0:1 [1]ibp18s0:1", "ib"),
     ],
 )
-def test_a_list_that_is_cut_still_tells_the_link_type(judge, devices, carried):
+def test_a_list_that_is_cut_still_shows_the_link_type(judge, devices, carried):
     assert judge(listing(devices))["inter_node_transport"] == carried
 
 
@@ -291,7 +291,7 @@ def test_where_it_is_the_only_table_of_a_larger_job_its_numbers_are_odd(judge):
 
 
 @pytest.mark.parametrize("rows", [ONE_ROWS * 2, ONE_ROWS * 16, "".join(line * 3 for line in ONE_ROWS.splitlines(True))])
-def test_lone_ranks_are_told_that_each_process_ran_alone(judge, rows):
+def test_lone_ranks_are_reported_as_processes_that_ran_alone(judge, rows):
     job = judge(rows + "# Avg bus bandwidth    : 0\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "separate-runs")
     assert "nccl.odd-numbers" not in found(job)

@@ -155,7 +155,7 @@ def test_rows_without_their_beginning_are_an_excerpt(judge, maker):
 
 
 @pytest.mark.parametrize("name", ["alltoall_perf", "sendrecv_perf"])
-def test_a_test_that_was_only_announced_is_told(judge, maker, name):
+def test_a_test_that_was_only_announced_is_reported(judge, maker, name):
     job = judge(log(maker, rows()) + f"# Collective test starting: {name}\n")
     assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "truncated")
     assert job["tables"][-1]["collective"] == name[:-5]
@@ -318,7 +318,7 @@ def test_a_torn_row_takes_its_rest_from_another_line(judge):
         (lambda line: " ".join([*line.split()[:5], "0", *line.split()[5:12]]) + "\n", "67108864 bytes"),
     ],
 )
-def test_a_torn_row_accuses_nobody(judge, maker, torn, what):
+def test_a_torn_row_raises_no_fault(judge, maker, torn, what):
     """The wrong count of a torn row is a number from another column; the log is not go either."""
     body = rows()
     whole = next(line + "\n" for line in body.splitlines() if line.split()[0] == "67108864")

@@ -29,14 +29,14 @@ def job_of(hosts=2, gpus=2, network="Socket", channels=True, end="Init COMPLETE"
     return "\n".join(out) + "\n"
 
 
-def test_a_sender_speaks_for_both_ends(judge):
+def test_a_sender_answers_for_both_ends(judge):
     """Receivers print no line, so only one side is visible."""
     job = judge(job_of())
     assert (job["verdict"], job["diagnosis"], job["ranks"], job["nodes"]) == ("go", "healthy-nvlink-fabric", 4, 2)
     assert {(pair["direction"], pair["gdr"]) for pair in job["pairs"]} == {("both", None)}
 
 
-def test_the_network_beside_it_is_no_fallback(judge):
+def test_the_network_with_it_is_no_fallback(judge):
     """A rank names a network that carries no data."""
     job = judge(job_of(network="Socket", channels=False))
     assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"]) == ("mnnvl", False, "inconclusive")

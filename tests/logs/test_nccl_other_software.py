@@ -122,7 +122,7 @@ def test_a_time_limit_is_reported_as_one_and_a_watchdog_before_it_as_a_hang():
 
 
 @pytest.mark.parametrize(("said", "fault"), SAID)
-def test_what_was_said_before_a_run_that_came_to_its_end_condemns_nobody(said, fault):
+def test_what_was_said_before_a_run_that_came_to_its_end_condemns_no_one(said, fault):
     """Only an event that ends a process counts: a CUDA error, a signal, a launcher's final message."""
     before = judged(said + "\n" + HEALTHY)
     ended = ("CUDA error: ", "Assertion `", "exited on signal", "Out Of Memory")
@@ -193,7 +193,7 @@ def test_an_address_of_an_earlier_attempt_is_a_cause_where_torchrun_started_the_
     assert judged(again + HEALTHY)["verdict"] != "no-go"
 
 
-def test_an_engine_that_waited_in_vain_hangs():
+def test_an_engine_that_waited_without_result_hangs():
     """vLLM's executor and SGLang's watchdog give up on a worker, like torch's watchdog."""
     for said in ("TimeoutError: RPC call to execute_model timed out.", "Watchdog timeout (self.watchdog_timeout=300)"):
         job = judged(HEALTHY + said + "\n" + TORCHRUN)

@@ -71,7 +71,7 @@ def explained(folder, capsys):
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_a_packed_log_beside_a_plain_one_is_no_go(tmp_path, capsys, name):
+def test_a_packed_log_with_a_plain_one_is_no_go(tmp_path, capsys, name):
     """The first bytes identify packed files of any name; checkpoints and data sets are packed, too."""
     content, code = BESIDE[name]
     (tmp_path / "rank0.log").write_text(HEALTHY)

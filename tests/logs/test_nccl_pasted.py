@@ -83,7 +83,7 @@ def test_lines_keep_their_numbers_where_cut_ones_are_joined(judge):
         assert item["text"].startswith(cut.splitlines()[item["line"] - 1])
 
 
-def test_a_log_that_nobody_cut_is_not_joined(judge):
+def test_a_log_that_no_one_cut_is_not_joined(judge):
     """Equally long lines with separate prefixes are not joined."""
     line = "gpu-node-0:1:1 [0] NCCL INFO NCCL_SETTING_{} set by environment to " + "x" * 40 + ".\n"
     assert len(judge("".join(line.format(number) for number in range(10, 40)))["env"]) == 30
@@ -339,7 +339,7 @@ def test_a_plugin_that_failed_is_mentioned_where_nothing_shows_what_came_of_it(j
     assert "found no fabric provider" in job["sentence"]
 
 
-def test_a_collective_that_is_not_named_is_told_by_its_numbers(judge):
+def test_a_collective_that_is_not_named_is_reported_by_its_numbers(judge):
     """busbw over algbw is 2(n-1)/n for all_reduce and (n-1)/n for reduce_scatter."""
     maker = Maker(gpus=4)
     ranks = "".join(line + "\n" for line in table_of(maker) if " Rank " in line)

@@ -90,7 +90,7 @@ def test_every_text_that_a_pattern_matches_holds_one_of_its_words(every):
         assert all(any(word in text for word in needed(part)) for text in samples(part, rng)), part
 
 
-def test_the_words_that_a_text_holds_are_told_by_whose_they_are():
+def test_the_words_that_a_text_holds_are_reported_by_whose_they_are():
     rng = random.Random(2)
     for _ in range(3000):
         sought = rng.sample(WORDS, 4)
@@ -143,7 +143,7 @@ def messages():
                 yield re.sub(rb"\d", b"7", text)
 
 
-def test_a_shape_that_says_nothing_stands_for_no_message_that_says_something():
+def test_a_shape_that_says_nothing_represents_no_message_that_says_something():
     for text in messages():
         if is_quiet(text.translate(HEX_DIGITS)):
             assert KINDS.get(text[:4]) is not None or effects_of(text) == (), text
@@ -180,7 +180,7 @@ def test_the_lines_of_a_stretch_that_say_something_are_those_that_do_one_by_one(
             assert [(number, raw) for number, place, _, raw in events if place < 0 and MARK not in raw] == said
 
 
-def test_a_shape_of_other_lines_that_is_quiet_stands_for_none_that_passes_the_gate():
+def test_a_shape_of_other_lines_that_is_quiet_represents_none_that_passes_the_gate():
     rng = random.Random(7)
     for path in LOGS:
         for raw in path.read_bytes().split(b"\n"):
@@ -268,7 +268,7 @@ HEADS = (b"gpu-%d:10%d:1 [3] ", b"<host%d>:7%d:1 [0] ", b"[%d] ", b"[default%d]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_head_is_read_alike_however_many_were_seen_before(seed):
+def test_a_head_is_read_the_same_however_many_were_seen_before(seed):
     """Prefix forms are cached without changing the result."""
     rng, heads = random.Random(seed), Heads()
 

@@ -96,7 +96,7 @@ def essence(job: dict) -> dict:
 
 @pytest.mark.parametrize("dress", MANGLERS)
 @pytest.mark.parametrize("case", MAKERS)
-def test_what_stands_around_a_line_changes_nothing(judge, dress, case):
+def test_what_surrounds_a_line_changes_nothing(judge, dress, case):
     """Tags, times, colours, carriage returns and wrappers are removed, and the verdict is that of the original log."""
     maker = MAKERS[case]
     log = interleaved(maker.processes(), 7) + "".join(line + "\n" for line in table_of(maker)).encode()
@@ -140,7 +140,7 @@ def test_a_head_that_was_torn_makes_no_new_host(judge):
     assert [host["name"] for host in judge(log)["hosts"]] == ["gpu-node-0", "gpu-node-1"]
 
 
-def test_two_nodes_of_one_name_are_told_apart(judge):
+def test_two_nodes_of_one_name_are_distinguished(judge):
     """Two nodes are both called 'user', but their addresses differ."""
     maker = Maker(version="2.18.1", hosts=("a", "b"), stop="channels", socket_ranks=(0, 1))
     log = interleaved(maker.processes(), 4).replace(b"a:", b"user:").replace(b"b:", b"user:")

@@ -240,7 +240,7 @@ def test_what_ended_a_program_or_kept_its_pod_from_starting_is_named(said, fault
 
 
 @pytest.mark.parametrize("said", [said for said, *_ in SAID])
-def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
+def test_said_before_a_run_that_came_to_its_end_it_condemns_no_one(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
 
@@ -283,7 +283,7 @@ def test_a_damaged_file_of_one_rank_comes_before_what_its_peers_saw():
     ("code", "signal"),
     [("-11", "SIGSEGV"), ("-6", "SIGABRT"), ("-4", "SIGILL"), ("139", "SIGSEGV"), ("1", ""), ("111", "")],
 )
-def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, signal):
+def test_a_launchers_exit_code_is_reported_as_the_signal_that_it_represents(code, signal):
     """Python's subprocess reports the negated signal number, a shell 128 plus it (signal(7))."""
     said = {
         "deepspeed": f"[2026-11-22 10:00:00,1] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = {code}",
@@ -295,7 +295,7 @@ def test_a_launchers_exit_code_is_told_as_the_signal_that_it_stands_for(code, si
     assert judged(said["deepspeed"] + "\n")["diagnosis"] == "crash"
 
 
-def test_xlas_warning_of_a_clique_that_is_late_is_told_and_condemns_nobody():
+def test_xlas_warning_of_a_clique_that_is_late_is_reported_and_condemns_no_one():
     """XLA withdraws the warning ("Thread is unstuck!") if the others were only late."""
     job = judged(
         "E rendezvous.cc:38] This thread has been waiting for `initialize clique for rank 6` for 10 seconds and may be "
@@ -366,12 +366,12 @@ def test_what_failed_behind_ncclunhandledcudaerror_is_shown_and_held_against_ncc
 @pytest.mark.parametrize(
     ("card", "told"), [("erdma_0 is not enumerated as an mlx5 device", True), ("mlx5_0 is used", False)]
 )
-def test_nvshmem_on_another_nic_than_mlx5_is_told(card, told):
+def test_nvshmem_on_another_nic_than_mlx5_is_reported(card, told):
     text = f"WARN: device {card}. Skipping...\n/n/nvshmem/src/transport.cpp:275: init failed for transport: IBGDA\n"
     assert ("mlx5 NICs alone" in judged(text)["causes"][0]["cause"]) is told
 
 
-def test_what_a_hook_says_below_the_runtimes_line_is_told():
+def test_what_a_hook_says_below_the_runtimes_line_is_reported():
     """The runtime's failure is shown; the missing driver is in the next line."""
     cause, *_ = judged(
         "Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed\n"
@@ -381,7 +381,7 @@ def test_what_a_hook_says_below_the_runtimes_line_is_told():
     assert "no driver on the node" in cause["cause"]
 
 
-def test_a_link_local_gid_of_ucx_is_told_over_roce_alone():
+def test_a_link_local_gid_of_ucx_is_reported_over_roce_alone():
     """Over InfiniBand all GIDs are in fe80::/64."""
     text = (
         "[n:5:0:5] ib_mlx5_log.c:143  Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81 hw_synd 0/0)\n"
@@ -395,7 +395,7 @@ def test_a_link_local_gid_of_ucx_is_told_over_roce_alone():
         assert judged(log)["faults"][0]["why"] == why
 
 
-def test_an_address_of_a_bridge_of_dockers_own_is_told():
+def test_an_address_of_a_bridge_of_dockers_own_is_reported():
     """Compose networks start at 172.18.0.1 (the default address pools); a host behind a router does not have such an
     address."""
     for peer, why in (("172.18.0.1", "nccl.bootstrap-unroutable"), ("172.18.0.7", None), ("172.40.0.1", None)):

@@ -138,7 +138,7 @@ def test_a_cut_never_makes_a_log_better(maker, where):
 
 @given(st.binary(min_size=1, max_size=300).filter(lambda raw: b"\n" not in raw), st.integers(1, 4))
 @CALM
-def test_what_stands_in_front_of_lines_does_not_matter(front, times):
+def test_what_is_in_front_of_lines_does_not_matter(front, times):
     """An unknown prefix on every line changes neither ranks nor transport."""
     prefix = b"".join(bytes((byte,)) for byte in front if chr(byte) in "abcdefXYZ0123456789.-T ")[:40] + b" " * times
     maker = Maker()

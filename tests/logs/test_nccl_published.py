@@ -41,7 +41,7 @@ EIGHT = Maker(gpus=8, rails=8, channels=8)
 
 
 @pytest.mark.usefixtures("few_references")
-def test_a_row_is_shown_beside_the_published_one():
+def test_a_row_is_shown_with_the_published_one():
     """The published row has the same GPU model and number, number of hosts, fabric, collective and size."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 460.0)
     known = job["tables"][0]["published"]
@@ -104,13 +104,13 @@ def test_a_small_message_proves_nothing():
     assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, size=1 << 20, debug=False)["verdict"] == "inconclusive"
 
 
-def test_a_profile_speaks_instead_where_there_is_one():
+def test_a_profile_decides_where_there_is_one():
     """The profile's floors decide; the comparison is for logs without a profile."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 3.5, debug=False, profile=load_profile("h100-ib"))
     assert [fault["cause"] for fault in job["faults"] if "SkyPilot" in (fault["cause"] or "")] == []
 
 
-def test_what_the_wires_carried_at_least_is_told():
+def test_what_the_links_carried_at_least_is_reported():
     """Of 467 GB/s on two hosts of eight, 8/15 crossed: 31 GB/s per GPU."""
     assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 467.0)["tables"][0]["wire"]["gpu_gbit_s"] == pytest.approx(
         467 * 8 / 15 / 8 * 8, abs=0.1
@@ -154,7 +154,7 @@ def within_the_hardware(entry: Published) -> bool:
     return peak <= wire_limit_gbps(entry.collective, entry.algorithm, entry.node_gbps, **layout) * TOLERANCE
 
 
-def test_no_published_row_is_above_what_its_wires_and_links_carry():
+def test_no_published_row_is_above_what_its_network_and_links_carry():
     """No source here used in-network reduction between hosts, so a row above the link rate is a typo."""
     assert [str(entry) for entry in published() if not within_the_hardware(entry)] == []
 

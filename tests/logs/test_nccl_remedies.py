@@ -74,7 +74,7 @@ def test_a_line_gets_the_advice_of_its_own_cause(log, fault, helps):
 
 
 @pytest.mark.parametrize("line", [EMPTY, ASLEEP])
-def test_what_stands_beside_a_healthy_job_is_no_fault_of_it(line):
+def test_what_is_shown_with_a_healthy_job_is_no_fault_of_it(line):
     """ldconfig mentions files that the runtime has covered; a node without inter-node NVLink needs no daemon."""
     job = judged(line + HEALTHY)
     assert (job["verdict"], job["faults"]) == ("go", [])

@@ -367,7 +367,7 @@ def test_a_log_that_repeats_itself_says_what_it_says_once():
             assert said(one) == said(many)
 
 
-def test_a_programs_output_is_told_apart_in_bulk(judge):
+def test_a_programs_output_is_distinguished_in_bulk(judge):
     """One relevant line anywhere among hundreds of thousands of a trainer's lines is found."""
     steps = [b"step %d loss %d.%d |%s| ok\n" % (n, n % 7, n % 10, b"#" * (n % 9)) for n in range(60_000)]
     steps.insert(

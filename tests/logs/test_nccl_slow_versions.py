@@ -39,7 +39,7 @@ B300, A40, H800 = (
         (measured(*H800), "nccl#1316"),
     ],
 )
-def test_a_version_that_is_known_to_be_slow_is_told_and_decides_nothing(log, issue):
+def test_a_version_that_is_known_to_be_slow_is_reported_and_decides_nothing(log, issue):
     job = judged(log)
     (remark,) = (fault for fault in job["faults"] if fault["fault"] == "nccl.slow-version")
     assert issue in remark["cause"]

@@ -221,7 +221,7 @@ def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
         assert b"interrupted" in err
 
 
-def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
+def test_a_stream_that_goes_on_is_reported_while_it_does(monkeypatch):
     """The terminal shows that input is being read, and how to stop."""
     said = []
     monkeypatch.setattr(sources, "PATIENCE_S", 0.0)

@@ -174,7 +174,7 @@ def test_what_kept_a_job_from_starting_or_ended_it_is_named(said, fault, words):
 
 
 @pytest.mark.parametrize("said", [said for said, *_ in SAID])
-def test_said_before_a_run_that_came_to_its_end_it_condemns_nobody(said):
+def test_said_before_a_run_that_came_to_its_end_it_condemns_no_one(said):
     assert judged(said + "\n" + HEALTHY)["verdict"] != "no-go"
 
 
@@ -224,7 +224,7 @@ def test_the_reason_below_a_launchers_line_comes_first(below, fault):
     assert (job["faults"][0]["fault"], job["faults"][0]["why"]) == ("nccl.launch-failed", fault)
 
 
-def test_a_plugin_of_a_newer_libfabric_is_told_and_one_that_is_not_there_is_not():
+def test_a_plugin_of_a_newer_libfabric_is_reported_and_one_that_is_not_there_is_not():
     wanted = "h:7:7 [0] NCCL INFO NET/Plugin : dlerror=/opt/libfabric.so.1: version `FABRIC_1.7' not found (required by /x/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation\n"
     (cause, *_) = judged(wanted)["causes"]
     assert "newer libfabric" in cause["cause"]
@@ -238,7 +238,7 @@ def test_a_module_that_was_not_built_for_the_kernel_is_named_where_gpudirect_is_
     assert judged(line + HEALTHY)["verdict"] != "no-go"
 
 
-def test_who_had_come_to_torchs_first_barrier_is_told_and_a_wait_that_ended_is_none():
+def test_who_had_come_to_torchs_first_barrier_is_reported_and_a_wait_that_ended_is_none():
     line = "INFO:root:Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=8, worker_count=7, timeout=0:30:00)\n"
     job = judged(line)
     (cause, *_) = job["causes"]
@@ -260,7 +260,7 @@ def test_who_had_come_hides_no_exception():
         ("FileNotFoundError: [Errno 2] No such file or directory: '/c/a.tmp' -> '/c/a'", "/c/a.tmp went away"),
     ],
 )
-def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
+def test_a_file_is_named_by_its_errno_and_raises_no_fault(said, words):
     """The exception may have been caught; in a failed job it is quoted."""
     job = judged(died(said))
     assert (job["verdict"], job["causes"][0]["fault"]) == ("inconclusive", "nccl.file-access")
@@ -275,7 +275,7 @@ def test_a_file_is_named_by_its_errno_and_accuses_nobody(said, words):
         "TypeError: 'NoneType' object is not callable",
     ],
 )
-def test_what_no_line_knows_of_a_program_is_quoted_and_accuses_nobody(said):
+def test_what_no_line_knows_of_a_program_is_quoted_and_raises_no_fault(said):
     """The exception may have been caught; in a failed job it is quoted, without attribution."""
     assert judged(died(said))["verdict"] == "inconclusive"
     job = judged(died(said) + TORCHRUN)
@@ -283,13 +283,13 @@ def test_what_no_line_knows_of_a_program_is_quoted_and_accuses_nobody(said):
     assert said in job["sentence"]
 
 
-def test_a_peer_that_went_away_is_told_to_have_ended_first():
+def test_a_peer_that_went_away_is_reported_to_have_ended_first():
     said = "RuntimeError: [gloo/transport/tcp/pair.cc:589] Read error [192.168.70.92]:25266: Connection reset by peer"
     assert "read that one's log" in judged(died(said))["causes"][0]["cause"]
     assert "that one's log" not in judged(died("KeyError: 'x'"))["causes"][0]["cause"]
 
 
-def test_a_device_of_rdma_that_a_node_lacks_is_told():
+def test_a_device_of_rdma_that_a_node_lacks_is_reported():
     line = 'error creating new device: "missing RDMA device spec for device 0000:c4:00.0, RDMA device \\"issm\\" not found"\n'
     assert "no issm of the NIC 0000:c4:00.0" in judged(line)["causes"][0]["cause"]
 

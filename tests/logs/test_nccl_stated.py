@@ -42,14 +42,14 @@ def test_a_graph_that_was_set_is_the_first_suspect_of_an_end_without_a_word():
     assert "nccl.graph-file" not in {cause["fault"] for cause in judged(STARTED + ERROR)["causes"]}
 
 
-def test_a_graph_that_was_set_stands_behind_what_nccl_says():
+def test_a_graph_that_was_set_follows_what_nccl_says():
     named = [cause["fault"] for cause in judged(GRAPH + failing(RING))["causes"]]
     assert named[:2] == ["nccl.ranks-differ", "nccl.graph-file"]
     of_another_kind = failing("Error while creating shared memory segment /dev/shm/nccl-x (size 9637888)")
     assert "nccl.graph-file" not in {cause["fault"] for cause in judged(GRAPH + of_another_kind)["causes"]}
 
 
-def test_a_graph_that_was_set_accuses_no_healthy_job():
+def test_a_graph_that_was_set_is_no_fault_of_a_healthy_job():
     assert (judged(GRAPH + HEALTHY)["verdict"], judged(GRAPH + HEALTHY)["causes"]) == ("go", [])
 
 
@@ -76,7 +76,7 @@ def test_a_launcher_without_its_kubectl(shell):
     assert judged(HEALTHY + f"{shell}/opt/kube/kubectl: not found\n")["verdict"] != "no-go"
 
 
-def test_nobody_is_named_where_a_process_of_the_log_itself_broke_or_a_card_only_flushed_its_queue():
+def test_none_is_named_where_a_process_of_the_log_itself_broke_or_a_card_only_flushed_its_queue():
     ended = f"{A}{WARN}Net : Connection closed by remote peer 10.2.8.4<33806>\n{A}{INFO}socket.c:548 -> 6\n"
     assert "ended first" not in causes(ended + "Caught signal 11 (Segmentation fault: address not mapped)\n")[0]
     flushed = "NET/IB: Got completion from peer 10.0.1.23<34696> with status=5 opcode=0 len=0 vendor err 249 (Recv)"

@@ -60,7 +60,7 @@ def test_one_rank_proves_nothing():
     )
 
 
-def test_a_fault_says_what_confirms_it_and_what_mends_it():
+def test_a_fault_says_what_confirms_it_and_what_fixes_it():
     """Every entry has title, severity, meaning, confirmation, remedy and source; ids are stable."""
     for ident, entry in fault_catalogue().items():
         assert ident.startswith("nccl.")
@@ -68,7 +68,7 @@ def test_a_fault_says_what_confirms_it_and_what_mends_it():
         assert entry.severity in ("fatal", "degraded", "info")
 
 
-def test_every_symptom_speaks_of_a_fault_of_the_catalogue():
+def test_every_symptom_mentions_a_fault_of_the_catalogue():
     """Every pattern's fault is in the catalogue; consequences are never reported."""
     unknown = {item.fault for item in SYMPTOMS if item.role not in ("benign", "consequence")} - set(fault_catalogue())
     assert unknown == set()

@@ -17,7 +17,7 @@ def log_of(maker):
 
 
 @pytest.mark.parametrize("host", MAKER.hosts)
-def test_hosts_without_gpudirect_are_told_beside_those_that_have_it(judge, host):
+def test_hosts_without_gpudirect_are_reported_with_those_that_have_it(judge, host):
     """nccl.gdr-mixed: with the usual missing part, unless a line gives the reason."""
     other = next(each for each in MAKER.hosts if each != host)
     job = judge(log_of(Maker(no_gdr_hosts=(host,))))
@@ -29,7 +29,7 @@ def test_hosts_without_gpudirect_are_told_beside_those_that_have_it(judge, host)
 
 
 @pytest.mark.parametrize("host", MAKER.hosts)
-def test_two_versions_are_one_fault_whoever_tells_it(judge, host):
+def test_two_versions_are_one_fault_whoever_shows_it(judge, host):
     """nccl.version-mismatch is reported by NCCL's warning, by the ranks' versions, or by both, on the minority of
     ranks."""
     lines = sequential(MAKER.processes()).decode().splitlines(keepends=True)
@@ -50,7 +50,7 @@ def test_two_versions_are_one_fault_whoever_tells_it(judge, host):
         "misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 33030532 bytes",
     ],
 )
-def test_only_a_fall_back_to_sockets_is_told_as_one(judge, said):
+def test_only_a_fall_back_to_sockets_is_reported_as_one(judge, said):
     """A log without a channel between hosts may have other faults, with their own sentences."""
     job = judge(f"{STARTED}\n{A}{said}\n{A}{INFO}init.cc:903 -> 2\n")
     assert job["verdict"] == "no-go"

@@ -77,7 +77,7 @@ def test_one_pod_alone_is_not_the_whole_job(logs, capsys):
 
 
 @pytest.mark.parametrize("front", ["[pod/x-0/main] ", "2026-01-02T03:04:05.123456789Z "])
-def test_interleaved_and_prefixed_pods_are_told_apart(front, tmp_path, capsys):
+def test_interleaved_and_prefixed_pods_are_distinguished(front, tmp_path, capsys):
     """One file by kubectl for both pods, with its prefix, is the same job."""
     both = [evidence(MAKER, rank).splitlines() for rank in range(2)]
     mixed = [line for pair in zip(*both, strict=False) for line in pair] + both[0][len(both[1]) :]
@@ -174,7 +174,7 @@ def _ring(monkeypatch):
     monkeypatch.setitem(MAKER.env, "NCCL_ALGO", "Ring")
 
 
-def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
+def test_more_than_the_links_carry_is_nvlink(tmp_path, capsys, monkeypatch):
     """On two hosts NCCL's own choice may exceed the link rate: healthy, since NVLink is the limit."""
     monkeypatch.delitem(MAKER.env, "NCCL_ALGO")
     table = with_busbw(table_of(MAKER), 466)

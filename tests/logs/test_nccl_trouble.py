@@ -321,7 +321,7 @@ def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
         "prterun: the daemon on node gpu-1 failed",
     ],
 )
-def test_what_a_launcher_or_the_kernel_says_is_overcome_by_nobody(judge, line):
+def test_what_a_launcher_or_the_kernel_says_is_overcome_by_no_one(judge, line):
     """A program may have handled its exception; these lines report a termination or a hardware error."""
     assert judge(line + "\n" + LOG + TABLE)["verdict"] == "inconclusive"
 
@@ -334,7 +334,7 @@ def test_what_a_launcher_or_the_kernel_says_is_overcome_by_nobody(judge, line):
         "[c10d] recvValue failed on SocketImpl(fd=52, addr=[node1]:46092): failed to recv, got 0 bytes",
     ],
 )
-def test_what_torch_only_warns_of_is_told_where_it_is_no_warning(judge, line):
+def test_what_torch_only_warns_of_is_reported_where_it_is_no_warning(judge, line):
     """A program resolves names before NCCL starts."""
     warning = f"[W1122 10:00:00.1 socket.cpp:460] [c10d] {line}"
     assert [judge(each)["verdict"] for each in (warning + "\n" + WHOLE, WHOLE + warning + "\n")] == ["go", "go"]
@@ -372,7 +372,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize("line", NAMED)
-def test_what_ended_a_process_before_nccl_began_is_quoted_and_no_go_is_told(judge, line):
+def test_what_ended_a_process_before_nccl_began_is_quoted_and_no_go_is_reported(judge, line):
     """nccl.unexplained: no line shows a replacement of the terminated process."""
     job = judge(line + "\n" + LOG + TABLE)
     assert job["verdict"] == "inconclusive"
@@ -389,7 +389,7 @@ AT_START = [
 
 
 @pytest.mark.parametrize("line", AT_START)
-def test_what_keeps_a_process_from_coming_up_accuses_no_job_that_came_to_its_end(judge, line):
+def test_what_keeps_a_process_from_coming_up_is_no_fault_of_a_job_that_came_to_its_end(judge, line):
     """nccl.unexplained; with a truncated table, a rank without an end, or a crashed process the job is no-go."""
     assert {judge(LOG + line + "\n")["verdict"], judge(LOG + TABLE + line + "\n")["verdict"]} == {"inconclusive"}
     running = LOG.rstrip("\n").rsplit("\n", 1)[0] + "\n"

@@ -91,7 +91,7 @@ def test_a_cut_list_is_counted_where_its_devices_make_up_all_ranks(judge):
 @pytest.mark.parametrize(
     ("algbw", "busbw", "ranks"), [("87.77", "153.60", None), ("87.77", "87.77", 2)], ids=["8-ranks", "2-ranks"]
 )
-def test_bus_bandwidth_tells_of_ranks_that_the_list_leaves_out(judge, algbw, busbw, ranks):
+def test_bus_bandwidth_reports_ranks_that_the_list_leaves_out(judge, algbw, busbw, ranks):
     """2(n-1)/n is bus over algorithm bandwidth of an all-reduce: 1.75 does not fit two ranks."""
     maker = Maker(hosts=("gpu-node-0",), gpus=2)
     table = "\n".join(line for line in table_of(maker) if "1048576        262144" not in line)
@@ -142,7 +142,7 @@ def test_a_versioned_socket_is_a_socket(judge):
     assert judge(LOG.replace("via NET/IB/", "via NET/Socket_v8/").replace("/GDRDMA", ""))["diagnosis"] == "socket"
 
 
-def test_two_runs_in_one_log_are_told_apart(judge):
+def test_two_runs_in_one_log_are_distinguished(judge):
     """The first used sockets, the second did not: no rank contradicts its own job."""
     first = sequential(
         Maker(gpus=4, channels=4, net="Socket", hosts=("old-0", "old-1"), comm_id=0x5A5A).processes()
@@ -297,7 +297,7 @@ def test_hosts_that_were_started_alone_in_logs_of_their_own(tmp_path, other, tab
 
 
 @pytest.mark.parametrize(("world", "verdict"), [(2, "go"), (4, "inconclusive")])
-def test_a_program_that_speaks_of_more_ranks_than_its_communicators_hold_is_no_whole_job(judge, world, verdict):
+def test_a_program_that_mentions_more_ranks_than_its_communicators_hold_is_no_whole_job(judge, world, verdict):
     """nccl.separate-runs: each host ran a separate job, and only one is visible."""
     log = sequential(Maker(hosts=("gpu-node-0",)).processes()).decode()
     assert judge(f"[trainer] WORLD_SIZE={world}\n" + log)["verdict"] == verdict

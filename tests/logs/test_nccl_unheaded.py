@@ -30,7 +30,7 @@ WARNED = [
 
 @pytest.mark.parametrize("front", ["", "WARN ", "transport/net_ib.cc:295 ", "(RayWorkerWrapper pid=12) "])
 @pytest.mark.parametrize("said", WARNED[:7])
-def test_nothing_is_called_healthy_beside_the_text_of_a_warning(said, front):
+def test_nothing_is_called_healthy_with_the_text_of_a_warning(said, front):
     assert judged(WHOLE)["verdict"] == "go"
     job = judged(WHOLE.replace(TABLE, front + said + "\n" + TABLE, 1) + front + said + "\n")
     assert job["verdict"] == "inconclusive", job["sentence"]
@@ -59,18 +59,18 @@ def test_it_stays_an_open_question_behind_a_job_that_came_to_its_end(said, front
         "socketAddr is 10.0.0.1",
     ],
 )
-def test_what_only_speaks_of_such_things_leaves_a_job_healthy(said):
+def test_what_only_mentions_such_things_leaves_a_job_healthy(said):
     """Possible events, messages of a program at a lower level or about retries, and NCCL's information."""
     assert judged(before_the_end(WHOLE, said))["verdict"] == "go", said
 
 
-def test_a_job_that_is_cut_off_is_not_accused_for_such_a_text():
+def test_a_job_that_is_cut_off_is_not_at_fault_for_such_a_text():
     """Without a prefix such a text may be from any program."""
     running = sequential(Maker(stop="init").processes()).decode()
     assert judged(running + "No route to host\n")["verdict"] == "inconclusive"
 
 
-def test_a_text_that_stands_alone_is_named_and_what_failed_behind_it_too():
+def test_a_text_that_is_alone_is_named_and_what_failed_behind_it_too():
     alone = judged(RETRY.replace("NET/IB:", "NET/IBX:") + "\n")
     assert (alone["verdict"], alone["causes"][0]["fault"]) == ("inconclusive", "nccl.ib-retry")
     said = "Tree 0 : rank 3 tree already has 3 children\n"

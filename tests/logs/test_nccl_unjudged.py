@@ -115,7 +115,7 @@ def test_a_fabric_that_nothing_crossed_is_not_judged(tmp_path, capsys):
     assert (job["verdict"], "the fabric ib, since no data crosses hosts" in job["sentence"]) == ("inconclusive", True)
 
 
-def test_sums_that_nobody_checked_are_no_go_with_a_profile(tmp_path, capsys):
+def test_sums_that_no_one_checked_are_no_go_with_a_profile(tmp_path, capsys):
     job = explained(capsys, tmp_path, logged(wrong="N/A"), profiled())
     assert (job["verdict"], "#wrong holds no count" in job["sentence"]) == ("inconclusive", True)
 
@@ -207,7 +207,7 @@ def test_another_collective_or_newer_gpus_than_any_published_are_compared_more_l
 
 
 @pytest.mark.parametrize("gpu", ["L40S", "H100 PCIe", "V100-SXM2-32GB"])
-def test_hosts_of_which_nothing_alike_is_published_are_not_compared(gpu, tmp_path, capsys):
+def test_hosts_of_which_nothing_the_same_is_published_are_not_compared(gpu, tmp_path, capsys):
     job = explained(capsys, tmp_path, of("all_reduce", gpu, 1.0, EIGHT))
     assert (job["verdict"], job["tables"][0]["nearest"]["kind"]) == ("go", "none")
     assert "the speed was not judged" in job["sentence"].partition(". ")[0]
@@ -232,7 +232,7 @@ NET = "gpu-node-0:1000:1000 [0] NCCL INFO         + NET[{rate:.1f}] - NET/{card}
     ("rate", "busbw", "verdict"),
     [(50, 700, "go"), (50, 800, "inconclusive"), (25, 400, "inconclusive"), (25, 350, "go")],
 )
-def test_more_than_the_wires_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp_path, capsys):
+def test_more_than_the_links_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp_path, capsys):
     """nccl.odd-numbers: two hosts of eight GPUs send 8/15 of the bus bandwidth over eight cards, or sent less data than
     stated."""
     wires = "".join(NET.format(rate=rate, card=card) for card in range(8))
@@ -242,7 +242,7 @@ def test_more_than_the_wires_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp
     assert (job["diagnosis"] == "odd-numbers") is (verdict != "go")
 
 
-def test_more_than_the_wires_of_the_profile_or_the_links_of_the_gpus_carry_is_no_go(tmp_path, capsys):
+def test_more_than_the_links_of_the_profile_or_the_links_of_the_gpus_carry_is_no_go(tmp_path, capsys):
     """nccl.odd-numbers: the limit of eight rails of 200 Gb/s, and of 450 GB/s of NVLink."""
     profile = profiled().replace("gdr: true", "gdr: true, rail_gbit_s: 200")
     assert explained(capsys, tmp_path, logged(300), profile)["verdict"] == "go"
@@ -251,7 +251,7 @@ def test_more_than_the_wires_of_the_profile_or_the_links_of_the_gpus_carry_is_no
     assert "the links of NVIDIA H100" in explained(capsys, tmp_path, logged(900))["sentence"]
 
 
-def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
+def test_links_that_are_guessed_limit_nothing(tmp_path, capsys):
     """NCCL assumes 10 Gb/s for a virtual interface without a rate; sockets have no link limit."""
     sockets = Maker(gpus=8, rails=8, channels=8, socket_ranks=tuple(range(16)))
     job = explained(capsys, tmp_path, NET.format(rate=1.25, card=0) + logged(9, maker=sockets))

@@ -50,7 +50,7 @@ def test_a_near_miss_is_another(fault, variant):
         assert told(fault, printable(variant.near_miss)) is not variant
 
 
-def test_what_the_line_names_stands_quoted_in_the_command():
+def test_what_the_line_names_is_quoted_in_the_command():
     (fault,) = judged("modprobe: FATAL: Module nvidia-uvm not found in directory /lib/modules/6.8.0\n")["faults"]
     assert fault["confirm"].startswith("modinfo nvidia-uvm; ")
     said = formed("nccl.file-access", "FileNotFoundError: [Errno 2] No such file or directory: '/a; rm -rf b'")

@@ -91,7 +91,7 @@ def test_sockets_on_one_host_are_no_fallback(judge, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_gpudirect_off_and_half_off_are_told_apart(judge, version):
+def test_gpudirect_off_and_half_off_are_distinguished(judge, version):
     """Off everywhere is one fault, off on one host another, which names the host."""
     off = judge(sequential(Maker(version=version, gdr=False).processes()))
     half = judge(sequential(Maker(version=version, no_gdr_hosts=("gpu-node-1",)).processes()))
@@ -202,7 +202,7 @@ def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
     }
 
 
-def test_parts_of_a_split_are_told_apart_by_count_and_color(judge, root):
+def test_parts_of_a_split_are_distinguished_by_count_and_color(judge, root):
     """NCCL 2.28.9 prints no id for them, and no space before the dash: eight real ranks, each in three groups of two."""
     folder = root / "tests" / "hang" / "data" / "nccl-2.28.9" / "parallel-late"
     job = judge(*(path.read_text() for path in sorted(folder.glob("rank*.log"))))
@@ -327,7 +327,7 @@ def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
         ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", None),
     ],
 )
-def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said, gdr):
+def test_without_channel_lines_only_a_decision_is_evidence_about_gpudirect(judge, said, gdr):
     """NCCL's decision for a GPU and a NIC counts; the capability of a NIC or a GPU does not."""
     log = (
         sequential(Maker(version="2.20.5", stop="channels").processes()).decode()

@@ -91,7 +91,7 @@ def test_what_a_pattern_before_them_says_more_of_stays_its_own(said, fault):
         "ncclSocketSend: socket state (7) is not ready",
     ],
 )
-def test_what_nccl_may_overcome_stands_behind_what_it_cannot(said):
+def test_what_nccl_may_overcome_follows_what_it_cannot(said):
     """The earlier line is not the cause if a later one stops the job."""
     job = judged(failing(said + f"\n{A}{WARN}Error : too many XML nodes (max 1024)", 3))
     assert job["causes"][0]["fault"] == "nccl.topology-too-large"
@@ -155,7 +155,7 @@ def test_no_job_with_such_a_warning_is_proven_healthy(said, fault):
         "transport/nvls.cc:190 Cuda failure 1 'invalid argument'",
     ],
 )
-def test_what_nccl_tells_as_information_is_no_cause(said):
+def test_what_nccl_shows_as_information_is_no_cause(said):
     job = judged(HEALTHY + f"{A}NCCL INFO {said}\n")
     assert (job["verdict"], job["causes"]) == ("go", [])
 
@@ -181,7 +181,7 @@ def test_what_nccl_tells_as_information_is_no_cause(said):
         ("NET/IB: Got completion from peer 10.0.0.2<4> with status=12 opcode=0 len=0 vendor err 129", "no-go"),
     ],
 )
-def test_a_job_that_came_to_its_end_is_accused_only_of_a_link_that_broke(said, verdict):
+def test_a_job_that_came_to_its_end_is_at_fault_only_of_a_link_that_broke(said, verdict):
     """A warning of a completed process is quoted; one of a process outside the job is not excused."""
     warning = f"{A}{WARN}{said}"
     job = judged(HEALTHY + f"\n{warning}\n")

@@ -50,7 +50,7 @@ def test_a_message_of_the_users_own_has_its_fault_and_remedy(seatrial, place):
     assert "Failure class: program" in done.stdout
 
 
-def test_without_it_or_beside_it_the_log_says_what_it_did(seatrial):
+def test_without_it_or_with_it_the_log_says_what_it_did(seatrial):
     assert "ours.quota" not in seatrial("explain", "t.log").stdout
     near = seatrial("explain", "--faults", "ours.yaml", "t.log", log=FULL.replace("exceeded (1 TB)", "at 80 %"))
     assert "ours.quota" not in near.stdout

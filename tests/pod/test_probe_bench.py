@@ -316,7 +316,9 @@ sweep.Bench.header = measured
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("differs", "share"), [("-1", 0), ("1", 0.5)])
-def test_copies_and_products_of_a_gpu_alone_are_told_of_all_ranks(ranks, tmp_path: Path, differs: str, share) -> None:
+def test_copies_and_products_of_a_gpu_alone_are_reported_for_all_ranks(
+    ranks, tmp_path: Path, differs: str, share
+) -> None:
     """On the CPU here, each rank has a rate, and every product of the rank with varying results is counted."""
     facts = tmp_path / "facts.json"
     before = ALONE.format(differs=differs)

@@ -161,7 +161,7 @@ def test_no_room_is_said_before_anything_is_written(pods, places) -> None:
     assert left(*places) == []
 
 
-def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
+def test_a_pod_that_is_asked_to_stop_leaves_nothing(pods, places) -> None:
     pods.tool("torchrun", STANDIN)
     pods.trial.update(checkpoint=asks(*places), collectives=[])
     for rank in range(2):

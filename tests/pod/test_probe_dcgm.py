@@ -81,7 +81,7 @@ def test_warnings_keep_their_numbers_and_lose_credentials() -> None:
     assert old["said"] == [{"text": "A mismatch. TOKEN=[REDACTED]", "id": None, "severity": None, "category": None}]
 
 
-def test_a_summary_that_no_result_tells_is_a_result() -> None:
+def test_a_summary_that_no_result_shows_is_a_result() -> None:
     """A separate summary has no subject; a failing result without a text gets the text of its summary."""
     summary = {"status": "Fail", "warnings": [{"warning": "The plugin crashed.", "error_id": 1}]}
     test = {"name": "pcie", "results": [{"entity_group": "GPU", "entity_id": 0, "status": "Pass"}]}
@@ -168,7 +168,7 @@ def test_without_the_programs_nothing_is_started(folder: Path) -> None:
     assert (status, data["found"], data["missing"], data["results"]) == ("skipped", False, ["nv-hostengine"], [])
 
 
-def test_an_engine_that_ends_is_told_without_its_credentials(folder: Path) -> None:
+def test_an_engine_that_ends_is_reported_without_its_credentials(folder: Path) -> None:
     status, data = ran(folder, refuses=True)
     assert status == "failed"
     assert "the driver is not loaded" in str(data["error"])

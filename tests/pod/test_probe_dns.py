@@ -122,14 +122,14 @@ def test_the_search_list_is_honoured() -> None:
         "silent",
     ],
 )
-def test_failures_are_told_apart(serve, answer, reason: str) -> None:
+def test_failures_are_distinguished(serve, answer, reason: str) -> None:
     """NXDOMAIN, SERVFAIL, REFUSED, an empty answer and a timeout are different faults."""
     server = serve(answer)
     limit = time.monotonic() + HANG_S
     assert dnsquery.explain("job-0.svc", resolver(), limit, timeout_s=0.2, port=server.port) == reason
 
 
-def test_a_dead_server_is_told() -> None:
+def test_a_dead_server_is_reported() -> None:
     """No process listens: unreachable or timed out, well before the limit."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
@@ -211,7 +211,7 @@ def test_the_own_name_is_asked_first(monkeypatch) -> None:
     assert asked[:4] == ["own"] * 4 and sorted(asked[4:]) == ["a", "b"]
 
 
-def test_a_missing_own_name_keeps_nobody_from_asking_for_the_others(monkeypatch) -> None:
+def test_a_missing_own_name_keeps_no_one_from_asking_for_the_others(monkeypatch) -> None:
     """The peers' names may resolve without our own: that difference is evidence."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
 
@@ -298,7 +298,7 @@ def test_the_name_of_a_pod_that_has_not_started_is_waited_for(waiting) -> None:
     assert until(peer) == 1010.0
 
 
-def test_a_wait_for_a_name_is_told(waiting, capfd) -> None:
+def test_a_wait_for_a_name_is_reported(waiting, capfd) -> None:
     """The name, the waiting time, and a possible stale cache entry are reported; also for its own name."""
     _, own, peer, _ = waiting
     probe = waiting[0]
@@ -315,7 +315,7 @@ def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
     assert until(peer) == 1210.0
 
 
-def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
+def test_no_one_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
     """Another rank's objection settles the result, so further waiting is pointless."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]

@@ -92,7 +92,7 @@ def test_an_answer_is_more_than_a_connection(scheme, answer, reached) -> None:
         assert tried(f"{scheme}127.0.0.1:{port}", forbidden=True)["reached"] is reached
 
 
-def test_what_nobody_serves_and_what_has_no_name_do_not_answer() -> None:
+def test_what_no_one_serves_and_what_has_no_name_do_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert (tried(f"127.0.0.1:{port}")["reached"], tried("https://nobody.invalid")["reached"]) == (False, False)
@@ -126,7 +126,7 @@ def test_programs_of_the_pod_go_through_its_proxy(monkeypatch, status, then, rea
         assert "password" not in str(found["error"]).lower()
 
 
-def test_what_must_not_answer_is_tried_beside_the_proxy_too(monkeypatch) -> None:
+def test_what_must_not_answer_is_tried_with_the_proxy_too(monkeypatch) -> None:
     """A proxy's refusal does not show that the direct path is closed."""
     with server(http) as port, server(lambda sock: (sock.recv(1000), sock.sendall(b"HTTP/1.1 403 no\r\n\r\n"))) as gate:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{gate}")

@@ -70,7 +70,7 @@ def card(root: Path, name: str, place: str) -> None:
     (root / base / "device").symlink_to(root / "sys/devices" / place)
 
 
-def test_a_port_tells_its_addresses_partition_firmware_and_history(tmp_path: Path) -> None:
+def test_a_port_shows_its_addresses_partition_firmware_and_history(tmp_path: Path) -> None:
     """A port's record has GIDs with type and interface, P_Keys by index, LIDs, firmware, the interface's MTU, and
     errors since boot."""
     card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:1a:00.0")
@@ -281,7 +281,7 @@ def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> No
     assert counted["peak_gbit_s"] == 0
 
 
-def test_the_kernel_tells_how_long_a_cpu_was_waited_for(tmp_path: Path) -> None:
+def test_the_kernel_shows_how_long_a_cpu_was_waited_for(tmp_path: Path) -> None:
     """The second figure, in nanoseconds; without it the wait is unknown."""
     put(tmp_path, {"schedstat": "1200 2500000000 7", "short": "1"})
     assert transfer.cpu_wait_s(str(tmp_path / "schedstat")) == 2.5
@@ -322,7 +322,7 @@ def test_tcp_is_tried_again_while_a_cpu_is_in_the_way(
     assert result["cpu_wait"] == (None if wait is None else wait / 0.25)
 
 
-def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
+def test_a_stranger_on_the_port_is_distinguished_from_a_peer() -> None:
     """Another program that listens there does not greet like a peer."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         line, error = transfer.dial("127.0.0.1", other.getsockname()[1], TOKEN)

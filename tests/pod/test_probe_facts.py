@@ -70,7 +70,7 @@ def test_rdma_ports_are_read_in_natural_order(tmp_path: Path) -> None:
     assert data["error"] is None
 
 
-def test_a_sick_port_is_told_as_it_is(tmp_path: Path) -> None:
+def test_a_sick_port_is_reported_as_it_is(tmp_path: Path) -> None:
     """INIT (no subnet manager), no GID, an unreadable rate: reported as they are."""
     put(
         tmp_path,
@@ -145,7 +145,7 @@ def test_free_memory_is_that_of_the_limit_or_of_the_node(tmp_path: Path, files, 
     assert host.memory_free(str(tmp_path / "elsewhere")) is None
 
 
-def test_only_telling_variables_are_told() -> None:
+def test_only_telling_variables_are_reported() -> None:
     """Conventions and fabric settings are evidence; other variables stay in the pod."""
     env = {
         "WORLD_SIZE": "2",

@@ -249,7 +249,7 @@ def test_all_are_through_when_each_has_said_so_or_is_gone(sides, monkeypatch) ->
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_of_more_than_two_ranks_nobody_is_through_without_rank_0(sides, ranks: int) -> None:
+def test_of_more_than_two_ranks_no_one_is_through_without_rank_0(sides, ranks: int) -> None:
     """The remaining one of two knows its own state; of three none does."""
     made = connected(sides(ranks))
     made[0].rendezvous.leave()

@@ -84,7 +84,7 @@ def test_strangers_on_the_port_change_nothing(pods) -> None:
         assert (peer["outbound"], peer["inbound"], peer["pod_ip"]) == (True, True, f"127.0.0.{2 - rank}")
 
 
-def test_a_port_that_is_taken_is_told(pods) -> None:
+def test_a_port_that_is_taken_is_reported(pods) -> None:
     """MASTER_PORT in use by another program in the pod: not listening, and no collective."""
     pods.trial.update(port_timeout_s=1, peer_wait_s=1)
     with socket.socket() as holder:

@@ -174,7 +174,7 @@ def test_each_nic_is_written_from_both_ways(play: Any) -> None:
     assert [data["status"] for data in (low, high)] == ["ok", "ok"]
 
 
-def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_beside_the_nic(play: Any) -> None:
+def test_gpu_memory_is_written_where_the_program_can_and_a_gpu_is_with_the_nic(play: Any) -> None:
     """A GPU behind the CPU does not measure the link."""
     paths = ({"gpu": 1, "nic": "mlx5_0", "path": "PXB"}, {"gpu": 0, "nic": "mlx5_1", "path": "PHB"})
     nics = {"mlx5_0": {"writes": {"gpu_gbit_s": 90}}, "mlx5_1": {}}
@@ -247,7 +247,7 @@ def test_a_neighbour_that_is_busy_for_too_long_is_named(play: Any, monkeypatch: 
         assert (data["writes"], data["status"]) == ([], "failed")
 
 
-def test_without_the_program_nothing_is_started_and_nobody_waited_for(play: Any) -> None:
+def test_without_the_program_nothing_is_started_and_no_one_waited_for(play: Any) -> None:
     low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, lacks=(0, 1))
     assert [(data["found"], data["status"], data["writes"]) for data in (low, high)] == [(False, "skipped", [])] * 2
     assert play.posts.waits == 0
@@ -269,7 +269,7 @@ def test_a_rank_without_it_is_named_by_the_other(play: Any) -> None:
         ("Couldn't allocate MR\nfailed to create mr TOKEN=abcdef123456", "failed to create mr TOKEN=[REDACTED]"),
     ],
 )
-def test_what_fails_is_told_by_its_words_and_the_next_nic_is_tried(play: Any, says: str, shown: str) -> None:
+def test_what_fails_is_reported_by_its_words_and_the_next_nic_is_tried(play: Any, says: str, shown: str) -> None:
     low, _ = play({"mlx5_0": {"writes": {"says": says}}, "mlx5_1": {}}, {"mlx5_0": {}, "mlx5_1": {}})
     first, second = low["writes"]
     assert shown in first["error"]
@@ -395,7 +395,7 @@ def test_the_average_of_the_last_row_is_read_in_its_unit(unit: str, rows: str, g
     assert rdmaprogram.read(TABLE % {"unit": unit, "rows": rows}) == gbit_s
 
 
-def test_a_failure_is_told_without_the_frame_of_the_test() -> None:
+def test_a_failure_is_reported_without_the_frame_of_the_test() -> None:
     answer = command.Answer()
     answer.out = (TABLE % {"unit": "Gb", "rows": ""}).encode()
     assert rdmaprogram.said(answer) == ""
@@ -416,7 +416,7 @@ def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
     assert (high["writes"], high["status"]) == ([], "ok")
 
 
-def test_a_program_runs_beside_its_nic(tmp_path: Path) -> None:
+def test_a_program_runs_with_its_nic(tmp_path: Path) -> None:
     """The location of its buffer determines the rate; a pod without a CPU near the NIC says so."""
     device = tmp_path / "sys/class/infiniband/mlx5_0/device"
     device.mkdir(parents=True)

@@ -38,7 +38,7 @@ def test_a_command_that_does_not_end_is_killed() -> None:
     assert "did not end within 1 s" in answer.error
 
 
-def test_a_command_that_nobody_needs_any_more_is_stopped_and_not_called_late() -> None:
+def test_a_command_that_no_one_needs_any_more_is_stopped_and_not_called_late() -> None:
     """A timeout is a finding for some programs, but stopping an unneeded command is not a timeout."""
     answer = command.run([sys.executable, "-c", "import time; time.sleep(6000)"], HANG_S, 1000, over=lambda: True)
     assert (answer.exit, answer.error) == (None, f"{sys.executable} was stopped")

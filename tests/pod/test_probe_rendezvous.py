@@ -124,7 +124,7 @@ def test_a_message_that_never_ends_is_refused(sides) -> None:
     assert together(a.agree, b.agree) == [(True, ""), (True, "")]
 
 
-def test_the_handshake_tells_identity_and_clock(sides) -> None:
+def test_the_handshake_shows_identity_and_clock(sides) -> None:
     """A peer of the run receives this rank's run, rank, address and clock."""
     a, _ = sides(2)
     before = time.time()

@@ -83,7 +83,7 @@ def test_locks_that_only_the_own_node_knows_are_seen(pods, tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("code", ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EIO"])
-def test_an_error_of_a_lock_is_told_and_the_rest_goes_on(pods, tmp_path: Path, code: str) -> None:
+def test_an_error_of_a_lock_is_reported_and_the_rest_goes_on(pods, tmp_path: Path, code: str) -> None:
     locking(pods, flock=f"raise OSError(errno.{code}, 'no')")
     for path in found(pods, tmp_path / "shared").values():
         assert path["flock"]["held"] is None
@@ -92,7 +92,7 @@ def test_an_error_of_a_lock_is_told_and_the_rest_goes_on(pods, tmp_path: Path, c
         assert (path["swap_versions"], path["small_read"]) == (20, 128)
 
 
-def test_a_node_without_locks_is_told_from_its_neighbour(pods, tmp_path: Path) -> None:
+def test_a_node_without_locks_is_distinguished_from_its_neighbour(pods, tmp_path: Path) -> None:
     """A node's own lock fails; its neighbour's result proves nothing, and both nodes see that."""
     locking(pods, flock=f"if {SECOND}: raise OSError(errno.ENOLCK, 'no')\n        {TRUE['flock']}")
     paths = found(pods, tmp_path / "shared")

@@ -99,7 +99,7 @@ def test_the_digest_is_that_of_the_source_however_it_is_packed(shipped, archive:
     assert digest == f"sha256:{done.stdout.split()[0]}"
 
 
-def test_an_image_without_zlib_is_told_so(archive: Path, tmp_path: Path) -> None:
+def test_an_image_without_zlib_is_reported(archive: Path, tmp_path: Path) -> None:
     """The entry is read without it; the trial gets a line of evidence, torchrun's programs one sentence."""
     hides = "import sys; sys.modules['zlib'] = None"
     (tmp_path / "sitecustomize.py").write_text(hides)
@@ -209,7 +209,7 @@ def test_the_oldest_python_runs_a_trial(pods) -> None:
         assert stages["start"]["python"].startswith(".".join(interpreters[0].parts[-3].split(".")[:2]))
 
 
-def test_nothing_is_written_beside_the_probe(pods) -> None:
+def test_nothing_is_written_with_the_probe(pods) -> None:
     """The folder is a read-only mount in a pod: no byte code, no log."""
     pods.seal()
     before = {path: path.read_bytes() for path in pods.mount.rglob("*")}

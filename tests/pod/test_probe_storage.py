@@ -122,7 +122,7 @@ def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path:
     assert stages_of[0]["collective.ring"]["exit"] == 0
 
 
-def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
+def test_a_pod_that_is_asked_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
     """SIGTERM while a rank writes: the evidence so far is printed, and its folder is removed."""
     place = tmp_path / "shared"
     place.mkdir()
@@ -211,7 +211,7 @@ def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
     assert bucket_facts["error"]
 
 
-def test_what_stands_for_keys_counts(tmp_path: Path) -> None:
+def test_what_represents_keys_counts(tmp_path: Path) -> None:
     """A web identity or an agent of the platform is equivalent to keys; a missing token file is not."""
     token = tmp_path / "token"
     key = ["AWS_ACCESS_KEY_ID"]

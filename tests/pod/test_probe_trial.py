@@ -22,7 +22,7 @@ DATA = Path(__file__).parent / "data"
 RECORDED = Path(__file__).parents[1] / "logs" / "data" / "torchrun"
 
 
-def test_a_healthy_trial_tells_every_stage(pods) -> None:
+def test_a_healthy_trial_shows_every_stage(pods) -> None:
     """All specified stages arrive in order on both ranks, and the termination message summarises them."""
     stages_of = pods.run()
     for rank in (0, 1):
@@ -119,7 +119,7 @@ def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
         assert "blocked by collective.ring, which failed before NCCL began: RuntimeError: torch" in default["skipped"]
 
 
-def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
+def test_two_collectives_that_fail_the_same_way_are_enough(pods) -> None:
     """Within NCCL the first failure may concern the algorithm; two failures with the same text do not."""
     pods.trial["collectives"] = [dict(pods.trial["collectives"][0], name=name) for name in ("ring", "default", "third")]
     stages_of = pods.run(FAKE_MODE="late")
@@ -205,7 +205,7 @@ def test_sigterm_prints_what_there_is(pods) -> None:
     assert processes[1].wait(timeout=HANG_S) == 143
 
 
-def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
+def test_a_probe_that_is_asked_to_stop_ends_within_the_pods_grace_period(pods) -> None:
     """The evidence is printed, with the probe's own exit code, before SIGKILL, also if no child process obeys."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"])
     pods.tool("nvidia-smi", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
@@ -220,7 +220,7 @@ def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) ->
     assert json.loads((pods.scratch / "message0").read_text())["lines"]
 
 
-def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
+def test_what_was_reported_in_full_is_not_undone_by_a_late_signal(pods) -> None:
     """A pod that is deleted during the probe's clean-up has completed its work: 0."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[])
     run = pods.here / "stages" / "run.py"
@@ -320,7 +320,7 @@ def test_an_old_python_is_named(pods) -> None:
     assert "too old" in json.loads(done.stdout)["data"]["error"]
 
 
-def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
+def test_a_torchrun_that_cannot_be_started_is_reported(pods) -> None:
     """A launcher for another architecture, or one without execute permission: its own reason, not a missing file."""
     pods.tool("torchrun", "").write_bytes(b"\x7fELF no program")
     stages_of = pods.run()

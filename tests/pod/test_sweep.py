@@ -17,7 +17,7 @@ from tests.pod.planned import RULES, fleet_of, play
 @rest_is_slow(every=3)
 @pytest.mark.parametrize("size", [16, 64, 232])
 @pytest.mark.parametrize("kind", ["none", "node", "nodes3", "rail", "uplink", "pair", "node+uplink", "two-in-a-pair"])
-def test_a_fault_is_named_and_no_innocent(size, kind, every):
+def test_a_fault_is_named_and_no_healthy_node_is(size, kind, every):
     for seed in range(0, 3, every):
         made, truth = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"))
         blame = model.sweep(made)
@@ -35,7 +35,7 @@ def test_an_uplink_of_three_is_named_where_every_pair_was_tested(bad):
 @rest_is_slow(every=3)
 @pytest.mark.parametrize("size", [16, 64, 232])
 @pytest.mark.parametrize("kind", ["hidden-uplink", "hidden-halves", "slow-group"])
-def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind, every):
+def test_groups_that_no_label_names_are_reported_and_no_one_is_at_fault(size, kind, every):
     for seed in range(0, 6 if size < 232 else 2, every):
         made, _ = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"))
         blame = model.sweep(made)
@@ -48,7 +48,7 @@ def test_groups_that_no_label_names_are_told_and_nobody_is_blamed(size, kind, ev
             assert named or any("different speed" in reason for reason in blame.reasons), (seed, blame.reasons)
 
 
-def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
+def test_bad_nodes_are_named_with_a_group_that_no_label_names():
     """Bad nodes are named even inside the group, and no other node is."""
     names = fleet_of(64).nodes
     group, bad = set(names[5:21]), {names[0], names[7]}
@@ -62,7 +62,7 @@ def test_bad_nodes_are_named_beside_a_group_that_no_label_names():
         assert [set(each.names) for each in blame.apart] == [group - bad]
 
 
-def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
+def test_an_uplink_is_not_at_fault_for_one_of_its_nodes():
     """All nodes of a leaf are bad, one of them only slightly, so it passes once: that node's pairs do not make an
     uplink fault."""
     made, truth = model.broken("leaf-of-nodes", 64, random.Random("leaf-of-nodes 64 16"))
@@ -73,7 +73,7 @@ def test_an_uplink_is_not_blamed_for_one_of_its_nodes():
 
 @pytest.mark.parametrize("leaf", [1, 2])
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_node_that_met_nobody_of_its_leaf_is_told_with_the_uplink(leaf, silent):
+def test_a_node_that_met_no_one_of_its_leaf_is_reported_with_the_uplink(leaf, silent):
     """The pair inside its leaf was never measured, or does not exist: its failures also fit the uplink."""
     fleet = fleet_of(8, leaf)
     lost = {"n000", "n001"} if silent else set()
@@ -105,7 +105,7 @@ def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named()
 
 
 @rest_is_slow(every=3)
-def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node(every):
+def test_a_link_of_which_half_of_the_paths_are_bad_is_no_fault_of_a_node(every):
     """Between a leaf without a label and the rest of 64 nodes: a node with four bad paths of four is not a bad node."""
     for seed in range(0, 6, every):
         made, _ = model.broken("hidden-hashed", 64, random.Random(f"hidden-hashed64{seed}"))
@@ -116,7 +116,7 @@ def test_a_link_of_which_half_of_the_paths_are_bad_accuses_no_node(every):
 
 
 @rest_is_slow(every=2)
-def test_of_a_small_fleet_whose_link_has_bad_paths_hardly_a_node_is_blamed(every):
+def test_of_a_small_fleet_whose_link_has_bad_paths_hardly_a_node_is_at_fault(every):
     """Four of 16 nodes with half of their paths to the others bad: some fail with six of eight partners.
 
     At most one sweep in 25 names a node; without a comparison with such a path it would be one in five.
@@ -252,7 +252,7 @@ def test_whatever_is_always_lost_or_odd_of_a_test_keeps_a_fleet_from_go(size, ev
             assert not blame.findings, "an unmeasured pair is no finding"
 
 
-def test_nodes_below_their_floor_are_told_their_speed():
+def test_nodes_below_their_floor_are_reported_with_their_speed():
     """All are equally slow: a fraction of their own median would explain nothing."""
     blame, _ = play(fleet_of(4), RULES, lambda test, _: 10.0 if len(test) == 1 else 100.0)
     assert blame.verdict == "no-go"
@@ -293,7 +293,7 @@ def test_a_node_of_one_gpu_that_is_not_whole_alone_is_no_go(result, said):
     assert said in " ".join([*blame.not_tested.values(), *(each.why for each in blame.findings)])
 
 
-def test_a_fabric_of_rails_of_which_no_pair_tells_is_no_go():
+def test_a_fabric_of_rails_that_no_pair_reports_is_no_go():
     """The sum of all rails may hide a dead one; a single node has no rails to report."""
     rules, fleet = replace(RULES, rails=True), fleet_of(16)
     blame, _ = play(fleet, rules, lambda *_: 100.0)
@@ -321,7 +321,7 @@ def test_a_round_of_any_number_is_read_in_no_time():
     assert f"rounds without a record: 2, {len(history) + 1} to {10**12 - 1}" in blame.reasons
 
 
-def test_a_rail_that_is_slower_in_a_group_is_told():
+def test_a_rail_that_is_slower_in_a_group_is_reported():
     """The sum of all rails does not show it."""
     group = set(fleet_of(16).nodes[:5])
 
@@ -339,7 +339,7 @@ def without_rails(blame):
 
 
 @pytest.mark.parametrize(("size", "leaf"), [(16, 4), (64, 16)])
-def test_two_halves_that_are_slower_with_each_other_are_told(size, leaf):
+def test_two_halves_that_are_slower_with_each_other_are_reported(size, leaf):
     """All pairs across leaves connect both halves: none is slow among its kind, and all are above the floor.
 
     If slower than healthy groups, most uplinks may be the cause: it is not go.
@@ -361,7 +361,7 @@ def test_two_halves_that_are_slower_with_each_other_are_told(size, leaf):
     assert (near.verdict, without_rails(near)) == ("go", [])
 
 
-def test_a_rail_that_is_slower_across_leaves_is_told():
+def test_a_rail_that_is_slower_across_leaves_is_reported():
     fleet = fleet_of(16, 4)
 
     def answer(last):
@@ -377,7 +377,7 @@ def test_a_rail_that_is_slower_across_leaves_is_told():
 
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.84])
 @pytest.mark.parametrize(("size", "leaf"), [(8, 4), (16, 4), (24, 8), (64, 16), (232, 29)])
-def test_a_leaf_inside_which_all_is_slow_is_told_and_none_of_its_nodes_or_pairs_is_blamed(size, leaf, share):
+def test_a_leaf_inside_which_all_is_slow_is_reported_and_none_of_its_nodes_or_pairs_is_at_fault(size, leaf, share):
     """Half of the cluster, or one leaf: slower NICs pass with the others if paths across leaves are no faster than they
     are."""
     fleet, rng = fleet_of(size, leaf), random.Random(size)
@@ -423,7 +423,7 @@ def test_one_bad_node_of_a_leaf_is_named_though_it_fails_inside_only():
     assert all("n005" in finding.names for finding in blame.findings), blame.findings
 
 
-def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
+def test_rails_that_no_pair_reports_are_reported_as_not_tested():
     """A profile without rails does not require them: go, and no text suggests that they were tested."""
     fleet = fleet_of(16)
     blame, _ = play(fleet, RULES, lambda *_: 100.0)
@@ -435,7 +435,7 @@ def test_rails_of_which_no_pair_tells_are_told_as_not_tested():
     assert (every.verdict, every.notes) == ("go", ())
 
 
-def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested():
+def test_no_healthy_pair_is_at_fault_for_a_part_of_the_fabric_that_is_congested():
     for seed in range(3):
         made, _ = model.broken("none", 232, random.Random(seed), congestion=0.9, part=0.4)
         assert model.sweep(made).findings == ()
@@ -453,7 +453,7 @@ def test_a_few_slow_nodes_are_no_healthy_group():
 
 @pytest.mark.parametrize("size", [4, 6, 8])
 @pytest.mark.parametrize("times", [1.3, 1.9, 2.5])
-def test_a_node_whose_clock_is_slow_accuses_nobody(size, times):
+def test_a_node_whose_clock_is_slow_raises_no_fault(size, times):
     """All pairs that it times are too fast; the others pass at their real rate, and no node is below its level."""
     nodes = tuple(f"n{n}" for n in range(size))
     fleet, rules, history = Fleet(nodes), Rules(pair_floor=325.0, node_floor=400.0), []

@@ -29,7 +29,7 @@ def test_a_first_round_that_is_slowed_does_not_clear_a_bad_pair():
 
 @pytest.mark.parametrize("kind", ["none", "uplink", "pair", "node+uplink"])
 @pytest.mark.parametrize("size", [16, 64])
-def test_rounds_that_are_slowed_by_chance_accuse_nobody_and_hide_nothing(size, kind):
+def test_rounds_that_are_slowed_by_chance_raise_no_fault_and_hide_nothing(size, kind):
     """Three of ten rounds, in which more than a quarter of the cluster's pairs run at once."""
     for seed in range(4):
         made, truth = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"), congestion=0.3)
@@ -38,7 +38,7 @@ def test_rounds_that_are_slowed_by_chance_accuse_nobody_and_hide_nothing(size, k
         assert (blame.verdict == "go") == (kind == "none"), (seed, blame.reasons)
 
 
-def test_a_later_round_whose_controls_fail_accuses_nobody():
+def test_a_later_round_whose_controls_fail_raises_no_fault():
     slow = ("n003", "n011")
     failed = []
 
@@ -55,7 +55,7 @@ def test_a_later_round_whose_controls_fail_accuses_nobody():
     assert len(history) >= 8
 
 
-def test_a_pairing_that_is_slow_however_few_run_at_once_is_told_and_ends():
+def test_a_pairing_that_is_slow_however_few_run_at_once_is_reported_and_ends():
     blame, history = play(fleet_of(64), RULES, lambda _, each: 60.0 if each.stage == 2 else 100.0)
     assert (blame.verdict, blame.findings, blame.suspects) == ("inconclusive", (), {})
     assert any("however few run at once" in reason for reason in blame.reasons), blame.reasons

@@ -14,7 +14,7 @@ from tests.pod.planned import RULES, fleet_of, play
 
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.85])
 @pytest.mark.parametrize(("size", "slow"), [(4, 2), (4, 3), (6, 3), (16, 8), (16, 15), (64, 40)])
-def test_slow_nodes_that_are_the_majority_are_told_and_none_is_named(size, slow, share):
+def test_slow_nodes_that_are_the_majority_are_reported_and_none_is_named(size, slow, share):
     """Slow and fast nodes are listed; if as many are fast, only nodes that are slow in single-node tests are named."""
     fleet = fleet_of(size)
     bad = set(fleet.nodes[:slow])
@@ -33,7 +33,7 @@ def test_a_slow_minority_is_named_as_ever():
 
 
 @pytest.mark.parametrize(("size", "leaf", "slow"), [(8, 4, 1), (24, 8, 2), (24, 8, 3), (32, 8, 3), (32, 8, 2)])
-def test_slow_uplinks_that_are_the_majority_are_told_and_no_node_is_named(size, leaf, slow):
+def test_slow_uplinks_that_are_the_majority_are_reported_and_no_node_is_named(size, leaf, slow):
     fleet = fleet_of(size, leaf)
     bad = {f"l{n}" for n in range(slow)}
     blame, _ = play(
@@ -56,7 +56,7 @@ def of_rails(shares, size=16, slow=99):
 
 
 @pytest.mark.parametrize("size", [2, 4, 16])
-def test_a_rail_that_is_slow_on_every_node_is_told_as_the_rails(size):
+def test_a_rail_that_is_slow_on_every_node_is_reported_as_the_rails(size):
     blame = of_rails([1, 1, 1, 0.4, 1, 1, 1, 1], size)
     assert (blame.verdict, blame.findings) == ("inconclusive", ())
     (plane,) = blame.apart
@@ -65,7 +65,7 @@ def test_a_rail_that_is_slow_on_every_node_is_told_as_the_rails(size):
     assert of_rails([1, 1, 1, 0.9, 1, 1, 1, 1], size).verdict == "go"
 
 
-def test_a_rail_that_is_slow_on_most_nodes_is_told_with_both_heaps():
+def test_a_rail_that_is_slow_on_most_nodes_is_reported_with_both_heaps():
     blame = of_rails([1, 0.6, 1, 1], slow=13)
     assert (blame.verdict, blame.findings) == ("inconclusive", ())
     assert {each.rails for each in blame.apart} == {(1,)}
@@ -89,7 +89,7 @@ def test_one_value_that_is_too_fast_is_measured_again_and_forgotten(test_at_once
 @pytest.mark.parametrize("size", [4, 8, 16])
 @pytest.mark.parametrize("rails", [0, 8])
 @rest_is_slow(8)
-def test_noise_names_nobody(size, rails, every):
+def test_noise_names_no_one(size, rails, every):
     for seed, percent in product(range(0, 24, every), (2, 4, 6)):
         made, _ = model.broken("none", size, random.Random(seed), sigma=percent / 100, rails=rails)
         blame = model.sweep(made, replace(model.RULES, alone=True, node_floor=10.0))

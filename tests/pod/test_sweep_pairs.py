@@ -129,7 +129,7 @@ def fails_with_most(values, node, middle):
 
 @rest_is_slow(every=4)
 @pytest.mark.parametrize("count", [1, 2])
-def test_nodes_that_fail_with_most_partners_are_named_beside_bad_paths(count, every):
+def test_nodes_that_fail_with_most_partners_are_named_with_bad_paths(count, every):
     """Other nodes' bad pairs do not form a group with the node, whose failures have one speed and theirs do not."""
     named_of, expected = 0, 0
     for key, values in layouts("cluster00-one-gpu.csv").items():
@@ -157,7 +157,7 @@ def test_every_pair_of_a_small_fleet_is_tested():
         assert [(f.kind, f.names) for f in blame.findings] == [("pair", bad)], blame.reasons
 
 
-def test_a_pair_whose_result_is_always_lost_is_no_go_and_nobody_is_named():
+def test_a_pair_whose_result_is_always_lost_is_no_go_and_none_is_named():
     for seed, values in draws(["cluster01.csv"]):
         rng = random.Random(seed)
         rates = {pair: value for pair, value in some_of(values, rng).items() if rng.random() < 0.8}

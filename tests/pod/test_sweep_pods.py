@@ -126,7 +126,7 @@ def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
         ("wrong", "wrong sums", ""),
     ],
 )
-def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
+def test_what_a_node_shows_of_a_test_is_reported(fleet, mode, outcome, why):
     """A node's own log is quoted; an undetermined node is not a failure of its partner."""
     stages = fleet.run(FAKE_MODE=mode)[0]
     tests = rounds(stages)
@@ -217,7 +217,7 @@ def test_a_node_that_is_stopped_while_it_trains_has_no_whole_test_alone(monkeypa
     assert (Planner().result(("a",), {"a": {**report, "busbw": 480.0}}).outcome == "measured") == (not stopped)
 
 
-def test_nodes_do_not_train_where_nobody_asks(fleet, trial):
+def test_nodes_do_not_train_where_no_one_asks(fleet, trial):
     """A sweep without --training takes no longer than before."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     stages = fleet.run()[0]
@@ -295,7 +295,7 @@ def test_a_node_is_diagnosed_once_and_its_time_is_waited_for():
 
 
 @pytest.mark.slow
-def test_sums_that_nobody_counted_are_no_measurement(fleet):
+def test_sums_that_no_one_counted_are_no_measurement(fleet):
     """A table with N/A in its wrong column shows a bandwidth, but not that the data is correct."""
     tests = rounds(fleet.run(FAKE_MODE="unchecked")[0])
     assert {test["outcome"] for test in tests} == {"nothing"}
@@ -367,7 +367,7 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
     assert stages["sweep.end"] == {"why": ""}
 
 
-def test_a_pod_that_is_told_to_end_takes_its_test_with_it(fleet, tmp_path):
+def test_a_pod_that_is_asked_to_end_takes_its_test_with_it(fleet, tmp_path):
     """SIGTERM during a test, as in a drain: its partner's program fails, and neither node has failed."""
     for rank in range(4):
         fleet.start(rank, FAKE_MODE=f"drain gpu-node-3 {tmp_path}")
@@ -395,7 +395,7 @@ def test_agents_end_when_the_coordinator_is_killed(fleet):
         assert fleet.processes[rank].returncode == 0
 
 
-def test_agents_end_when_the_coordinator_is_told_to(fleet):
+def test_agents_end_when_the_coordinator_is_asked_to(fleet):
     """SIGTERM to rank 0: it prints its results, ends with 143, and the others end without a signal."""
     for rank in range(4):
         fleet.start(rank)
@@ -579,7 +579,7 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
         ("measured", "measured", "measured"),
     ],
 )
-def test_a_test_of_a_pod_that_is_to_end_accuses_nobody(own, partner, outcome):
+def test_a_test_of_a_pod_that_is_to_end_raises_no_fault(own, partner, outcome):
     """A stopped pod's partner may report anything; a complete result counts, and so do wrong sums."""
     whole = {"busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": ""}
     answers = {

@@ -52,7 +52,7 @@ def test_a_group_is_one_of_as_many_as_there_are(count, size):
 
 @pytest.mark.parametrize("unclear", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided(seed, unclear):
+def test_an_uplink_is_reported_with_the_pairs_that_failed_of_those_that_were_decided(seed, unclear):
     """Some of its paths are good; a pair between the thresholds is neither a failure nor a pass."""
     fleet = fleet_of(16, 4)
     rng = random.Random(seed)
@@ -80,7 +80,7 @@ def test_an_uplink_is_told_with_the_pairs_that_failed_of_those_that_were_decided
     ("outcome", "alone"),
     [*((each, alone) for each in AT_ONCE for alone in (True, False)), ("failed", True), ("no end", True)],
 )
-def test_nodes_that_are_bad_by_themselves_accuse_no_uplink(outcome, alone):
+def test_nodes_that_are_bad_by_themselves_are_no_fault_of_an_uplink(outcome, alone):
     """Nodes that pass inside their leaf and fail across it are at fault themselves, and the uplink is not."""
     fleet = fleet_of(16, 4)
     bad = {"n000", "n001", "n002"}
@@ -195,7 +195,7 @@ def test_a_text_in_the_record_is_cut_at_its_longest_and_shows_it():
     assert section._text("x" * (limit + 1)) == "x" * (limit - 1) + "…"
 
 
-def test_a_slow_group_is_told_with_the_median_of_its_own_failures():
+def test_a_slow_group_is_reported_with_the_median_of_its_own_failures():
     """Other nodes' failures, and passes of a node of the group, are not its speed."""
     tests = {
         ("n000", "n001"): [(judgement.FAIL, 0.80), (judgement.FAIL, 0.82)],

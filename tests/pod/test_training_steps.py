@@ -32,7 +32,7 @@ def test_the_command_line_is_checked(capsys) -> None:
     assert training.parse(["--soak=60"]).soak == 60
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_what_is_reported_is_bounded() -> None:
     """An hour of steps is thinned evenly; of losses the first and last are kept."""
     assert len(training.thinned([float(i) for i in range(100_000)])) <= training.MOST_KEPT
     assert training.ends([float(i) for i in range(100)]) == [*map(float, range(10)), *map(float, range(90, 100))]
@@ -237,7 +237,7 @@ training.Steps.one = diverges
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_first_step_without_a_finite_loss_is_told_of_its_rank(trained, tmp_path: Path, shared: bool) -> None:
+def test_the_first_step_without_a_finite_loss_is_reported_for_its_rank(trained, tmp_path: Path, shared: bool) -> None:
     """A non-finite loss in single-GPU steps is a fault of this GPU, in shared steps it is not; the file stays JSON."""
     ended = trained(before=DIVERGES.format(shared=shared, steps=12))
     assert [each.code for each in ended] == [0, 0], ended[0].err

@@ -112,7 +112,7 @@ def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
     ],
 )
 @IN_EACH_WAY
-def test_what_the_second_attempt_meets_is_told(second, ends, cause, heard):
+def test_what_the_second_attempt_meets_is_reported(second, ends, cause, heard):
     """An interruption is not a fault, and the next attempt's obstacle is not caused by it: a quota removes no pods."""
     case = expecting(case_of("25b-preempted"), ends, cause)
     outcome = play(case, VARIANTS[heard], then=case_of(second))
@@ -140,7 +140,7 @@ def test_a_node_that_an_interruption_left_cordoned_is_waited_for_a_minute(back, 
     assert play(replace(second, play=stays(second.play))).after_s > 600  # a first attempt has all of its time
 
 
-def test_a_rank_that_waits_while_another_runs_is_said_beside_each_step():
+def test_a_rank_that_waits_while_another_runs_is_said_with_each_step():
     """A log has one line per 15 s."""
     said_so_far = []
     case = case_of("02b-cordoned")
@@ -165,7 +165,7 @@ def taken(case):
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize(("name", "ends"), [("25b-preempted", "interrupted"), ("17-job-deleted-b", "deleted")])
 @IN_EACH_WAY
-def test_a_namespace_that_somebody_deletes_is_an_interruption(name, ends, gone, heard):
+def test_a_namespace_that_a_user_deletes_is_an_interruption(name, ends, gone, heard):
     """A namespace's controller deletes pods and Job in any order; a second Job is refused (403), or finds no namespace
     (404)."""
     case = expecting(case_of(name), ends, "job.disrupted")
@@ -248,14 +248,14 @@ def test_what_a_broken_watch_swallows_is_seen_by_the_new_list(name, away_s):
 
 
 @pytest.mark.parametrize("away_s", [0.6, 5.0])
-def test_an_eviction_that_nobody_saw_is_told_by_the_job(away_s):
+def test_an_eviction_that_no_one_saw_is_reported_by_the_job(away_s):
     """The pods are gone in the new list: the Job's condition names the pod."""
     case = case_of("25b-preempted")
     outcome = play(case, cut(4.04, away_s, too_old=True))
     assert not wrong(case, outcome), outcome
 
 
-def test_what_cannot_be_tried_again_is_told_as_the_interruption():
+def test_what_cannot_be_tried_again_is_reported_as_the_interruption():
     """The API server goes away when the second attempt is about to start."""
     case = case_of("25b-preempted")
     outcome = play(case, cut(4.045, 30.0, too_old=True))

@@ -30,7 +30,7 @@ def test_it_is_right_however_it_is_heard(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
-def test_nothing_is_given_up_blamed_or_tried_again_that_the_rest_refutes(path):
+def test_nothing_is_given_up_attributed_or_tried_again_that_the_rest_refutes(path):
     """Everything pauses after each event: the state at that time must not be taken for the end."""
     case = load(path)
     held = prefixes(case.play, HELD_S, play(case).until)
@@ -46,7 +46,7 @@ def test_a_watcher_that_misreads_is_caught(monkeypatch):
     assert "expected" in wrong(case, play(case))
 
 
-def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other():
+def test_a_deleted_service_is_reported_as_that_where_ranks_did_not_find_each_other():
     """CoreDNS does not resolve names of a deleted Service; without a failure it does not matter."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("31-")))
     peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
@@ -77,7 +77,7 @@ def said(case, rank, stages):
     return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % each for each in told)
 
 
-def test_pods_that_told_all_before_they_went_are_no_interruption():
+def test_pods_that_reported_all_before_they_went_are_no_interruption():
     """A preemption after the last line of the evidence had no effect."""
     case = load(next(path for path in RECORDINGS if path.name.startswith("35-")))
     logs = {str(rank): said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}

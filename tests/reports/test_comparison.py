@@ -167,7 +167,7 @@ def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, 
     assert (comparison.verdict, comparison.exit_code) == (verdict, code)
 
 
-def test_versions_that_are_counted_are_told_as_versions() -> None:
+def test_versions_that_are_counted_are_reported_as_versions() -> None:
     """A bill of materials counts nodes by version: the reported change is the version, not the count."""
     before, after = record(noise=0.0), record(noise=0.0)
     before["bom"] = {"nodes": {"kernel": {"6.8.0-85": 2}}, "software": {"driver": {"nvcr.io/driver:580": "580"}}}
@@ -237,7 +237,7 @@ def test_a_run_that_skipped_before_hides_no_lost_proof(before: list[str]) -> Non
     assert "runtime.gpus" in compare(side, [proofs({"runtime.gpus": "skipped"})]).no_longer_proven
 
 
-def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
+def test_a_check_that_failed_and_is_gone_is_not_repaired() -> None:
     """A missing check was not evaluated, so neither it nor its fault counts as fixed."""
     before = outcome("nccl.rails", "failed", **LOST)
     skipped = outcome("nccl.rails", "skipped")
@@ -326,7 +326,7 @@ def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
     assert bool(comparison.unclear) == bool(code)
 
 
-def test_several_clusters_on_one_side_are_told() -> None:
+def test_several_clusters_on_one_side_are_reported() -> None:
     """A folder with runs of two clusters is not a valid side."""
     runs = [record(noise=0.0, run_id=n, **at("https://10.0.0.1", f"sha256:{n}")) for n in "ab"]
     assert "more than one cluster" in compare(runs, runs[:1]).unclear[0]
@@ -335,14 +335,14 @@ def test_several_clusters_on_one_side_are_told() -> None:
 @pytest.mark.parametrize(
     "edit", [{"verdict": "go"}, {"verdict": "inconclusive"}, {"verdict": "go", "checks": [], "collectives": {}}]
 )
-def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
+def test_a_record_whose_verdict_is_not_its_checks_is_reported(edit: dict[str, Any]) -> None:
     """An edited verdict and removed checks are detected."""
     comparison = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
     assert any("it was edited or damaged" in text for text in comparison.unclear)
     assert comparison.exit_code in (1, 10)
 
 
-def test_what_tells_two_clusters_or_profiles_apart_is_printed() -> None:
+def test_what_distinguishes_two_clusters_or_profiles_is_printed() -> None:
     """The first twelve digits of each digest are shown; a missing digest is not invented."""
     one, other = ("0123456789abcdef" * 4, "fedcba9876543210" * 4)
     clusters = compare(

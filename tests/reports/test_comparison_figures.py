@@ -45,7 +45,7 @@ def printed(comparison: Comparison) -> list[tuple[float, float, float]]:
         slower({8: 0.85}),  # one row alone is worse
     ],
 )
-def test_a_change_is_of_the_two_numbers_beside_it(after: dict[str, Any]) -> None:
+def test_a_change_is_of_the_two_numbers_with_it(after: dict[str, Any]) -> None:
     for seed in range(1, 20):
         comparison = compare([record(seed)], [after])
         shown = printed(comparison)

@@ -41,7 +41,7 @@ def test_other_nodes_and_runs_without_steps_are_not_compared() -> None:
     assert changes(compare([record(1)], [trained(2, 300)])) == set()
 
 
-def test_what_each_side_was_compared_with_is_told():
+def test_what_each_side_was_compared_with_is_reported():
     """The basis is the last record of a side; records without it have none."""
     before, after = record(seed=1), record(seed=2)
     after["collectives"]["ring"]["tables"][0]["nearest"] = {

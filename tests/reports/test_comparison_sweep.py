@@ -105,7 +105,7 @@ def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
     assert not [subject for _, subject in worse if subject.startswith(("n0:", "n1:", "n3:", "n4:", "n5:"))]
 
 
-def test_a_node_that_was_mended_is_better() -> None:
+def test_a_node_that_was_repaired_is_better() -> None:
     """A node that was at fault is now proven."""
     comparison = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
     assert ("better", "sweep", "n2", "at fault", "proven") in {
@@ -115,7 +115,7 @@ def test_a_node_that_was_mended_is_better() -> None:
 
 
 @pytest.mark.parametrize("state", ["not tested", "suspect"])
-def test_a_node_that_was_at_fault_and_is_not_proven_is_not_mended(state: str) -> None:
+def test_a_node_that_was_at_fault_and_is_not_proven_is_not_repaired(state: str) -> None:
     """Cordoned or suspected: the check passes for the others, and does not cover it."""
     before = sweep_record("a", slow_of("n2"), n2="at fault")
     comparison = compare([before], [sweep_record("b", fast, seed=7, n2=state)])

@@ -41,7 +41,7 @@ def faulty(seed: int, **finding: Any) -> dict[str, Any]:
     return made
 
 
-def test_a_fault_is_told_on_the_side_that_shows_it() -> None:
+def test_a_fault_is_reported_on_the_side_that_shows_it() -> None:
     """The observation is shown before if it is gone, and after if it is new."""
     clean = record(1, noise=0.0)
     assert told(clean, faulty(2), "fault")["gpu-node-1"] == ("worse", "not found", "24.6 GB/s", "network.slow")
@@ -55,7 +55,7 @@ def test_a_fault_is_told_on_the_side_that_shows_it() -> None:
     assert told(clean, unclear, "fault")["gpu-node-1"][0] == "unclear"
 
 
-def test_gpudirect_is_told_in_three_words() -> None:
+def test_gpudirect_is_reported_in_three_words() -> None:
     """Seen, absent, and not shown: the last is not a loss."""
 
     def side(seed: int, gdr: bool | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_gpudirect_is_told_in_three_words() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 1.25, 2.0])
-def test_a_changed_rate_is_told_with_both_numbers_and_their_quotient(factor: float) -> None:
+def test_a_changed_rate_is_reported_with_both_numbers_and_their_quotient(factor: float) -> None:
     """The percentage follows from the two numbers shown with it."""
 
     (change,) = compare([trained(1, 400)], [trained(2, 400 * factor)]).changes

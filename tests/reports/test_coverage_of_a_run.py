@@ -144,7 +144,7 @@ def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str
         (side(POOL, POOL), side(POOL, POOL[:2]), True, 1),
     ],
 )
-def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
+def test_a_gate_that_answers_for_the_fleet_refuses_a_part(
     before: list[dict[str, Any]], after: list[dict[str, Any]], fleet: bool, refusals: int
 ) -> None:
     """The runs of a side are combined; otherwise it is a note. A side that tries fewer nodes than before is unclear."""

@@ -37,7 +37,7 @@ def test_the_causes_that_remain_are_ranked_in_every_form(form):
     assert "Likely causes, most likely first" in text or form == "json"
 
 
-def test_what_the_log_rules_out_is_no_cause_and_what_it_speaks_for_comes_first():
+def test_what_the_log_rules_out_is_no_cause_and_what_it_answers_for_comes_first():
     """InfiniBand has no GID index; in a job that had worked before, a lost link or peer comes first."""
     ib = [cause["cause"] for cause in jobs_of(failing(RETRY))[0]["causes"]]
     roce = [cause["cause"] for cause in jobs_of(failing(RETRY + GIDS, ROCE))[0]["causes"]]

@@ -195,7 +195,7 @@ def test_a_page_of_a_healthy_run_is_short(look, width, most):
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) <= 4
 
 
-def test_each_bandwidth_is_a_number_beside_its_floor(look):
+def test_each_bandwidth_is_a_number_with_its_floor(look):
     """Numbers are right-aligned, the margin is in percent, the source is folded."""
     page = look("healthy")
     row = page.locator(".measured tbody tr").first

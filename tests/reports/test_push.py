@@ -74,7 +74,7 @@ def test_a_scheduled_run_replaces_its_group_and_a_run_by_hand_adds_to_it(gateway
     assert 'seatrial_fault_subjects{fault="none"} 0.0' in body  # a family without a sample would replace nothing
 
 
-def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
+def test_what_goes_wrong_is_reported_without_the_address(gateway: Gateway) -> None:
     """The address may contain a password."""
     gateway.answer = 503
     with pytest.raises(PushError, match="answered 503"):

@@ -239,7 +239,7 @@ def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
     assert a_run().required_but_unseen == ()
 
 
-def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
+def test_what_was_not_seen_and_what_is_installed_are_in_every_report(capsys):
     """Hidden and installed parts are escaped, in the page and in the record; the verdict says that a tenant ran it."""
     run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
     page = html.page(run)
@@ -267,7 +267,7 @@ def test_the_picture_shows_the_floors_of_each_curve():
     assert "2 ranks &lt;b&gt;" in page
 
 
-def test_a_node_that_a_finding_only_speaks_of_is_not_accused():
+def test_a_node_that_a_finding_only_mentions_is_not_at_fault():
     """A job over all nodes failed, and one node's message is quoted: no node is at fault."""
     end = Finding(subject="all_reduce of 2 nodes", ok=False, observed="failed (gpu-a: exit code 1)", fault="f")
     checks = [CheckResult(id="sweep.scale", title="t", outcome=Outcome.FAILED, findings=(end,))]

@@ -92,7 +92,7 @@ def test_the_evidence_is_what_was_measured_and_of_a_failure_what_failed():
     ],
 )
 @pytest.mark.parametrize("style", FORMATS)
-def test_what_limits_a_run_is_told_beside_each_state(more, said, style):
+def test_what_limits_a_run_is_reported_with_each_state(more, said, style):
     """Each line shows that it is from a simulation or a partial run."""
     run = record(check("x", "passed", SEEN), **more)
     assert limits(run) == said

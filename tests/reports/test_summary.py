@@ -50,7 +50,7 @@ def test_a_go_names_nodes_and_numbers():
     assert summary.not_judged == {"skipped": {"storage": 1}}
 
 
-def test_a_bandwidth_stands_beside_what_others_measured():
+def test_a_bandwidth_is_shown_with_what_others_measured():
     record = HEALTHY.to_dict()
     record["collectives"] = {"ring": {"tables": [{"nearest": {"sentence": "384.6 GB/s is 99% of what is published"}}]}}
     proven = dict(summarize(record).proven)
@@ -65,7 +65,7 @@ def test_what_did_not_pass_is_not_proven(outcome):
     assert summary.proven == []
 
 
-def test_of_several_nodes_the_slowest_is_told():
+def test_of_several_nodes_the_slowest_is_reported():
     """The best of a thousand nodes does not describe the others."""
     rows = [ok(f"gpu-{n} all_reduce", f"{480 - n % 2 * 20}.0", "at least 430", "GB/s") for n in range(4)]
     summary = summarize(Run(results=[check("nccl.bandwidth-node", Outcome.PASSED, *rows)]).to_dict())
@@ -237,7 +237,7 @@ def test_nodes_that_are_left_out_or_queued_are_said():
     assert "noted" not in dict(summarize(Run(results=[failed, other]).to_dict()).proven)
 
 
-def test_a_bandwidth_that_was_waived_is_told_of_a_go():
+def test_a_bandwidth_that_was_waived_is_reported_for_a_go():
     """With a profile without floors the go says that no bandwidth was judged, and shows the measurement."""
     why = "no floor published; measured, not judged: 386.4 GB/s"
     waived = {"id": "nccl.bandwidth-ring", "outcome": "skipped", "reason": why, "waived": True, "findings": []}
@@ -246,7 +246,7 @@ def test_a_bandwidth_that_was_waived_is_told_of_a_go():
     assert summarize(completed({**run, "checks": [waived, unasked]})).untried == f"nccl.bandwidth-ring: {why}."
 
 
-def test_locks_that_fail_are_told_of_a_go_where_the_profile_says_nothing_of_them():
+def test_locks_that_fail_are_reported_for_a_go_where_the_profile_says_nothing_of_them():
     """The note is missing if the profile needs no locks, or if there is no shared path."""
     why = "not judged, since the profile requires no locks: a /results: nfs (nolock): flock granted while b holds it"
     check = {

@@ -41,7 +41,7 @@ def pictures(text):
     return [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
 
 
-def test_a_sweep_is_told_in_gigabytes_a_second():
+def test_a_sweep_is_reported_in_gigabytes_a_second():
     """The lines show single nodes, inside each leaf, across leaves, the worst pair and the median one, with the floors."""
     sweep = swept(16, 4, lambda n: {(n[1], 2): 0.6})
     said = dict(line.split(": ", 1) for line in figures.lines(sweep))

@@ -77,7 +77,7 @@ def test_a_long_observation_is_shown_whole(monkeypatch):
     assert "seatrial-abc-1-xyz (job.unschedulable)" in said
 
 
-def test_short_findings_stand_in_a_table(monkeypatch):
+def test_short_findings_are_in_a_table(monkeypatch):
     """Two nodes in adjacent rows are read faster than two blocks."""
     rows = tuple(
         Finding(subject=f"gpu-node-{n}", ok=False, observed=f"{7 - n}", expected="8", unit="GPUs", fault="gpu.missing")

@@ -19,6 +19,6 @@ def test_the_table_adds_up_what_the_picture_shows():
     assert "<td>2.5</td>" in text
 
 
-def test_nothing_told_is_nothing_drawn():
+def test_nothing_reported_is_nothing_drawn():
     assert timeline([]) == ""
     assert timeline([{**SPAN, "seconds": 0}]) == ""

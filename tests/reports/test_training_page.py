@@ -47,7 +47,7 @@ SAVED = {
 }
 
 
-def test_a_gpu_is_shown_by_its_own_compute_beside_the_floor():
+def test_a_gpu_is_shown_by_its_own_compute_with_the_floor():
     """400 TFLOP/s in steps of 60 ms are 480 with 50 ms of own compute, and 470.6 with 51: one is below 475."""
     assert own_tflops(steps(), 50.0) == pytest.approx(480.0)
     page = training(steps())
@@ -62,7 +62,7 @@ def test_without_a_floor_nothing_is_below_it():
     assert "below" not in page and "no floor" in page and "<i " not in page
 
 
-def test_what_told_nothing_is_shown_first_and_nothing_is_divided_by_zero():
+def test_what_reported_nothing_is_shown_first_and_nothing_is_divided_by_zero():
     """A GPU without a time, steps without a pace, and records of earlier versions are rendered."""
     ranked = slowest_first(steps(ranks=[*ranks(), {"node": "n", "gpu": 7, "compute_ms": None}, {"compute_ms": 0.0}]))
     assert [value for _, value in ranked][:2] == [None, None]
@@ -75,7 +75,7 @@ def test_what_told_nothing_is_shown_first_and_nothing_is_divided_by_zero():
     assert "<polyline" not in (training(steps(series_ms=[0.0, 0.0])))
 
 
-def test_the_states_of_a_checkpoint_stand_in_order_and_a_torn_step_shows():
+def test_the_states_of_a_checkpoint_are_in_order_and_a_torn_step_shows():
     """The step in which a rank was killed remained in the state writing."""
     assert rows(SAVED) == [(EVIL, "2", "0.00", "", "", "1.50", "2.25"), (EVIL, "3", "0.00", "", "", "", "")]
     page = checkpoint(SAVED)

@@ -18,7 +18,7 @@ JOB = {
 }
 
 
-def test_a_wrong_token_is_nobody(cluster):
+def test_a_wrong_token_is_unauthenticated(cluster):
     """401, not 403: the caller must know that the credentials are wrong."""
     answer = cluster("GET", "/api/v1/nodes", who="not-a-token")
     assert (answer.code, answer.json["reason"]) == (401, "Unauthorized")
@@ -99,7 +99,7 @@ def test_strict_validation_names_the_unknown_field(cluster, space):
     assert warned.headers["warning"] == '299 - "unknown field \\"spec.retries\\""'
 
 
-def test_dry_run_keeps_nothing_and_tells_nobody(cluster, space):
+def test_dry_run_keeps_nothing_and_notifies_no_one(cluster, space):
     """The preflight relies on dry-run creates that leave no object and send no event."""
     path = f"/apis/batch/v1/namespaces/{space}/jobs"
     assert cluster("POST", f"{path}?dryRun=All", {**JOB, "metadata": {"name": "dry"}}).code == 201
@@ -123,7 +123,7 @@ def test_a_strategic_patch_merges_containers_by_name(cluster, space):
     assert cluster("GET", f"{path}/d").json["spec"]["replicas"] == 3
 
 
-def test_a_watch_tells_what_enters_and_leaves_its_selector(cluster, space):
+def test_a_watch_shows_what_enters_and_leaves_its_selector(cluster, space):
     """An object that loses the label is DELETED for this watch."""
     path = f"/api/v1/namespaces/{space}/configmaps"
     revision = cluster("GET", path).json["metadata"]["resourceVersion"]

@@ -61,7 +61,7 @@ def test_a_manifest_is_applied_and_recognised_as_unchanged(kubectl):
     assert "deleted" in kubectl("delete", "-f", "-", text=MANIFEST)
 
 
-def test_typed_commands_speak_protobuf(kubectl):
+def test_typed_commands_use_protobuf(kubectl):
     """`create job`, `create token`, `auth can-i` send protobuf instead of JSON."""
     assert "created" in kubectl("create", "job", "typed", "--image=a:1", "--", "sleep", "5")
     shown = kubectl("get", "job", "typed", "-o", "jsonpath={.spec.template.spec.containers[0].command[1]}")

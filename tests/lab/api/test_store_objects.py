@@ -28,7 +28,7 @@ def test_a_write_that_changes_nothing_keeps_the_revision(store):
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-def test_a_stale_writer_is_told_so(store):
+def test_a_stale_writer_is_reported(store):
     """Optimistic concurrency: replace with an old resourceVersion is 409 Conflict."""
     made = store.create("configmaps", {"metadata": {"name": "a"}}, "default")
     store.mutate("configmaps", "default", "a", lambda obj: obj.update(data={"k": "v"}))

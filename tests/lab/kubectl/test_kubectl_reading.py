@@ -168,7 +168,7 @@ def test_discovery_and_explanations(kubectl):
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_rights_are_told(kubectl, served):
+def test_rights_are_reported(kubectl, served):
     """auth can-i, --list, whoami; 403 with the server's message."""
     assert kubectl("auth", "can-i", "create", "jobs") == "yes\n"
     assert kubectl.run("auth", "can-i", "create", "jobs", "--as=carol").out == "no\n"

@@ -74,7 +74,7 @@ def test_apply_creates_recognises_changes_and_explains_mistakes(kubectl):
     assert "batch" in kubectl("delete", "-f", "-", text=JOB)
 
 
-def test_create_speaks_protobuf_for_whole_pod_templates(kubectl):
+def test_create_uses_protobuf_for_whole_pod_templates(kubectl):
     """create job, and a job from a CronJob: the template is complete."""
     kubectl("create", "job", "typed", "--image=a:1", "--", "sleep", "5")
     assert (

@@ -47,7 +47,7 @@ def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
     run(scenario)
 
 
-def test_a_container_without_a_command_ends_when_it_is_told_to(run):
+def test_a_container_without_a_command_ends_when_it_is_asked_to(run):
     """Like an image's own pause or daemon, long before a SIGKILL."""
 
     async def scenario(lab):

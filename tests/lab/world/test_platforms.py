@@ -157,7 +157,7 @@ def test_a_pod_on_roce_gets_its_functions_its_networks_and_nothing_of_its_neighb
     meet("healthy-roce", judge)
 
 
-def test_a_pod_that_asks_for_no_network_is_told_nothing_of_devices():
+def test_a_pod_that_asks_for_no_network_gets_no_annotation_of_devices():
     """Without the annotation the pod has eth0 only and no RDMA device, although the function was allocated."""
 
     async def judge(_, run):
