@@ -105,7 +105,7 @@ def _executed(candidates: Sequence[bytes]) -> Path | None:
 
 
 def _is_program(path: Path, argv: Sequence[str], env: dict[str, str]) -> bool:
-    """Say whether a stand-in starts an interpreter for this file: sshd and mpirun, which have used none of its modules."""
+    """Say whether a stand-in starts an interpreter for this file: sshd and mpirun have not used its modules."""
     unused = not podmodules.MODULES.keys() & sys.modules.keys()
     return "fakes" in sys.modules and unused and interpreter.runs_file(str(path), argv, env)
 

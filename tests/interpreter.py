@@ -38,7 +38,7 @@ def memory_is_limited() -> bool:
 
 
 def runs_file(executable: str, argv: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Say whether this is a file for this very interpreter, without unknown interpreter variables in its environment."""
+    """Say whether this is a file for this very interpreter, without unknown variables in its environment."""
     return (
         Path(executable).resolve() == INTERPRETER
         and len(argv) > 1

@@ -140,7 +140,7 @@ def lab(arguments: list[str]) -> int:
 
 
 class Lab(Program):
-    """A running embedded cluster with pipes as streams: the part of subprocess.Popen that `simulation.Simulation` uses."""
+    """A running embedded cluster with pipes as streams: the part of subprocess.Popen used by `simulation.Simulation`."""
 
     def __init__(
         self,

@@ -219,7 +219,7 @@ def test_without_a_floor_bandwidth_is_an_error(trial, jobs, spec, h100, evidence
 
 
 def test_where_no_floor_is_published_bandwidth_is_measured_and_waived(trial, jobs, spec, h100, evidence):
-    """The profile says so; the number is reported, and a floor given on the command line still applies."""
+    """If the profile says so, the number is reported, and a floor given on the command line still applies."""
     profile = replace(h100, floors=(), unjudged="no floor published")
     with pytest.raises(pytest.skip.Exception, match=r"no floor published; measured, not judged: 38\d\.\d GB/s"):
         bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, profile, evidence)

@@ -103,7 +103,7 @@ def commands_of(fault):
 
 @table("fault", FAULTS.values(), ids=lambda f: f.id)
 def test_a_confirm_can_be_copied_and_each_cause_has_one_of_its_own(fault):
-    """A confirmation begins with a command or an instruction, a shell can parse its quotes, and no other cause has it."""
+    """A confirmation begins with a command or an instruction, a shell can parse its quotes, and it is unique."""
     for text in commands_of(fault):
         first = text.split()[0]
         assert "=" in first or first in SAID or COMMANDS.match(first), text

@@ -120,7 +120,8 @@ def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: st
 
 
 def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
-    """Two nodes of eight: 64 of 240 messages per direction cross; 400 GB/s of links give 93.75 GB/s of bus bandwidth."""
+    """Of two nodes of eight, 64 of 240 messages per direction cross; 400 GB/s of links give 93.75 GB/s of bus
+    bandwidth."""
     assert wire_limit_gbps("all_to_all", "default", 400.0, nodes=2, gpus_per_node=8) == pytest.approx(93.75)
 
 

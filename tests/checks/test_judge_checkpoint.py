@@ -327,7 +327,7 @@ def test_the_rate_of_all_ranks_passes_from_the_floor_on(saved, spec, least, ok):
 
 
 def test_what_was_measured_is_in_the_record_as_it_was(saved, spec):
-    """The slowest pause counts for all, the slowest rank has its own rate, and states are timed from the step's first."""
+    """The slowest pause counts for all, the slowest rank has its own rate, and states are timed from the first."""
     saves = saved.evidence[1].stages["checkpoint"]["ranks"][3]["saves"]
     saves[1].update(pause_s=2.00049, write_s=1.60049)
     saved.evidence[1].stages["checkpoint"]["flush"]["seconds"] = 3.14159

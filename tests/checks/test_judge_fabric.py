@@ -110,7 +110,7 @@ def test_a_network_that_is_not_attached_comes_first(world, spec):
 
 
 def test_the_partition_is_an_index(world, spec, h100):
-    """NCCL_IB_PKEY=1 selects the second entry: limited membership in the first does not matter, an empty second does."""
+    """NCCL_IB_PKEY=1 selects the second entry: a limited first one does not matter, an empty second does."""
     tenant = replace(spec, env={**spec.env, "NCCL_IB_PKEY": "0x1"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:
@@ -145,7 +145,7 @@ def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, m
 
 
 def test_gids_without_their_index_are_no_fault_of_a_port(world, spec):
-    """The set entries are unknown: the one that NCCL uses may be among them."""
+    """Without their indexes it is unknown which GIDs are set: the one that NCCL uses may be among them."""
     with_env = replace(spec, env={"NCCL_IB_GID_INDEX": "3"})
     for rank in (0, 1):
         for each in stage(world, rank, "rdma")["devices"]:

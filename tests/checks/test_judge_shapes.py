@@ -53,7 +53,7 @@ def test_cordoned_and_tainted_nodes_have_nothing_free():
 
 
 def test_a_strict_policy_refuses_what_no_numa_node_has():
-    """Eight GPUs on two NUMA nodes of four are never admitted there; for aligned requests the number is an upper bound."""
+    """Eight GPUs on two NUMA nodes of four are never admitted; for aligned requests the number is an upper bound."""
     observed = said([room("a", 8), room("b", 8)], {"a": numa("a", 4, 4), "b": numa("b", 4, 4)})
     assert observed[f"8 {GPU}, a whole node"] == "valid on 0 of 2 nodes, fits 0 times now"
     assert observed[f"4 {GPU}, a NUMA node"] == "valid on 2 of 2 nodes, fits at most 4 times now"

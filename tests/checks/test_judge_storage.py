@@ -161,7 +161,7 @@ def test_a_claim_that_pods_cannot_use_is_one_fault(claims, bad, changes, fault):
 
 
 def test_what_only_looks_wrong_is_quiet(claims, bad):
-    """Waiting for the first consumer, one node with a local disk, read-only, a class deleted after binding: no fault."""
+    """PVCs that wait for a consumer, of one node with a local disk, read-only, or of a deleted class are no fault."""
     later = {"nfs": replace(CLASSES["nfs"], binding="WaitForFirstConsumer")}
     waiting = {name: replace(claim, phase="Pending") for name, claim in claims.items()}
     assert not bad(claim_findings(ASKED, 2, waiting, later))

@@ -499,7 +499,7 @@ def test_a_job_over_all_nodes_that_failed_says_which_node_said_why(row, said):
 
 
 def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
-    """A missing agent's pod is quoted if the coordinator has not met it; output before the pod joined does not count."""
+    """A missing agent's pod is quoted if the coordinator has not met it; output before it joined does not count."""
     names, stages = printed(3, lambda _: 380.0)
     stages["sweep.fleet.1"] |= {
         "ranks": {"node-0": 0, "node-1": 1, "node-2": 2},
@@ -518,7 +518,7 @@ def test_why_an_agent_did_not_come_is_said_by_its_own_pod():
 
 
 def test_a_node_that_lost_gpus_in_a_sweep_is_not_proven_by_it():
-    """Marks, metrics and scheduled runs read the section: the node is at fault; a node that has left is undetermined."""
+    """Marks, metrics and scheduled runs read the section: the node is at fault, and a departed node is undetermined."""
     sweep = swept(*printed(4, lambda _: 380.0))
     lost = failed("node-1", "6 nvidia.com/gpu allocatable after the trial", "8", "gpu.missing")
     gone = unknown("node-2", "no node of the cluster any more", "the node that was tried", fault="job.disrupted")

@@ -72,7 +72,7 @@ def test_nodes_that_train_well_pass(nodes):
 
 
 def test_a_slow_gpu_is_named_and_nothing_that_follows_from_it():
-    """training.slow-gpu: its node and the other GPUs, whose steps wait for it, and the missed floor are not reported."""
+    """training.slow-gpu: its node, the GPUs whose steps wait for it, and the missed floor are not reported."""
     sweep = fleet(node_3=slower(1.12, [5]))
     rate = 1e-12 * FLOPS / (STEP_MS / 1000)
     for asked in (NO_FLOOR, TrainingSection(tflops=0.95 * rate, source="ours")):

@@ -152,7 +152,7 @@ def spied(value, where):
 
 @functools.cache
 def full():
-    """Return the stages of both ranks of a healthy trial with everything: Xids, buckets, a second interface, bridges."""
+    """Return the stages of both ranks of a healthy trial with Xids, buckets, a second interface and bridges."""
     of_ranks = json.loads(json.dumps(real()))
     of_ranks = {int(rank): stages for rank, stages in of_ranks.items()}
     for stages in of_ranks.values():

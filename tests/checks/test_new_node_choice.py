@@ -159,7 +159,7 @@ def test_a_taint_that_the_pods_do_not_tolerate_is_reported() -> None:
 
 
 def test_a_new_node_whose_gpus_are_not_seen_yet_is_reported() -> None:
-    """The device plugin and labels may appear within a minute; a new node of another profile is left to that profile."""
+    """The device plugin and labels may appear within a minute; another profile's new node is left to that profile."""
     bare = raw("bare", taints=(KEY,), offered=0)
     bare["metadata"]["labels"], bare["status"]["capacity"], bare["status"]["allocatable"] = {}, {}, {}
     other = raw("other", taints=(KEY,), labels={PRODUCT: "L40S"})

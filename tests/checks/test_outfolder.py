@@ -1,4 +1,4 @@
-"""The folder of --out holds the reports and logs of one run: files of an earlier run are removed, foreign files stay."""
+"""The folder of --out has the reports and logs of one run: files of an earlier run are removed, foreign files stay."""
 
 from __future__ import annotations
 

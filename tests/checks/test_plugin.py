@@ -480,7 +480,7 @@ faults:
 
 
 def test_a_failed_finding_has_the_heavier_of_its_faults_action_and_its_own(trial, pytester):
-    """The action comes from the fault's entry, also a user's; undetermined findings, passes and settings require none."""
+    """The action comes from the fault's entry, also a user's; undetermined findings and settings require none."""
     (pytester.path / "test_sample.faults.yaml").write_text(BOARD % "CONTACT_SUPPORT")
     record, _ = trial(ACTED)
     actions = {f["subject"]: f["action"] for f in record["checks"][0]["findings"]}

@@ -105,7 +105,7 @@ def test_each_instinct_has_its_profile(model: str) -> None:
 
 @pytest.mark.parametrize(("product", "name"), [("NVIDIA-GB200", "gb200"), ("NVIDIA-GB300", "gb300")])
 def test_a_rack_is_judged_by_nvlink_where_channels_can_be_claimed(product: str, name: str) -> None:
-    """With the DeviceClass of IMEX channels it is the profile of NVLink between nodes, without it the one for its NICs."""
+    """With the DeviceClass of IMEX channels it is the profile of NVLink between nodes, otherwise that of its NICs."""
     tray = node("a", product, 4)
     nvlink = {"gb200": "gb200-mnnvl", "gb300": "gb300-nvls"}[name]
     classes = [{"metadata": {"name": "compute-domain-default-channel.nvidia.com"}}]

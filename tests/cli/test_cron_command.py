@@ -85,7 +85,7 @@ def cron(cluster: str, out: Path, *more: str) -> int:
 def test_a_pushgateway_that_is_down_costs_a_line(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict is unchanged, the metrics are in the folder and the ConfigMap; the address's password is not printed."""
+    """The verdict is unchanged, the metrics are in folder and ConfigMap; the address's password is not printed."""
     assert cron(cluster, tmp_path, "--push", "http://user:swordfish@127.0.0.1:9/") == 0
     said = capfd.readouterr()
     assert "could not be pushed" in said.out
@@ -106,7 +106,7 @@ def test_a_damaged_memory_is_begun_anew(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An invalid manual edit of the ConfigMap does not stop scheduled runs: it is reported, and the state is rewritten."""
+    """An invalid manual edit of the ConfigMap is reported, the state is rewritten, and scheduled runs continue."""
     monkeypatch.setattr("cli.schedule.node_history.choose", lambda *_, **__: node_history.Choice((), "a test"))
     remember(kube, text)
     assert cron(cluster, tmp_path) == 0

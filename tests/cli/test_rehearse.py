@@ -108,7 +108,7 @@ def test_the_scenarios_own_profile_and_options_start_the_trial(tmp_path):
 
 @pytest.mark.slow
 def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path, capsys):
-    """A row each, in the requested order; reports are kept; exit code 1 because one scenario has a false expectation."""
+    """The matrix has a row each in the requested order; a scenario with a false expectation leads to exit code 1."""
     (tmp_path / "liar.yaml").write_text(WRONG)
     env = os.environ | {"TAO_K8S_NAMESPACE": "mine"}
     code = rehearse_here(["gpu-missing", "liar.yaml", "--out", "kept"], cwd=tmp_path, env=env)

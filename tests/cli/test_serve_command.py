@@ -71,7 +71,7 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
 
 
 def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Path) -> None:
-    """A scheduled run's metrics have bad nodes and an inconclusive first failure; a later manual run takes precedence."""
+    """A scheduled run's metrics have bad nodes and an inconclusive first failure; a later manual run precedes it."""
 
     def scrape() -> str:
         with urllib.request.urlopen(served, timeout=HANG_S) as answer:

@@ -379,7 +379,7 @@ def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, 
 
 @pytest.mark.parametrize("command", ["accept", "preflight"])
 def test_help_of_a_run_fits_a_terminal_and_help_all_shows_the_rest(command, monkeypatch, capsys):
-    """24 lines of 80 columns; --help-all shows every option."""
+    """The help has 24 lines of 80 columns, and --help-all shows every option."""
     monkeypatch.setenv("COLUMNS", "200")
     assert main([command, "--help"]) == 0
     short = capsys.readouterr().out

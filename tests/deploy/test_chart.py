@@ -127,7 +127,7 @@ def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
 
 @pytest.mark.slow
 def test_helm_installs_it_and_takes_it_away(tmp_path: Path) -> None:
-    """The release has its own namespace, as documented; an upgrade changes the settings; after removal nothing is left."""
+    """The release has its own namespace; an upgrade changes the settings; after removal nothing is left."""
     program = shutil.which("helm")
     if program is None:
         pytest.skip("needs helm")

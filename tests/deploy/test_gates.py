@@ -321,7 +321,7 @@ def workflow() -> dict[str, Any]:
 
 
 def play(folder: Path, accept: int, compared: int, summary_file: str = "summary.md") -> tuple[int, str, list[str]]:
-    """Run the workflow's steps like the runner: bash -e, outputs, conditions. Return exit code, summary, helm's calls."""
+    """Run the workflow's steps like the runner (bash -e, outputs, conditions); return code, summary, helm's calls."""
     (folder / "seatrial").write_text(f'#!/bin/sh\necho "$1 $2" >>{folder}/asked\n{stub(accept, compared)}\n')
     (folder / "helm").write_text(f'#!/bin/sh\necho "$1" >>{folder}/helm.log\n')
     for program in ("seatrial", "helm"):

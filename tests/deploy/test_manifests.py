@@ -1,4 +1,4 @@
-"""The shipped manifests: rendered by kustomize, with exactly the permissions that seatrial rbac prints, and runnable."""
+"""The shipped manifests: rendered by kustomize, with exactly the permissions of seatrial rbac, and runnable."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ROOT / "deploy/gates/github-actions.yaml"], ids=lambda p: p.name)
 def test_actionlint_finds_nothing(path: Path) -> None:
-    """Syntax, expressions, inputs of actions, permissions, needs, and the shell scripts' form."""
+    """actionlint checks syntax, expressions, inputs of actions, permissions, needs, and the shell scripts."""
     actionlint = shutil.which("actionlint")
     if actionlint is None:
         pytest.skip("needs actionlint: python -m tests.real_cluster.programs actionlint builds it")

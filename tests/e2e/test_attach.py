@@ -48,7 +48,7 @@ def record(folder):
 
 
 def without_times(accepted):
-    """Return the record as text without run id, numbers, the choice among equal nodes, and pull times of cached images."""
+    """Return the record as text without run id, numbers, the choice among equal nodes, and pull times."""
     accepted["trial"].pop("timeline", None)
     text = json.dumps(accepted, indent=1, sort_keys=True).replace(accepted["run_id"], "RUN")
     text = re.sub(r"(RUN-\d)-\w{5}\b", r"\1-xxxxx", re.sub(r"gpu-node-\d", "NODE", text))

@@ -1,4 +1,4 @@
-"""`seatrial cron --new-nodes` in the embedded cluster: a new node, a repaired one, a repeated failure, and near misses."""
+"""`seatrial cron --new-nodes` in the embedded cluster: new and repaired nodes, repeated failures, near misses."""
 
 from __future__ import annotations
 

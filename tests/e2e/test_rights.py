@@ -183,7 +183,7 @@ def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
 
 @pytest.mark.slow
 def test_nodes_are_marked_and_opened_with_the_rights_that_are_documented(tmp_path):
-    """Condition, label and taint: the output of `seatrial rbac --label-nodes --node-condition` is enough for all three."""
+    """Condition, label and taint need only the output of `seatrial rbac --label-nodes --node-condition`."""
     role, rules = granted("--label-nodes", "--node-condition")
     with running(scenario(tmp_path, role, rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))

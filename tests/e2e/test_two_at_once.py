@@ -44,7 +44,7 @@ def quota(kube, gpus):
 
 
 def test_gpus_of_a_trial_that_goes_on_are_in_use(first, tmp_path):
-    """With a detached trial and a live runner the run is inconclusive each time, and the lease distinguishes the cases."""
+    """With a detached trial and a live runner each run is inconclusive, and the lease distinguishes the cases."""
     config, kube, job = first
     code, record, findings = second(config, tmp_path)
     assert (code, record["verdict"], record["failure_class"]) == (10, "inconclusive", None)

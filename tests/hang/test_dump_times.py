@@ -49,7 +49,7 @@ def test_what_nccls_recorder_stamped_while_it_dumped_says_how_long_ranks_had_wai
 def test_nccls_dumps_without_a_time_of_their_own_are_held_for_those_of_a_timeout_and_it_says_so(
     explain, tmp_path, seed, written
 ):
-    """A time-out writes them, and a copy has the time of the copy; but a dump may also be requested from a running job."""
+    """A time-out writes dumps, and a copy has its own time; but a dump may also be requested from a running job."""
     ranks, groups, stops, _ = case(seed)
     entries, stands = play(groups, ranks, stops)
     dumped(tmp_path, groups, entries, stands, range(ranks))

@@ -1,4 +1,4 @@
-"""Hangs of real jobs over gloo, recorded by us (data/gloo-2.13): ranks that are reported, and ranks that must not be."""
+"""Hangs of real jobs over gloo, recorded by us (data/gloo-2.13): reported ranks, and ranks that must not be."""
 
 import json
 import os
@@ -275,7 +275,7 @@ def test_what_all_called_the_same_is_no_mismatch(explain, tmp_path, change):
 
 
 def test_ranks_that_gave_up_are_said_to_have_waited(explain):
-    """gloo counts sends and receives but records none: the late rank is unknown, but messages show that ranks waited."""
+    """gloo counts sends and receives but records none: the late rank is unknown, but messages show waiting ranks."""
     code, job = explain(DATA / "timed_out_sends")
     assert (code, named(job)) == (1, {"waiting": [0, 1, 3]})  # their messages show the hang
     assert "waited for others" in job["sentence"], job["sentence"]

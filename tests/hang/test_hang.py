@@ -1,4 +1,4 @@
-"""Causes of hanging jobs: our own recordings (four ranks, torch 2.13, gloo), made inputs, and foreign samples if given."""
+"""Causes of hanging jobs: our own recordings (four ranks, torch 2.13, gloo), made inputs, and foreign samples."""
 
 import io
 import json

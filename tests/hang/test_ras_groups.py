@@ -125,7 +125,7 @@ def test_who_may_wait_inside_a_smaller_communicator_is_not_called_late(explain, 
 
 
 def test_who_is_behind_with_ranks_that_may_wait_together_is_late(explain, tmp_path):
-    """Ranks 4 and 5 may wait inside their pair's operation; rank 7 shares no communicator with a rank that is behind."""
+    """Ranks 4 and 5 may wait inside their pair's operation; rank 7 shares no communicator with a late rank."""
     comms = [Comm([*range(8)], counts={4: 9, 5: 9, 7: 9}, hash="a1"), Comm([4, 5], hash="b1"), Comm([6, 7], hash="b2")]
     for look in range(3):
         (tmp_path / f"ras-{look}").write_text(as_json(Job(8, comms), stamp=f"10:00:{5 * look:02}"))

@@ -199,7 +199,7 @@ def test_a_second_look_distinguishes_a_job_that_runs_from_one_that_hangs(
 
 
 def test_a_dump_that_an_earlier_run_left_is_not_counted(explain, tmp_path):
-    """Each run hangs at its fifth operation; rank 1 left no dump in the last run, and the previous run's file exists."""
+    """Each run hangs at its fifth operation; rank 1 left no dump in the last run, but has the previous one's."""
     write(tmp_path, {0: 5, 2: 5}, world=3)
     write(tmp_path, {1: 4}, world=3, begun=START - 7200)
     code, (job,) = explain(tmp_path)

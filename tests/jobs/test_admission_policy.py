@@ -135,7 +135,7 @@ def test_all_gpus_of_a_node_count_however_they_are_asked_for(broken: Callable[[d
 
 
 def test_gpus_shared_by_containers_share_the_cards() -> None:
-    """Half of each in two containers is enough; an init container that ends before them does not take part in training."""
+    """Half of each in two containers is enough; an init container that ends before them does not train."""
     spec = trial("p5-efa")
     pod = dry_pod(spec)
     container(pod)["resources"]["limits"] |= {"nvidia.com/gpu": "4", "vpc.amazonaws.com/efa": "16"}

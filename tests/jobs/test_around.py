@@ -96,7 +96,7 @@ def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
     ],
 )
 def test_an_xid_that_programs_bring_about_is_no_fault_of_a_gpu(text, role):
-    """An Xid that programs can cause is shown with its usual meaning; a program bug is not attributed to the machine."""
+    """An Xid that programs can cause is shown with its usual meaning; a program bug is not a fault of the machine."""
     (moment,) = (each for each in judged_moments(event("XidError", FAILED - 2, text=text)) if each.kind == "gpu")
     assert moment.role == role and ("program's own" in moment.why) is (role == "possible")
 
@@ -165,7 +165,7 @@ def test_of_a_job_that_has_not_failed_nothing_is_at_fault():
 
 
 def test_foreign_times_and_texts_are_bounded():
-    """No time, a time without a zone, a flood: events without a place on the axis are dropped, the likely cause never."""
+    """Events without a time or a zone, or in a flood, are dropped, the likely cause never."""
     flood = [event("XidError", FAILED - n % 500, name="gpu-0", text=f"Xid {n}") for n in range(500)]
     odd = {
         "involvedObject": {"kind": "Node", "name": "gpu-1"},

@@ -19,7 +19,7 @@ from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node,
     ],
 )
 def test_a_disruption_is_never_the_clusters_fault(reason, message):
-    """Preemption, drain and eviction: disrupted, no err_class; the peer's broken connection is the consequence."""
+    """Preemption, drain and eviction are disruptions without err_class; the peer's error is a consequence."""
     pods = [
         pod(0, "Failed", conditions=[condition("DisruptionTarget", reason=reason, message=message)], main=ended(137)),
         pod(1, "Failed", main=ended(1, at="2026-01-01T00:00:10Z")),
@@ -81,7 +81,7 @@ def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
 
 @pytest.mark.parametrize("code", [143, 137])
 def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
-    """The probe ends with 143 after SIGTERM, and with 137 if the time is too short: neither is a failure of the probe."""
+    """The probe ends with 143 after SIGTERM, and with 137 if the time is too short, which is not its failure."""
     asked, died, failing = "2026-01-01T00:00:30Z", "2026-01-01T00:00:21Z", failed(at="2026-01-01T00:00:22Z")
     pods = [pod(0, deleted=asked, phase="Failed", main=ended(code, at=died)), pod(1, main=RUNS)]
     state, _, analysis = diagnose(job(conditions=failing), pods, [])
@@ -172,7 +172,7 @@ COMPLETE = [condition("Complete")]
     ],
 )
 def test_a_job_that_a_user_resizes_is_interrupted(change, conditions, says):
-    """Pods that its controller deletes for it are not deleted by others; a job that was scaled down is still Complete."""
+    """Pods that its controller deletes for it are not deleted by others; a scaled-down job is still Complete."""
     edited, history = looked(*SIZES, SIZES[0] | change, conditions=conditions)
     gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
     _, _, analysis = diagnose(edited, [pod(0, main=RUNS), gone], [], history=history)

@@ -41,7 +41,7 @@ def test_a_variant_has_its_own_advice_or_another_faults(fault: str, variant: Var
 
 @named(ALL)
 def test_advice_is_a_command_and_what_to_do(fault: str, variant: Variant) -> None:
-    """Advice never refers the reader back to the message; a text continues after "remedy:" and has no final full stop."""
+    """Advice never refers back to the message; a text continues after "remedy:" without a final full stop."""
     for text in (variant.confirm, variant.remedy, variant.cause or ""):
         assert not re.search(r"(?i)\bread the (?:message|error)|\s{2}|\.$", text), fault
     assert not re.match(r"[A-Z][a-z]+ (?!HTTPS)", variant.remedy)

@@ -30,7 +30,7 @@ def names(informer):
 
 
 def test_list_then_watch(kube, api):
-    """Added, modified and deleted objects, with the selector in both requests."""
+    """Added, modified and deleted objects arrive, and both requests have the selector."""
 
     def answer(asked):
         if "watch" in asked.query:

@@ -117,7 +117,7 @@ def test_dangling_references_are_named(config):
 
 
 def test_a_folder_or_an_unreadable_file_is_refused(tmp_path, config):
-    """There is no traceback."""
+    """The refusal has no traceback."""
     refuse("is a directory", str(tmp_path))
     if os.geteuid() != 0:
         config.chmod(0)

@@ -58,7 +58,7 @@ def moment(seconds: float) -> str:
 
 
 def test_one_at_a_time_and_given_back(kube: Kube) -> None:
-    """The second gets the holder's name; after the first it is free, and the next one finds no dead run."""
+    """The second run gets the holder's name; after the first one the lease is free, and the next finds no dead run."""
     with Lease(kube, NAME, "one"):
         with pytest.raises(HeldError, match=f"{NAME} is held by one since"), Lease(kube, NAME, "two"):
             pass

@@ -149,7 +149,7 @@ def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
 
 @pytest.mark.parametrize("code", [401, 403, 404, 500, 503])
 def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api, tmp_path, code):
-    """In mid-stream the server returns 403 (roles not read yet), 401, 404 or 5xx; then the log continues where it was."""
+    """In mid-stream the server returns 403 (roles not read yet), 401, 404 or 5xx; then the log continues."""
     log = Log([(1.0, b"before"), (2.0, evidence(1, "start")), (3.0, evidence(2, "end"))])
     done = threading.Event()
 

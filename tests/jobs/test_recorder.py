@@ -49,7 +49,7 @@ def changes(recorder, folder):
 
 @pytest.mark.slow
 def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
-    """The Job from its creation, its pods, their events, and the run's conclusion; a replay gives the same conclusion."""
+    """A recording has the Job from its creation, its pods, their events, and the conclusion, which a replay repeats."""
     sim = Sim(root, tmp_path, "healthy")
     try:
         kube, recorders = Kube.connect(str(sim.config)), []

@@ -218,7 +218,7 @@ def test_a_pod_of_someone_else_does_not_lead(sweep, api):
 
 
 def test_where_pods_were_is_the_api_servers_word(sweep):
-    """The API server's placement includes completed pods and recreated ones, but neither unscheduled nor foreign pods."""
+    """The API server's placement includes completed and recreated pods, but neither unscheduled nor foreign ones."""
     unbound = pod(3, phase="Pending")
     del unbound["spec"]["nodeName"]
     again = pod(1, name="t-1-y")

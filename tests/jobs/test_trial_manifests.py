@@ -55,7 +55,7 @@ def pod_of(made):
 
 
 def test_the_job_is_indexed_suspended_and_ends_by_itself():
-    """One pod per node, no retry, a deadline, a TTL; created suspended so that the objects it owns are created first."""
+    """A Job has one pod per node, no retry, a deadline, a TTL; it is created suspended, before the objects it owns."""
     made = build(FULL, FILES).job
     expected = {
         "suspend": True,
@@ -219,7 +219,7 @@ def test_a_dry_run_pod_is_the_jobs_pod():
 
 
 def test_printed_manifests_are_yaml_in_the_order_of_creation():
-    """The output of --print-manifests can be created and says how: a client-side apply has no room for the ConfigMap."""
+    """The output of --print-manifests says how to create it: a client-side apply has no room for the ConfigMap."""
     text = to_yaml(build(FULL, FILES), with_files=True)
     assert [item["kind"] for item in yaml.safe_load_all(text)] == ["Job", "ConfigMap", "Service"]
     assert "kubectl create -f -" in text.splitlines()[0]

@@ -183,7 +183,7 @@ def test_one_pod_that_runs_is_all_that_a_trial_of_one_waits_for(kube, phase, lat
 
 
 def test_what_only_the_clock_changes_is_reported_too_and_nothing_is_concluded_twice(kube, api, monkeypatch):
-    """Objects and events do not change while an unscheduled pod gets old enough to report, and that alone is reported."""
+    """Objects and events do not change while an unscheduled pod gets old enough, and only that is reported."""
     monkeypatch.setattr("jobs.diagnosis.not_started.YOUNG_S", HANG_S)
     monkeypatch.setattr("jobs.diagnosis.not_started.SCHEDULER_S", 2.0)
     concluded = []

@@ -1,4 +1,4 @@
-"""One `sim healthy` in a separate process, with kubeconfigs of an administrator and of an account without permissions."""
+"""One `sim healthy` in a separate process, with kubeconfigs of an administrator and of an unprivileged account."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""`docs/tested-on.md` equals the results of the last runs on real clusters: for every existing test, and for no other."""
+"""`docs/tested-on.md` equals the results of the last runs on real clusters, for exactly the existing tests."""
 
 import re
 

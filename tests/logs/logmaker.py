@@ -219,6 +219,6 @@ def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: floa
 
 
 def before_the_end(log: str, line: str) -> str:
-    """Insert a line before the last three of a log; after the benchmark's end it would be the last line of a process."""
+    """Insert a line before the last three of a log, since after the benchmark's end it would be a process's last."""
     lines = log.splitlines(keepends=True)
     return "".join([*lines[:-3], line + "\n", *lines[-3:]])

@@ -66,7 +66,7 @@ def test_a_failed_test_in_json_is_a_fault_of_its_gpu(release: str, name: str, in
 
 
 def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
-    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv): the vendor's action; a table has no numbers, so no action is assumed."""
+    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv), the vendor's action; a table has no numbers, hence no action."""
     job = only(report("4.4.1", {"memory": MISMATCH}))
     assert "contact its vendor's support" in job["faults"][0]["remedy"]
     assert "What to do with the node" not in only(table(*MEMORY_4))["faults"][0]["remedy"]

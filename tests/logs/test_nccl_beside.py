@@ -45,7 +45,7 @@ def test_bridges_among_nccls_sockets_are_suspected():
     ],
 )
 def test_an_error_without_a_warning_has_its_usual_causes_behind_it(error, cause_text):
-    """The log shows only the error; a warning of NCCL or a `Last error` line is more specific and excludes assumptions."""
+    """The log shows only the error; a warning of NCCL or a `Last error` line is more specific."""
     bare = died(f"torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, {error}, NCCL version 2.27.5")
     causes = judged(bare + TORCHRUN)["causes"]
     assert cause_text in causes[0]["cause"]

@@ -274,7 +274,7 @@ def test_channels_of_the_switches_are_evidence():
 
 
 def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that_was_waved_through_is_reported():
-    """nccl.nic-count-ignored, and nccl.rail-missing because of nccl.ib-open."""
+    """The faults are nccl.nic-count-ignored, and nccl.rail-missing because of nccl.ib-open."""
     lines = []
     for line in HEALTHY.splitlines(keepends=True):
         if line.startswith("gpu-node-1") and "NET/IB : Using" in line:

@@ -25,7 +25,7 @@ def test_the_whole_log_is_go(judge):
 
 @pytest.mark.parametrize("share", [0.55, 0.7, 0.85, 0.95])
 def test_every_rank_cut_at_the_same_place_is_truncated(judge, share):
-    """A full disk truncates all files at the same point: channels are shown, but no rank reports all of them connected."""
+    """A full disk truncates all files at the same point: no rank reports all of its channels connected."""
     texts = {key: text[: int(len(text) * share)] for key, text in whole(MAKER).items()}
     job = judged(judge, MAKER, texts)
     assert job["verdict"] == "inconclusive", job["sentence"]

@@ -251,7 +251,7 @@ def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, dev
 
 
 def test_sockets_of_one_host_and_no_size_are_no_fault_and_name_their_cause(judge):
-    """nccl.no-evidence: a healthy single-host job prints the same; a second host or a stated size makes it a fallback."""
+    """nccl.no-evidence: a healthy single-host job prints the same; a second host or a stated size is a fallback."""
     lines = "NCCL INFO NET/IB : No device found.\n{0}NCCL INFO Using network Socket\n"
     job = judge("a:1:1 [0] " + lines.format("a:1:1 [0] "))
     assert (job["verdict"], job["socket_fallback"], job["inter_node_transport"]) == ("inconclusive", True, "unknown")

@@ -133,7 +133,7 @@ def test_every_label_of_our_own_recordings_is_right(data):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_label_that_a_log_shows_is_right(shared, folder):
-    """Real logs of many versions, launchers and clouds: the analyzer concludes every label that the log itself shows."""
+    """The analyzer concludes every label that real logs of many versions, launchers and clouds themselves show."""
     assert mismatches(shared / folder) == []
 
 

@@ -135,7 +135,7 @@ def of_role(role: str, who: str) -> pytest.MarkDecorator:
 
 @of_role("cause", OTHERS)
 def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_no_one(at):
-    """Without a cause a launcher such as torchrun reports only a failed process; in a completed job it is not a fault."""
+    """Without a cause a launcher such as torchrun reports only a failed process, which a completed job excuses."""
     for example in LINES[at].example:
         ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
         job = judged(ended + TORCHRUN)
@@ -169,7 +169,7 @@ CAUSES = {line.fault: line for line in LINES if line.role == "cause"}
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "why" and line.fault in CAUSES], ids=name_of)
 def test_a_line_that_explains_condemns_no_one_though_others_of_its_fault_do(at):
-    """The role belongs to the line: alone, before a successful run, as a rank's warning, and with a cause of its fault."""
+    """The role belongs to the line: alone, before a successful run, as a rank's warning, and with another cause."""
     cause = CAUSES[LINES[at].fault].example[0]
     for example in LINES[at].example:
         assert judged(f"{example}\n")["verdict"] == "inconclusive", example

@@ -1,4 +1,4 @@
-"""Several runs in one log: of a restarted job the last attempt is judged; two different jobs do not excuse each other."""
+"""Several runs in one log: a restarted job's last attempt is judged; different jobs do not excuse each other."""
 
 import re
 

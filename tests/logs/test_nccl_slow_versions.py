@@ -1,4 +1,4 @@
-"""Known bandwidth defects of NCCL: reported by version, GPU, hosts and measured rate together, never by a part of them."""
+"""Known bandwidth defects of NCCL: reported by version, GPU, hosts and measured rate together."""
 
 from __future__ import annotations
 

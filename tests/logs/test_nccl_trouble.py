@@ -424,7 +424,7 @@ def test_an_end_before_nccl_began_is_not_overcome(judge, line):
     ],
 )
 def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line):
-    """Without a table or the end of its communicators, no line shows that it continued, with or without NCCL's prefix."""
+    """Without a table or the end of its communicators, no line shows that the job continued."""
     running = "".join(each + "\n" for each in LOG.splitlines() if "Destroy COMPLETE" not in each)
     assert judge(running)["verdict"] == "go"
     assert judge(running + line + "\n")["verdict"] != "go"
@@ -443,7 +443,7 @@ def test_a_cause_of_failures_behind_a_job_that_shows_no_end_is_no_go(judge, line
 )
 @pytest.mark.parametrize("padding", [0, 1 << 20])
 def test_a_failure_in_a_file_of_its_own_counts(tmp_path, failure, diagnosis, padding):
-    """Launchers store stderr separately, and it need not mention NCCL; a script that contains such words is not a log."""
+    """Launchers store stderr separately, and it need not mention NCCL; a script with such words is not a log."""
     (tmp_path / "host.out").write_text(LOG)
     (tmp_path / "host.err").write_text("step done\n" * (padding // 10) + failure)
     (tmp_path / "run.py").write_text('"""ChildFailedError: Traceback (most recent call last): Killed"""\n')

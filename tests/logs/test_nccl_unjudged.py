@@ -152,7 +152,7 @@ def test_a_small_fraction_of_what_is_published_is_said_first(busbw, diagnosis, t
     ("busbw", "verdict"), [(5.0, "inconclusive"), (60.0, "inconclusive"), (130.0, "inconclusive"), (200.0, "go")]
 )
 def test_another_layout_or_fabric_than_any_published_is_compared_more_loosely(maker, busbw, verdict, tmp_path, capsys):
-    """Four H100 per host over this fabric are not published; half of the rate of eight, or of other fabrics, is no-go."""
+    """Four H100 per host over this fabric are not published; half of the rate of eight, or of others, is no-go."""
     assert explained(capsys, tmp_path, logged(busbw, maker=maker))["verdict"] == verdict
 
 

@@ -203,7 +203,7 @@ def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
 
 
 def test_parts_of_a_split_are_distinguished_by_count_and_color(judge, root):
-    """NCCL 2.28.9 prints no id for them, and no space before the dash: eight real ranks, each in three groups of two."""
+    """NCCL 2.28.9 prints no id for them, and no space before the dash: eight ranks, each in three groups of two."""
     folder = root / "tests" / "hang" / "data" / "nccl-2.28.9" / "parallel-late"
     job = judge(*(path.read_text() for path in sorted(folder.glob("rank*.log"))))
     assert (job["ranks"], job["nodes"], job["init"]["communicators"]) == (8, 8, 13)

@@ -1,4 +1,4 @@
-"""The checkpoint stage: saved, flushed, verified on another node, torn, resumed, removed; with real torch if available."""
+"""The checkpoint stage: saved, flushed, verified on another node, torn, resumed, removed; with torch if available."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_a_wait_for_a_name_is_reported(waiting, capfd) -> None:
 
 
 def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
-    """A peer that connected to us is running: from then on its name has the usual time, since no image pull delays it."""
+    """A peer that connected to us is running: from then on its name has the usual time, without an image pull."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
     probe.rendezvous._met[1] = 1200.0

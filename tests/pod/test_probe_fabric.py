@@ -268,7 +268,7 @@ def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
 
 
 def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader without CPU time finds its buffer full: these bytes did not arrive in the slice in which it reads them."""
+    """A reader without CPU time finds its buffer full: these bytes did not arrive in the slice of the read."""
     monkeypatch.setattr(transfer, "SLICE_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
         line, _ = server.accept()

@@ -28,7 +28,7 @@ def answer(**changes) -> bytes:
 
 
 def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
-    """Cards are in numerical order with the same keys as an NVIDIA GPU, and the driver comes from the system's entry."""
+    """Cards are in numerical order with the keys of an NVIDIA GPU, and the driver is from the system's entry."""
     smi_facts, error = rocm.read(answer())
     assert error == ""
     assert smi_facts["driver"] == "6.12.12"

@@ -61,7 +61,7 @@ def locks(path: dict) -> dict:
 
 
 def test_a_real_file_system_has_all_that_training_relies_on(pods, tmp_path: Path) -> None:
-    """Two processes without simulation: locks exclude, changes are visible, small files are counted, no file is left."""
+    """Two processes without simulation show excluding locks, visible changes and counted files, without leftovers."""
     for path in found(pods, tmp_path / "shared").values():
         assert locks(path) == LOCK
         assert path["attributes_ok"] is True
@@ -188,7 +188,7 @@ def test_a_partner_that_dies_with_its_locks_is_no_fault_of_them(pods, tmp_path: 
 
 
 def test_pods_that_are_stopped_while_they_replace_files_leave_nothing(pods, tmp_path: Path) -> None:
-    """SIGTERM on both nodes: locks, small files and the replaced file are removed, and no rename is reported as torn."""
+    """After SIGTERM on both nodes locks, small files and the replaced file are removed, and no rename is torn."""
     place = tmp_path / "shared"
     place.mkdir()
     patched(pods, ("VERSIONS, PACE_S = 20, 0.01", "VERSIONS, PACE_S = 10**9, 0.01"))

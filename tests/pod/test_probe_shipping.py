@@ -59,7 +59,7 @@ def test_what_is_shipped_is_the_source(shipped) -> None:
 
 
 def test_it_fits_into_a_config_map(shipped) -> None:
-    """1 MiB is a ConfigMap's limit; trial.json and a run's state need a part of it, and a third is reserved for growth."""
+    """1 MiB is a ConfigMap's limit; trial.json and a run's state need a part of it, and a third is reserved."""
     assert len(payload.archive(shipped)) < 400_000
 
 

@@ -28,7 +28,7 @@ def section(*paths: dict, burst: int = 0, s3: tuple = ()) -> dict:
 
 
 def test_files_and_credentials_are_looked_for_and_not_read(pods, tmp_path: Path) -> None:
-    """An existing file, a missing one, a folder; a token that is set: its value is in no line of the evidence."""
+    """An existing file, a missing one and a folder are reported; a token's value is in no line of the evidence."""
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "shard-0.tar").write_bytes(b"x")
     (tmp_path / "train" / "shard-2.tar").touch()

@@ -1,4 +1,4 @@
-"""The whole probe as a process: two pods on two loopback addresses, with the tools of a GPU image simulated by scripts."""
+"""The whole probe as a process: two pods on two loopback addresses, with simulated tools of a GPU image."""
 
 from __future__ import annotations
 

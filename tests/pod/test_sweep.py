@@ -89,7 +89,7 @@ def test_a_node_that_met_no_one_of_its_leaf_is_reported_with_the_uplink(leaf, si
 
 
 def test_two_bad_nodes_that_pass_with_each_other_and_with_a_few_more_are_named():
-    """Two bad nodes that pass with each other are not a group behind a link, since each also passes with a fourth node."""
+    """Two bad nodes that pass with each other are not a group behind a link if each also passes with a fourth node."""
     named = 0
     for seed in range(20):
         rng = random.Random(seed)

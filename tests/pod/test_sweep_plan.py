@@ -149,7 +149,7 @@ def test_the_plan_prices_diagnostics():
 
 
 def test_the_plan_prices_training():
-    """One more minute for every node, in hours and against the budget: five rounds fit into 6m40s, four with training."""
+    """One more minute per node counts in hours and budget: five rounds fit into 6m40s, four with training."""
     options = ("--plan", "--nodes", "64", "--budget", "400s")
     without, trained = (sweep(*options, *more).stdout for more in ([], ["--training"]))
     hours = [float(re.search(r"([\d.]+) GPU-hours", said)[1]) for said in (without, trained)]

@@ -413,7 +413,7 @@ def test_agents_end_when_the_coordinator_is_asked_to(fleet):
 
 @pytest.mark.slow
 def test_a_stranger_is_not_let_in(fleet, trial):
-    """A client without the token gets no task and disturbs no agent; neither does one that sends nothing, or too much."""
+    """A client without the token gets no task and disturbs no agent, and neither does a silent or verbose one."""
     fleet.start(0)
 
     def connected():
@@ -539,7 +539,7 @@ def test_what_a_pair_wrote_is_printed_and_bounded():
 
 @pytest.mark.parametrize("leaves", [0, 8], ids=["no leaves", "leaves"])
 def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(leaves):
-    """All nodes that are not needed as partners; the verdict equals that of a sweep that keeps all nodes to its end."""
+    """Nodes that are not needed as partners are released; the verdict equals that of a sweep that keeps all nodes."""
     nodes = [f"gpu-node-{n}" for n in range(72)]
     known = {name: f"leaf-{n // leaves}" for n, name in enumerate(nodes)} if leaves else {}
     lead, blame = played(nodes, known, end=False)

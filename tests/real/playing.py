@@ -182,7 +182,7 @@ def wrong(case, outcome):
 
 
 def _is_about(outcome, subject):
-    """Say whether it names the pod, node or Job: as the subject or, if the subject refused it, as the affected object."""
+    """Say whether it names the pod, node or Job, as the subject or as the object that the subject refused."""
     kind, _, name = subject.rpartition("/")
     own = outcome.subject in {subject, name} or outcome.subject.removeprefix("node/") == name
     # A fault of several pods at once: which was first is random if all are received together.

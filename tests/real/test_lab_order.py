@@ -319,7 +319,7 @@ def precedences(writes):
 
 
 def events(writes):
-    """Return the reasons of the events about each object from each component, in order, a series once, with their form."""
+    """Return the reasons of each object's events by component, in order, a series once, with their form."""
     order, shapes = {}, {}
     for write in (w for w in writes if w.kind == "Event" and w.type == "ADDED"):
         item = write.object

@@ -38,7 +38,7 @@ def test_nothing_is_given_up_attributed_or_tried_again_that_the_rest_refutes(pat
 
 
 def test_a_watcher_that_misreads_is_caught(monkeypatch):
-    """The test can fail: a watcher that trusts the stale condition, as an earlier version did, loses a healthy trial."""
+    """The test can fail: a watcher that trusts the stale condition, as before, loses a healthy trial."""
     from jobs.diagnosis import job as cases
 
     case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))

@@ -21,7 +21,7 @@ class Given(Cluster):
     """Nothing is started or stopped here. A test that would is skipped; nodes are restored to their original state."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
-        """Connect to the cluster; `folder`: files read by the fakes of its nodes, if this machine has them (`behave`)."""
+        """Connect to the cluster; `folder`: files read by the fakes of its nodes, if available (`behave`)."""
         super().__init__(folder, {}, "", [])
         self.kubeconfig = kubeconfig
         self._found = {name: node for name, node in self._listed().items() if self._fits(node)}

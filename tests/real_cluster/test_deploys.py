@@ -1,4 +1,4 @@
-"""The installable manifests on a real cluster: accepted without a warning, and run with exactly their own permissions."""
+"""The installable manifests on a real cluster: accepted without a warning, and run with exactly their permissions."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def test_detached_and_attached(bench):
 @needs_pods
 @pytest.mark.parametrize(("policy", "verdict"), [("none", "go"), ("single-numa-node", "no-go")])
 def test_a_kubelet_tells_its_topology_policy_to_who_may_ask(bench, policy, verdict):
-    """Without NodeResourceTopology and without permission it is unknown; with permission the kubelet itself reports it."""
+    """Without NodeResourceTopology and permission it is unknown; with permission the kubelet reports it."""
     bench.profile["topology"] = {"policy": policy, "scope": "container", "gpu_nic_max": None}
     asked = ("preflight", "--check", "topology.policy")
     outcome = bench.run(*asked)

@@ -258,7 +258,7 @@ def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
 
 
 def test_fewer_subjects_of_a_check_are_unclear() -> None:
-    """A check that passed on 16 nodes and then on 15 is unclear; names that change in every run (pods) are not a loss."""
+    """A check that passed on 16 nodes and then on 15 is unclear; names that change in every run do not count."""
     comparison = compare([proofs(subjects=16)], [proofs(subjects=15)])
     assert comparison.exit_code == 10
     assert {(c.subject, c.before, c.after) for c in comparison.changes} == {

@@ -21,7 +21,7 @@ RECORD: Any = completed({"verdict": "go", "scope": "full", "cluster": {"namespac
 
 
 class Gateway(HTTPServer):
-    """Accepts metrics like a Pushgateway (github.com/prometheus/pushgateway: PUT replaces a group, POST its families)."""
+    """Accepts metrics like a Pushgateway (github.com/prometheus/pushgateway): PUT replaces a group, POST its families."""
 
     answer = 200
 
@@ -94,7 +94,7 @@ def test_what_goes_wrong_is_reported_without_the_address(gateway: Gateway) -> No
 
 @pytest.mark.parametrize("up", [True, False])
 def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gateway: Gateway, tmp_path: Path) -> None:
-    """seatrial accept --push URL, here with the checks that start no pod."""
+    """seatrial accept --push URL runs here with the checks that start no pod."""
     url = gateway.url if up else "http://127.0.0.1:9"
     done = seatrial("preflight", "--cluster", "sim:healthy", "--push", url, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout

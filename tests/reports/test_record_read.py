@@ -19,7 +19,7 @@ PASSED = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, seconds=0.12345
 
 @pytest.mark.parametrize("code", [0, 2, 3, 4, 5])
 def test_a_run_that_pytest_ended_is_no_go_in_its_record_either(code: int) -> None:
-    """Such a run was interrupted, had an internal error or a usage error, or selected nothing, whatever passed before."""
+    """The run was interrupted, had an internal error or a usage error, or selected nothing."""
     run = Run(results=[PASSED], pytest_exit=code)
     assert (run.verdict is Verdict.GO) is (code == 0)
     assert verdict_of(json.loads(json.dumps(run.to_dict()))) is run.verdict

@@ -141,7 +141,7 @@ def test_a_list_comes_to_the_worst_of_its_states():
 
 @pytest.mark.parametrize("name", list_names())
 def test_a_shipped_list_names_checks_that_exist_and_where_it_is_published(name):
-    """Foreign ids have their source; a removed check would never be tested."""
+    """Foreign ids need their source, since a removed check would never be tested."""
     made = load_list(name, all_checks())
     assert "." in made.source
     assert any(each.checks for each in made.requirements)

@@ -42,7 +42,7 @@ def pictures(text):
 
 
 def test_a_sweep_is_reported_in_gigabytes_a_second():
-    """The lines show single nodes, inside each leaf, across leaves, the worst pair and the median one, with the floors."""
+    """The lines show single nodes, inside each leaf, across leaves, the worst and the median pair, with the floors."""
     sweep = swept(16, 4, lambda n: {(n[1], 2): 0.6})
     said = dict(line.split(": ", 1) for line in figures.lines(sweep))
     rates = [(test["nodes"], test["busbw_gbps"]) for test in sweep["tests"] if len(test["nodes"]) == 2]

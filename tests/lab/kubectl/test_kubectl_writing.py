@@ -124,7 +124,7 @@ def test_patch_label_and_annotate(kubectl):
 
 
 def test_a_deployment_is_scaled_rolled_out_and_back(kubectl):
-    """scale, set image, rollout status, history, undo, restart."""
+    """kubectl scale, set image, rollout status, history, undo and restart work."""
     kubectl("create", "deployment", "web", "--image=a:1", "--replicas=3")
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", KUBECTL_LIMIT)
     assert "scaled" in kubectl("scale", "deployment/web", "--replicas=2")

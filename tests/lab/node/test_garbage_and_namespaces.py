@@ -78,7 +78,7 @@ def test_a_dependent_of_an_owner_that_never_was_is_collected():
 
 
 def test_a_namespace_is_furnished_and_emptied():
-    """Default service account and root CA are created and recreated; deletion removes the content, then the namespace."""
+    """Default service account and root CA are recreated; deletion removes the content, then the namespace."""
 
     def check(store):
         assert store.get("serviceaccounts", "team", "default")

@@ -196,7 +196,7 @@ def test_suspending_again_deletes_pods_without_counting_them_as_failed():
 
 
 def test_a_refused_pod_becomes_an_event_and_no_condition(monkeypatch):
-    """Quota and PodSecurity refuse the pod, not the Job: FailedCreate with the API server's text, no pod, no failure."""
+    """Quota and PodSecurity refuse the pod, not the Job: FailedCreate with the API server's text, and no failure."""
     text = 'pods "train-abcde" is forbidden: exceeded quota: gpus'
 
     real = Store.create

@@ -185,7 +185,7 @@ def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_p
 
 
 def test_a_missing_config_map_holds_the_container_until_it_comes(run):
-    """CreateContainerConfigError, and the pod continues automatically."""
+    """The container waits with CreateContainerConfigError, and the pod continues automatically."""
 
     async def scenario(lab):
         lab.pod("p", ["sh", "-c", "echo $A"], container={"envFrom": [{"configMapRef": {"name": "late"}}]})
@@ -326,7 +326,7 @@ def having(mark):
 
 @pytest.mark.parametrize("mode", ["namespaces", "plain"])
 def test_no_process_and_no_file_outlives_the_cluster(root, mode):
-    """SIGKILL to the cluster's process: pods, also those that left their session, and the folder are removed at once."""
+    """After SIGKILL to the cluster's process its pods, even in other sessions, and its folder are removed."""
     mark = f"mark-{os.getpid()}-{mode}"
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(VICTIM), mode, mark],

@@ -107,7 +107,7 @@ def test_a_pod_gets_the_gpus_of_its_claim(tmp_path):
 
 
 def test_claims_that_cannot_be_met_say_so(tmp_path):
-    """Three pods of eight on two nodes: the third waits with the scheduler's message, and continues when one has ended."""
+    """Of three pods of eight on two nodes the third waits with the scheduler's message until one has ended."""
 
     async def run():
         async with cluster(tmp_path, "dra", platform="h100-ib") as box:

@@ -189,7 +189,7 @@ def test_a_queue_that_is_shut_says_so_on_the_workload(bench, change, message):
 
 
 def test_a_more_important_workload_evicts_and_the_evicted_one_comes_back(bench):
-    """LowerPriority preemption: the victim's job is suspended, its conditions name the preemptor, later it runs again."""
+    """LowerPriority preemption suspends the victim's job, whose conditions name the preemptor; later it runs again."""
 
     async def run():
         async with bench("kueue") as lab:

@@ -233,7 +233,7 @@ def plugged(pair, **changes):
 
 
 def test_nccl_reaches_efa_through_its_plugin(pair):
-    """Four cards per GPU are one device; every hop between nodes names the plugin, with GPUDirect, over eight devices."""
+    """Four cards per GPU are one device; every hop between nodes uses the plugin and GPUDirect over eight devices."""
     answer = plugged(pair).run(NCCL_ALGO="Ring")
     assert answer.codes == [0, 0]
     assert answer.log.count("Using network Libfabric") == 16
