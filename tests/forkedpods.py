@@ -32,7 +32,7 @@ _execute, _launch = process.Child.become, client.launch
 
 
 def install() -> None:
-    """Make the cluster of this process start such pods; before it has threads, which a fork does not inherit."""
+    """Make the cluster of this process start such pods, before any threads start, which a fork does not inherit."""
     vars(client)["launch"] = _Launcher().launch
 
 

@@ -124,7 +124,7 @@ def test_lines_without_a_host_or_with_its_full_name_are_these_pods(trial, comman
 
 
 def test_pods_whose_host_names_are_not_known_refuse_no_log(trial, command):
-    """There is nothing to compare with."""
+    """Without host names of the pods a log cannot be compared with them."""
     for evidence in trial.evidence.values():
         evidence.stages["start"] = {**evidence.stages["start"], "hostname": None}
     command[1][COMMAND]["hosts"] = [{**host, "name": "elsewhere"} for host in command[1][COMMAND]["hosts"]]

@@ -99,7 +99,8 @@ def test_what_measured_nothing_raises_no_fault_and_passes_no_one(trial, spec, ba
 
 
 def test_persistence_mode_is_anothers_matter_and_nothing_else_with_it(trial, spec, bad):
-    """In DCGM 4 it fails the whole deployment test, which then proves no GPU; in DCGM 3 it has its own test."""
+    """In DCGM 4 disabled persistence mode fails the whole deployment test, which then proves no GPU; DCGM 3 has a
+    separate test."""
     off = {"text": "Persistence mode is off.", "id": 29, "severity": 5, "category": 8}
     findings = list(dcgm.findings(told(trial, software("fail", **off)), spec))
     assert [f.ok for f in findings] == [True] * 8 + [None] * 8

@@ -163,7 +163,8 @@ def kured(command=(), env=(), lock=None, image="ghcr.io/kubereboot/kured:1.21.0"
 
 
 def test_kured_is_read_from_its_options_and_its_lock():
-    """Options in one word or two, or in the environment; one holder or several; malformed values are ignored."""
+    """kured's options may be one word or two, or in the environment, with several lock holders; malformed values are
+    ignored."""
     command = ["/usr/bin/kured", "--start-time=02:00", "--end-time", "04:00", "--blocking-pod-selector=app=train"]
     one = '{"nodeID":"gpu-1","created":"2026-01-01T00:00:00Z"}'
     many = '{"maxOwners":2,"locks":[{"nodeID":"gpu-2"},{"nodeID":"gpu-3"},7]}'

@@ -95,7 +95,7 @@ def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
     ],
 )
 def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
-    """One defect is one fault on that GPU of that node."""
+    """A defect is one fault on that GPU of that node."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
     assert bad(every_ailment(trial, spec)) == [("gpu-node-0 GPU 3", fault)]
 
@@ -321,7 +321,7 @@ def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):
 
 
 def test_pods_that_show_the_same_gpus_are_named(trial, spec):
-    """Nodes that share one machine (kind) are not two nodes; this is reported without a fault."""
+    """Nodes that share one machine (kind) are not two nodes, which is reported without a fault."""
     (said,) = gpu_notes(trial, spec)
     assert said.startswith("8 GPUs of rank 1 on gpu-node-1 have the UUIDs of rank 0 on gpu-node-0's")
     for gpu in trial.evidence[1].stages["runtime"]["gpus"]:

@@ -142,7 +142,7 @@ def test_what_may_fit_fewer_times_says_at_most():
 
 
 def test_a_trial_without_a_counted_resource_claims_what_it_claims(spec, h100):
-    """There is no resource to look up."""
+    """Without a counted resource in the spec no resource is looked up."""
     claims = (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
     assert (
         stack.handed_out(SimpleNamespace(whole=()), h100, replace(spec, gpu_resource="", claims=claims), None) == claims
@@ -187,7 +187,7 @@ def test_networks_of_an_annotation_are_read_in_both_forms_and_nonsense_is_left_o
 
 
 def test_every_version_that_a_pod_reported_is_in_the_list_of_what_is_installed(trial):
-    """Each appears under its own name with its count; missing versions add no entry."""
+    """A version appears under its own name with its count; missing versions add no entry."""
     gpu = {"name": "H100", "vbios": "96.00", "inforom": "G520", "gsp": "580.95"}
     for rank, evidence in trial.evidence.items():
         evidence.stages["runtime"] = {

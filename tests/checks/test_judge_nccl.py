@@ -127,7 +127,7 @@ def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
 
 
 def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
-    """The probe's message for it is recognised."""
+    """The probe's message for a missing torch is recognised."""
     for rank in trial.evidence.values():
         for name in ("ring", "default"):
             rank.stages[f"collective.{name}"] = {
@@ -312,7 +312,7 @@ def test_missing_gpudirect_is_reported_once_for_both_collectives(trial, jobs, fa
 
 
 def test_gpudirect_that_is_not_shown_is_not_reported(trial, jobs):
-    """A log without it is an error with nccl.no-evidence."""
+    """A log without GPUDirect information is an error with nccl.no-evidence."""
     for job in jobs.values():
         job["gdr"] = None
         for pair in job["pairs"]:

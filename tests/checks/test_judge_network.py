@@ -242,7 +242,7 @@ def test_an_attached_interface_passes_at_the_mtu_that_the_profile_asks_for(world
 
 
 def test_why_a_direction_was_not_measured_is_what_the_pod_said(world, spec, h100):
-    """The pod's error, or that it was not tried; an error comes first."""
+    """The reason is the pod's error or, without one, that the direction was not tried."""
     ways = ("gpu-node-0 -> gpu-node-1", "gpu-node-1 -> gpu-node-0")
     for error, said in (("no peer answered", "no peer answered"), (None, "this direction was not tried")):
         stage(world, 0, "network").update(peers=[], error=error)

@@ -60,7 +60,7 @@ def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
 
 @pytest.mark.parametrize(("nodes", "fault"), [(["a"], "nodes.too-few"), (["cpu"], "nodes.no-gpu")])
 def test_what_a_selector_leaves_out_is_no_fault_of_a_cluster(inventory, node, h100, nodes, fault):
-    """--nodes selected too few of them; other nodes may exist."""
+    """--nodes selected too few nodes; other nodes may exist."""
     cluster = inventory([node("cpu", None, None) if name == "cpu" else node(name) for name in nodes])
     (finding, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
     assert (finding.ok, finding.fault) == (None, fault)
@@ -256,7 +256,7 @@ def test_what_the_user_chose_and_is_not_there_raises_no_fault(inventory, h100):
 
 
 def test_a_trial_is_placed_only_on_nodes_that_have_room_with_the_unfit(inventory, node, h100, spec):
-    """One unfit and one cordoned: two of four nodes are enough for two pods and too few for three."""
+    """Of four nodes one is unfit and one cordoned: two are enough for two pods and too few for three."""
     nodes = [node("a"), node("b"), node("c"), node("d", unschedulable=True)]
     cluster = inventory(nodes)
     judged_pool = pool_of(cluster, h100)

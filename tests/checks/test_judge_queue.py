@@ -343,7 +343,7 @@ def test_no_autoscaler_may_buy_nodes_for_it():
 
 
 def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
-    """One pod more than there are nodes; on a large cluster, one more than the quota allows."""
+    """The job has one pod more than there are nodes or, on a large cluster, than the quota allows."""
     assert too_many(launch_stack(), spec(), [NODE] * 2) == 3
     assert too_many(launch_stack(), spec(), [NODE] * 100) == 3
     scarce = launch_stack(cluster=cluster(dict.fromkeys(QUOTA, "9999Gi") | {"rdma/hca": "4"}))

@@ -224,7 +224,7 @@ def test_what_is_hidden_is_not_reported(claims):
     ],
 )
 def test_a_path_that_training_cannot_use_is_named_on_its_node(stored_trial, spec, bad, name, changes, fault):
-    """One node, one path, one fault: the same path of the other node passes."""
+    """A bad path on one node is one fault, and the same path of the other node passes."""
     paths = stored_trial.evidence[1].stages["storage"]["paths"]
     paths[["data", "results"].index(name)].update(changes)
     assert bad(path_findings(stored_trial, spec, ASKED)) == [(f"gpu-node-1 /{name}", fault)]

@@ -204,7 +204,7 @@ def test_what_is_missing_is_never_a_pass(change, said):
     ids=["one node", "no pair", "nothing", "all pairs slow", "all nodes slow", "a silent agent", "all hang"],
 )
 def test_no_sweep_is_go_that_proved_too_little(nodes, speed, alone):
-    """One node, no reports, a uniformly slow fleet: no check passes all of its findings."""
+    """With one node, no reports, or a uniformly slow fleet no check passes all of its findings."""
     sweep = swept(*printed(nodes, speed, alone=alone))
     assert sweep.blame.verdict != "go"
     assert any(f.ok is not True for f in everything(sweep))

@@ -103,7 +103,7 @@ def test_a_node_whose_own_gpus_wait_for_each_other_is_slow():
 
 @pytest.mark.parametrize("share", [1.02, 1.035])
 def test_a_node_that_is_a_little_slower_is_not_named(share):
-    """GPUs of one kind differ by a few percent."""
+    """GPUs of one kind differ by a few percent, which is not reported."""
     assert judged(fleet(node_3=slower(share))) == ([], [])
 
 
@@ -284,7 +284,7 @@ def test_each_nodes_losses_are_its_own():
 
 @pytest.mark.parametrize("nodes", [("node_3",), tuple(f"node_{n}" for n in range(6))], ids=["one", "all"])
 def test_gradients_that_a_node_shares_wrongly_are_its_fault(nodes):
-    """All of its ranks have it at once, so the node is named, even if every node is affected."""
+    """All ranks of the node have the fault at once, so the node is named, even if every node is affected."""
 
     def everywhere(line):
         for each in line["ranks"]:

@@ -61,7 +61,7 @@ def test_a_gpu_without_a_peer_to_compare_with_passes_by_its_own_products(trained
 
 
 def test_gpus_that_disagree_without_a_majority_do_not_pass(trained_trial, training_spec):
-    """Eight against eight, or one against one: some GPU computes wrongly, but it is unknown which."""
+    """With eight against eight, or one against one, some GPU computes wrongly, but it is unknown which."""
     for local in range(8):
         steps_of(trained_trial, 1, local)["products"][0]["digest"] = "bb"
     findings = list(rules.products(rules.members(trained_trial, training_spec)))

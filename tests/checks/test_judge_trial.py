@@ -127,7 +127,7 @@ def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
 
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
-    """ERR_INFRA is one failed finding on the launcher's subject, and the only one."""
+    """ERR_INFRA yields exactly one failed finding, on the launcher's subject."""
     trial.analysis, trial.state = failure(fault), JobState.ERROR
     (finding,) = start_findings(trial, spec)
     assert (finding.ok, finding.fault, finding.subject) == (False, fault, "gpu-node-1")
@@ -246,7 +246,7 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
     [(63 << 20, True), (64 << 20, True), (66 << 20, False), (2**40, False), (0, False), (None, False)],
 )
 def test_a_small_shm_is_reported_with_the_memory_limit_that_makes_it_so(trial, spec, h100, limit, told):
-    """runtime.shm-small: the memory limit is named only if it has that size."""
+    """runtime.shm-small: a memory limit is named only if it equals the size of /dev/shm."""
     trial.evidence[0].stages["start"].update(shm_bytes=64 << 20, memory_max=limit)
     (finding,) = [each for each in limit_findings(trial, spec, h100) if each.fault == "runtime.shm-small"]
     assert finding.observed.startswith("0.06 GiB of /dev/shm")
@@ -255,7 +255,7 @@ def test_a_small_shm_is_reported_with_the_memory_limit_that_makes_it_so(trial, s
 
 @pytest.mark.parametrize(("names", "known"), [(("clone", "clone"), []), (("a", "b.site"), ["a", "b"])])
 def test_pods_count_whatever_their_hosts_are_called(trial, names, known):
-    """Two machines with one host name: both pods are present, and NCCL's host name maps to neither node."""
+    """Two machines with one host name have both pods present, and NCCL's host name maps to neither node."""
     for rank, name in enumerate(names):
         trial.evidence[rank].stages["start"]["hostname"] = name
     assert sorted(ranks.hosts(trial)) == known

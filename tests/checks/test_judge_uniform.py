@@ -41,7 +41,7 @@ def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, dri
 
 
 def test_a_tie_raises_no_fault(node, bad):
-    """Two against two, or one against one: the finding lists every value; a third node decides."""
+    """With two against two, or one against one, the finding lists every value; a third node decides."""
     old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
     for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
         assert bad(node_rules.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]

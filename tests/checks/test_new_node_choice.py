@@ -180,7 +180,7 @@ def test_a_sweep_takes_several_each_with_a_proven_one() -> None:
 
 
 def test_who_is_under_suspicion_is_no_partner() -> None:
-    """A nightly run suspects it, but did not write its condition."""
+    """A nightly run suspects the node, but did not write its condition."""
     state = NodeHistory({"p1": Watched(passed=1.0, suspect=True)})
     assert seen(raw("n"), P1, P2, state=state).choice.nodes == ("n", "p2")
 
@@ -260,7 +260,7 @@ def test_a_taint_goes_only_after_a_pass_of_that_machine_in_this_run(
     opened: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another node with its name, a reboot, or another driver: the tested node is gone."""
+    """After a replacement, a reboot or a driver change the tested node no longer exists."""
     at_b = raw("b", "False", taints=(KEY,))  # its partner was marked as new while the trial ran
     kube: Any = Served(*states)
     kube.list = lambda _path, fieldSelector, seen=kube.list: ([at_b], "") if fieldSelector.endswith("=b") else seen("")  # noqa: N803

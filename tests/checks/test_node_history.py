@@ -126,7 +126,7 @@ def test_between_two_trials_a_tenant_need_not_see_what_the_last_one_showed(
 
 
 def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
-    """Repeated runs do not mark it bad, and its state does not change."""
+    """Repeated runs do not mark a node in use as bad, and its state does not change."""
     for fault in ("gpu.taken", "nodes.cordoned", "nodes.tainted"):
         state = after(record("go"), full(fault), full(fault), full(fault))
         assert state.bad == ()
@@ -274,7 +274,8 @@ def asking(action: str, run: Record) -> Record:
 
 
 def test_what_to_do_with_a_bad_node_is_remembered_until_it_passes() -> None:
-    """The action comes from its last failure that has one; a partner has none, and invalid manual edits are ignored."""
+    """A bad node's action comes from its last failure with one; a partner has none, and invalid manual edits are
+    ignored."""
     failed = record("no-go", subject="a GPU 3")
     assert after(asking("RESET_GPU", failed)).actions == {}  # one strike: not bad yet
     assert after(asking("RESET_GPU", failed), failed).actions == {"a": "RESET_GPU"}

@@ -31,7 +31,7 @@ def test_a_node_that_is_not_ready_afterwards_fails(node):
 
 
 def test_a_node_that_was_taken_away_leaves_it_open():
-    """An autoscaler may have removed it."""
+    """An autoscaler may have removed the node."""
     (found,) = kept(["n1"], Inventory((), ()), GPU, {"n1": BEFORE})
     assert (found.ok, found.fault) == (None, "job.disrupted")
 

@@ -171,7 +171,7 @@ def test_a_check_can_be_selected_by_id(trial):
 
 
 def test_an_unknown_check_id_is_a_usage_error_with_the_nearest_word(trial):
-    """Exit code 4, one clear line, no report."""
+    """The refusal is one clear line with exit code 4 and without a report."""
     record, result = trial(CHAIN % "True", "--check", "b.secnd")
     assert (record, result.ret) == (None, 4)
     assert "did you mean b.second" in result.stderr.str()
@@ -394,7 +394,7 @@ faults:
 
 
 def test_a_check_of_ones_own_brings_the_words_of_its_fault(trial, pytester):
-    """The YAML file next to it is read like the catalogue, and its command is filled in for the subject."""
+    """The YAML file next to the check is read like the catalogue, and its command is filled in for the subject."""
     pytester.path.joinpath("test_sample.faults.yaml").write_text(ENTRY)
     record, result = trial(OWN)
     assert record["exit_code"] == 1

@@ -94,7 +94,7 @@ RING = "rank 0: collective.ring: 8 GiB 383.4 GB/s"
 
 
 def test_a_collective_is_shown_with_its_bandwidth_and_floor(progress):
-    """The line shows its number, the measured bandwidth, and the floor at that size."""
+    """The line shows the collective's number, the measured bandwidth, and the floor at that size."""
     tell, reporter = progress(isatty=True)
     tell.expect(["node", "ring"], {"ring": {8 << 30: 350.0, 1 << 30: 325.0}})
     tell("rank 0: collective.ring")
@@ -108,7 +108,7 @@ def test_a_collective_is_shown_with_its_bandwidth_and_floor(progress):
 
 
 def test_what_is_still_to_come_takes_as_long_as_what_was(progress, monkeypatch):
-    """There is no estimate before the first one has completed."""
+    """No estimate is shown before the first collective has completed."""
     now = [100.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
     tell, reporter = progress(isatty=True)

@@ -169,7 +169,7 @@ def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handler
 
 
 def test_outside_the_main_thread_signals_are_left_alone():
-    """Python cannot install handlers there."""
+    """Python cannot install signal handlers outside the main thread."""
     done = []
 
     def body():

@@ -112,7 +112,7 @@ def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, 
     ],
 )
 def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
-    """A record that resumed another one has that one's age."""
+    """A record that resumed another one has the age of the older one."""
     with pytest.raises(pytest.UsageError, match=said):
         fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
 

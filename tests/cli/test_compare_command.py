@@ -85,7 +85,7 @@ def test_clusters_times_and_lost_checks_are_named(
 
 
 def test_a_run_compared_with_itself_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The result is the same, but a path typed twice is reported."""
+    """A path typed twice is reported, although the result is the same."""
     path = write(tmp_path / "a.json", record())
     assert main(["compare", path, path]) == 0
     assert "note: run a is on both sides" in capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_half_a_character_is_printed_and_is_no_traceback(tmp_path: Path, capsys:
     ],
 )
 def test_a_damaged_record_is_a_clear_error(content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line with the file's name and exit code 4; never a verdict."""
+    """The refusal is one line with the file's name and exit code 4; never a verdict."""
     good = write(tmp_path / "good.json", record())
     bad = write(tmp_path / "bad.json", content)
     assert main(["compare", good, bad]) == 4

@@ -284,7 +284,7 @@ def test_a_scheduled_sweep_takes_idle_nodes_oldest_first(
 def test_another_namespaces_trial_goes_first(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two CronJobs on the same GPUs: pods that wait for each other's nodes would block both."""
+    """With two CronJobs on the same GPUs, pods that wait for each other's nodes would block both."""
     remember(kube, "{}")
     kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}})
     ask = {"resources": {"requests": {"nvidia.com/gpu": 8}, "limits": {"nvidia.com/gpu": 8}}}

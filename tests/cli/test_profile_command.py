@@ -256,7 +256,7 @@ def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pyte
 def test_capture_refuses_what_is_no_accepted_run(
     text: str | None, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line, exit code 4: a baseline must come from an accepted run."""
+    """The refusal is one line with exit code 4, because a baseline must come from an accepted run."""
     if text is not None:
         (tmp_path / "report.json").write_text(text)
     assert main(["profile", "capture", str(tmp_path / "report.json"), *arguments]) == 4

@@ -42,7 +42,7 @@ def rehearse(*arguments, cwd=ROOT, **env):
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, message):
-    """One line with the nearest name, exit code 4."""
+    """The refusal is one line with the nearest name and exit code 4."""
     done = seatrial("rehearse", *arguments)
     assert done.returncode == 4
     assert done.stdout == ""

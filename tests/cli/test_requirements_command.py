@@ -63,7 +63,7 @@ def test_a_run_is_held_against_the_list(tmp_path, ours, capsys, outcomes, code, 
     ],
 )
 def test_a_list_that_cannot_be_meant_is_refused(tmp_path, ours, capsys, text, said):
-    """One line, exit code 4: a check that does not exist would never be tested."""
+    """The refusal is one line with exit code 4, because a missing check would never be tested."""
     ours.write_text(text)
     assert main(["checks", "--requirements", str(ours)]) == 4
     error = capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: P
 
 
 def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    """SIGTERM and SIGINT end it at once, with exit code 0 and without a traceback."""
+    """SIGTERM and SIGINT end the server at once, with exit code 0 and without a traceback."""
     for number in (signal.SIGTERM, signal.SIGINT):
         command = [sys.executable, "-m", "checks", "serve", str(tmp_path), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -171,7 +171,7 @@ def test_the_exit_code_is_the_commands_own(command: str, ways: tuple[str, ...], 
 @pytest.mark.slow
 @IN_EACH_WAY
 def test_each_commands_exit_code_is_its_own(under: tuple[str, Interpreter], tmp_path: Path) -> None:
-    """The commands of this way run one after the other."""
+    """Commands of one way to lose output run one after the other."""
     how, interpreter = under
     ended = {}
     commands = [name for name, ways in SLOW.items() if how in ways]

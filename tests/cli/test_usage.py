@@ -190,7 +190,7 @@ def test_an_empty_name_of_a_folder_is_no_folder():
 
 
 def test_a_selection_that_selects_nothing_says_so(tmp_path):
-    """pytest's own exit code for it, with a message; no empty report."""
+    """pytest's own exit code is kept, with a message and without an empty report."""
     done = seatrial("accept", "--cluster", "sim:healthy", "-k", "no-such-check", "--out", tmp_path / "out")
     assert done.returncode == 5
     assert "nothing was selected" in done.stderr
@@ -263,7 +263,7 @@ def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
 
 
 def test_a_fault_in_full_has_the_causes_that_messages_tell(capsys):
-    """Each has its own confirm and remedy; placeholders replace the names of a message."""
+    """Causes have their own confirm and remedy; placeholders replace the names of a message."""
     assert listing.show_faults(["container.config"]) == 0
     said = capsys.readouterr().out
     assert "- the Secret NAME that a container of the pod refers to" in said

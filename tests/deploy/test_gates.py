@@ -41,16 +41,13 @@ def test_scripts_are_plain_shell(script: Path) -> None:
 
 
 def test_the_profile_is_sound() -> None:
-    """seatrial can load it, and it tolerates the taint that excludes other pods."""
+    """seatrial can load the gate's profile, which tolerates the taint that excludes other pods."""
     keys = {toleration["key"] for toleration in load_profile(str(GATES / "profile.yaml")).pod.tolerations}
     assert {"seatrial/canary", "nvidia.com/gpu"} <= keys
 
 
 def test_argo_cd_hooks_fail_the_sync() -> None:
-    """One hook before, one after; a single failure ends each; compare runs only after an accepted run.
-
-    A hook of a later wave releases nodes, and is reached only after a passed trial and a passed comparison.
-    """
+    """Argo CD runs one hook before and one after; a single failure ends each; compare runs only after an accepted run."""
     before, after, opens = documents("argocd.yaml")
     annotations = opens["metadata"]["annotations"]
     assert annotations["argocd.argoproj.io/hook"] == "PostSync"
@@ -402,7 +399,7 @@ def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
 def test_a_summary_that_cannot_be_written_rolls_nothing_back(
     compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:
-    """The shell's exit code for it is 1, which is the code of `compare` for worse."""
+    """The shell exits with 1 for an unwritable summary, which is also the code of `compare` for worse."""
     assert play(tmp_path, 0, compared, "no-such-folder/summary.md") == (code, "", helm)
 
 

@@ -66,7 +66,7 @@ def test_the_rights_are_those_that_rbac_prints(overlay: str, rendered: Render) -
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
-    """One CronJob without concurrent runs and retries, with a deadline; its settings exist under the mounted name."""
+    """An overlay has one CronJob without concurrent runs and retries, with a deadline, and its mounted settings exist."""
     objects = rendered(overlay)
     (cron,) = (o for o in objects if o["kind"] == "CronJob")
     job = cron["spec"]["jobTemplate"]["spec"]

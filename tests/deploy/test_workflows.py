@@ -85,7 +85,7 @@ def test_what_a_workflow_makes_is_a_target() -> None:
 
 
 def test_one_version_is_released() -> None:
-    """The tag is compared with these three."""
+    """The tag is compared with the three version strings."""
     versions = {
         tomllib.loads((ROOT / at / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
         for at in (".", "lab")

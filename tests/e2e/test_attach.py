@@ -99,7 +99,7 @@ def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp
     ],
 )
 def test_what_cannot_be_left_alone_is_refused_at_once(seatrial, healthy, options, reason):
-    """One line, before anything is created."""
+    """The refusal is one line, before anything is created."""
     code, said = seatrial("accept", "--profile", "h100-ib", "--detach", *options, kubeconfig=healthy)
     assert code == 4 and reason in said and "Traceback" not in said
 

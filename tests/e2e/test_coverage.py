@@ -152,7 +152,7 @@ def shown(entries):
 
 
 def test_every_fault_of_the_catalogue_is_shown(shown):
-    """A scenario finds it or names it as the cause, or a line does; otherwise a recorded case is listed here."""
+    """A scenario or a line finds the fault or names it as the cause; otherwise a recorded case is listed here."""
     assert shown <= set(FAULTS)
     missing = set(FAULTS) - shown
     assert missing - set(SHOWN_OTHERWISE) - BY_LINES == set()

@@ -93,7 +93,7 @@ def reached(kube, process, moment):
     ids=lambda v: getattr(v, "name", str(v)),
 )
 def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, moment):
-    """Exit code 2, a report that names the signal, and an empty namespace."""
+    """The run ends with exit code 2, a report that names the signal, and an empty namespace."""
     starts = functools.partial(subprocess.Popen, text=True) if moment in ("imports", "output") else Program
     process = start(served, tmp_path / "out", starts=starts)
     reached(kube, process, moment)

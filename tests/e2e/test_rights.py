@@ -165,7 +165,7 @@ def test_rbac_prints_the_rights_of_a_selection_only():
 
 
 def test_drains_take_two_rights_more_and_are_skipped_without_them(tmp_path):
-    """Only --training requests them; without them the skip states the reason."""
+    """Only --training requests the two permissions; without them the skip states the reason."""
     role, cluster_role = granted("--cluster")
     _, more = granted("--cluster", "--training")
     asked = {("list", "policy", "poddisruptionbudgets", ""), ("list", "apps", "daemonsets", "")}

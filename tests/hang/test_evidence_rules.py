@@ -47,7 +47,7 @@ def test_an_answer_is_a_copy_only_where_it_was_written_with_the_other_into_anoth
     ],
 )
 def test_the_beginning_of_a_dump_is_lost_where_newer_operations_overwrote_it(told, lost):
-    """The counters show it, if present; else a pending first operation does, in dumps with completed ones."""
+    """A dump's counters show the loss, if present; else a pending first operation does, in dumps with completed ones."""
     ranks = {number: model.Rank(**{"rank": number, "recorded": 9, **each}) for number, each in enumerate(told)}
     assert dump_times.beginning_lost(model.Evidence(ranks=ranks)) == lost
 

@@ -260,7 +260,7 @@ WAITED = (
     ids=["never-came", "is-through", "another-group"],
 )
 def test_the_dump_of_the_late_rank_and_the_watchdogs_of_the_others(explain, tmp_path, group, number, late):
-    """Rank 2's dump shows it idle after all_reduce 20; the others left only messages."""
+    """Rank 2's dump shows that rank idle after all_reduce 20; the others left only messages."""
     shutil.copy(DATA / "nccl-2.28.9" / "sleep" / "nccl_trace_rank_2", tmp_path)
     for rank in (0, 1, 3):
         (tmp_path / f"rank{rank}.log").write_text(WAITED.format(rank, rank, number, group))

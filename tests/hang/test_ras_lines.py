@@ -44,7 +44,8 @@ def test_ranks_that_launched_less_or_nothing_at_all(explain, tmp_path, form, one
 def test_a_dead_process_is_its_world_rank_though_it_has_others_in_smaller_communicators(
     explain, tmp_path, form, one_device, own_pid, how
 ):
-    """The text lists it in each communicator with its rank there: rank 1 of the second part is rank 5 of the job."""
+    """The text lists a dead process in each communicator with its rank there: rank 1 of the second part is rank 5 of
+    the job."""
     job = Job(8, [Comm(WORLD), *TP], one_device=one_device, own_pid=own_pid and one_device, **{how: {5}})
     if own_pid:
         job.place = lambda rank: (f"10.0.0.{rank + 1}", 7, 0, 0)

@@ -245,7 +245,7 @@ def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture
 def test_what_cannot_be_a_policy_is_refused_in_a_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 4, also if the profile has no optional requirement."""
+    """The refusal has exit code 4, also if the profile has no optional requirement."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpus-only.yaml").write_text("gpu: {per_node: 8}")
     monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
@@ -329,7 +329,7 @@ def test_a_record_that_proves_nothing_or_is_damaged_is_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line: no text of a record is put into an expression without validation."""
+    """The refusal is one line: no text of a record is put into an expression without validation."""
     monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
     assert main(["policy", "--record", accepted(tmp_path, pod, **more)]) == 4
     said = capsys.readouterr()

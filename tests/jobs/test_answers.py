@@ -146,7 +146,7 @@ def test_the_path_says_which_kind_to_expect() -> None:
 def test_a_field_of_another_type_names_object_and_path(
     kube: Kube, api: FakeApi, item: dict[str, Any], said: str
 ) -> None:
-    """One line; the API server's schema would have refused it."""
+    """The error is one line; the API server's schema would have refused the object."""
     api.answer = lambda _: (200, {}, {"kind": "NodeList", "items": [{"metadata": {"name": "gpu-1"}, **item}]})
     with pytest.raises(Unreadable) as caught:
         kube.list(path("nodes"))

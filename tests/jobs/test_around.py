@@ -159,7 +159,7 @@ def test_a_logs_own_offset_and_nanoseconds_are_one_axis_with_the_rest():
 
 
 def test_of_a_job_that_has_not_failed_nothing_is_at_fault():
-    """There is no failure to explain."""
+    """A job that has not failed has no failure to explain."""
     running = [pod("train-0", "gpu-0"), pod("train-1", "gpu-1", ended=500, code=0)]
     assert set(roles(event("XidError", 300, text="Xid 63"), pods=running).values()) == {"nearby"}
 

@@ -42,7 +42,7 @@ def kube(answers: dict[str, object]) -> SimpleNamespace:
 
 
 def test_a_bound_claim_and_its_class_are_read_once() -> None:
-    """PVCs, their classes, and the profile's classes: one request each."""
+    """PVCs, their classes, and the profile's classes need one request each."""
     api = kube({"results": PVC, "nfs": {"provisioner": "nfs.csi.k8s.io", "volumeBindingMode": "Immediate"}})
     bound, classes = claims.read(api, ["results", "results"], ["nfs"])
     assert (bound["results"].phase, bound["results"].access_modes, bound["results"].size) == (
@@ -55,7 +55,7 @@ def test_a_bound_claim_and_its_class_are_read_once() -> None:
 
 
 def test_a_pending_claim_brings_its_last_event() -> None:
-    """The latest message explains why it is not bound."""
+    """The latest message explains why the PVC is not bound."""
     api = kube({"results": {"spec": {}, "status": {"phase": "Pending"}}, "events": EVENTS})
     assert claims.claim(api, "results").event == "ProvisioningFailed: no room"
     assert claims.claim(kube({"results": {"spec": None, "status": "odd"}}), "results").phase == "Pending"
@@ -63,7 +63,7 @@ def test_a_pending_claim_brings_its_last_event() -> None:
 
 @pytest.mark.parametrize("name", ["results", "nfs"])
 def test_missing_and_hidden_are_different(name: str) -> None:
-    """404 means that it does not exist; 403 says nothing about it."""
+    """404 means that the PVC does not exist; 403 says nothing about it."""
     read = claims.claim if name == "results" else claims.storage_class
     assert (read(kube({}), name).exists, read(kube({}), name).hidden) == (False, "")
     assert read(kube({name: Forbidden("x", status=403, message="may not")}), name).hidden == "may not"

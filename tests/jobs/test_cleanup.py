@@ -215,7 +215,7 @@ def test_a_job_whose_deletion_was_answered_is_never_reported_as_not_tried(kube, 
     ("nodes", "lost", "waits"), [(["n1"], {"n1"}, False), (["n0", "n1"], {"n1"}, True), (["n1"], set(), True)]
 )
 def test_pods_on_a_lost_node_are_not_waited_for(kube, api, monkeypatch, nodes, lost, waits):
-    """No kubelet can end them; pods elsewhere end within their grace period, and are waited for."""
+    """No kubelet can end pods on a lost node; pods elsewhere end within their grace period, and are waited for."""
     cluster = Cluster(api)
     cluster.stuck = {"/apis/batch/v1/namespaces/ns/jobs/seatrial-x"}
     ledger, creation = created(kube, api, cluster, monkeypatch)
@@ -252,7 +252,7 @@ def never_gone(what):
 
 
 def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
-    """Another user created it after ours was deleted."""
+    """Another user created the object after ours was deleted."""
     cluster = Cluster(api)
     url = cluster.add("services", "seatrial-x", uid="foreign")
     assert delete(kube, "services", "", "ns", "seatrial-x", uid="ours") is None
@@ -316,7 +316,8 @@ def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
 
 @pytest.mark.parametrize("served", [("v1beta1",), ("v1beta2", "v1beta1"), ("v1", "v1beta2", "v1beta1")])
 def test_claim_templates_are_swept_in_the_version_that_the_cluster_serves(kube, api, served):
-    """They are beta in Kubernetes 1.32 and 1.33; if several versions are served, each object is deleted once."""
+    """Claim templates are beta in Kubernetes 1.32 and 1.33; if several versions are served, each object is deleted
+    once."""
     cluster = Cluster(api)
     cluster.versions = served
     url = cluster.add(
@@ -385,7 +386,7 @@ def test_a_kind_that_may_not_be_listed_and_owns_nothing_here_is_a_note(kube, api
 @pytest.mark.parametrize(("served", "kind"), list(zip(SERVED, ("MPIJob", "PyTorchJob", "TrainJob"), strict=False)))
 @pytest.mark.parametrize("living", [False, True])
 def test_what_launched_a_leftover_and_may_not_be_listed_is_left(kube, api, served, kind, living):
-    """Its ConfigMap shows that it exists: deleting only that would leave the job and its GPUs."""
+    """The ConfigMap shows that a launcher's job exists: deleting only that would leave the job and its GPUs."""
     cluster = Cluster(api)
     url = cluster.add("configmaps", "seatrial-r1", labels=OURS)
     owner = {"apiVersion": f"{served[0]}/{served[1]}", "kind": kind, "name": "seatrial-r1", "uid": "o"}

@@ -71,7 +71,7 @@ def test_a_dead_run_is_swept_and_a_living_one_never(kube, api, state):
 
 
 def test_two_that_sweep_at_once_do_not_fail(kube, api):
-    """The other one deleted it first, which is the intended result."""
+    """The other clean-up deleted the object first, which is the intended result."""
     cluster = Cluster(api)
     url = cluster.add("jobs", "dead", group="batch", leased=True, **RUNNING)
     answer = cluster.answer

@@ -88,8 +88,8 @@ def test_pods_deleted_after_they_succeeded_are_no_interruption():
 
 
 def test_suspend_is_the_spec_and_not_the_condition():
-    """The condition is written later: after the pods were created, though the job runs; before they are deleted, though
-    it does not."""
+    """The spec decides: the condition is written only after pods were created on resume, and before they are deleted on
+    suspend."""
     stale = [{"type": "Suspended", "status": "True", "message": "Job suspended"}]
     created = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False)
     resumed = job(1, stale)

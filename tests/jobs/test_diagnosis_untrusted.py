@@ -55,7 +55,7 @@ def test_objects_of_any_shape_are_survived(file):
 @pytest.mark.parametrize("name", [[], {}, [["a"]], None, 1, float("nan")], ids=repr)
 @pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
 def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
-    """No API server would send it: exit code and reason are kept, and no exception is raised."""
+    """No API server would send such a name: exit code and reason are kept, and no exception is raised."""
     failed_pod = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
     failed_pod["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
     failed_pod["spec"]["restartPolicy"], failed_pod["status"]["phase"] = "Never", phase

@@ -154,7 +154,7 @@ def test_a_broken_server_is_no_empty_cluster(kube, api):
 
 
 def test_requests_of_a_pod_count_sidecars_and_the_hungriest_init_container():
-    """The scheduler counts them the same way."""
+    """The scheduler counts requests the same way."""
 
     def container(gpus, **more):
         return {"resources": {"requests": {GPU: str(gpus), "cpu": "1"}}, **more}

@@ -54,7 +54,7 @@ def pod(name):
     ],
 )
 def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
-    """One line with server, verb, path and observation; the exception's class gives the kind."""
+    """The error is one line with server, verb, path and observation; the exception's class gives the kind."""
     api.answer = lambda _: status(code, "Because", "no such luck", name="x")
     with pytest.raises(kind) as caught:
         kube.get("/api/v1/nodes/x")

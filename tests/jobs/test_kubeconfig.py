@@ -173,7 +173,7 @@ def test_a_token_file_may_end_in_a_newline(api, tmp_path, kubeconfig, text):
 
 
 def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
-    """The official client only logs it and continues without credentials, with a confusing 401 or 403 later."""
+    """The official client only logs the failure and continues without credentials, with a confusing 401 or 403 later."""
     user = plugin(tmp_path, "import sys; sys.exit('token expired: run login')")
     refuse("credential plugin .*plugin", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 

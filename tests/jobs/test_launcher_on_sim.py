@@ -112,7 +112,7 @@ def test_a_job_that_a_user_deletes_is_canceled(cluster):
 
 
 def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys):
-    """Another process can attach to it; cancelling waits until its pods are gone; foreign jobs are not changed."""
+    """Another process can attach to the job; cancelling waits until its pods are gone; foreign jobs are not changed."""
     asked = spec(cluster, env={"NAP": "1.5"})
     first = threading.Thread(target=Launcher(cluster).run, args=(asked, {"__main__.py": PROBE}))
     first.start()
@@ -225,7 +225,7 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster, mo
     [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")],
 )
 def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault, state):
-    """The launcher diagnoses it before any check."""
+    """The launcher diagnoses the broken cluster before any check."""
     monkeypatch.setattr("jobs.diagnosis.symptoms.FINAL_PULL_S", 0.5)
     sim = Sim(root, tmp_path, scenario)
     try:

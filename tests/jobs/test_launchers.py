@@ -299,8 +299,8 @@ def test_an_mpijob_is_reported_as_ranks_and_a_launcher_behind_them():
     ],
 )
 def test_an_image_without_what_a_pod_of_an_mpijob_runs(role, command, fault):
-    """The profile's name for it does not matter; the messages are containerd's and runc's, of Kubernetes 1.37 with runc
-    1.1."""
+    """The profile's name for the image does not matter; messages are containerd's and runc's, of Kubernetes 1.37 with
+    runc 1.1."""
     message = (
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
         f'unable to start container process: exec: "{command}": stat {command}: no such file or directory'
@@ -349,7 +349,7 @@ def test_an_operator_that_never_comes_is_named():
 
 
 def test_a_quota_that_refuses_a_worker_is_named():
-    """The MPI Operator reports it in an event."""
+    """The MPI Operator reports the refused worker in an event."""
     message = (
         'worker pod created failed: pods "x" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8'
     )

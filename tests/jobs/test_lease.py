@@ -111,7 +111,7 @@ def test_a_lease_that_cannot_be_stops_no_one_for_years(kube: Kube, spec: dict[st
 
 
 def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
-    """Another run took it: `lost` is set within one renewal, and the new holder keeps it."""
+    """After another run took the lease, `lost` is set within one renewal, and the new holder keeps it."""
     with Lease(kube, NAME, "one", seconds=1) as lease:
         kube.patch(PATH, {"spec": {"holderIdentity": "thief", "renewTime": moment(0)}})
         assert lease.lost.wait(HANG_S)

@@ -70,7 +70,7 @@ def test_each_object_is_read_before_the_next_is_decoded():
 
 
 def test_a_list_whose_kind_comes_last_is_read_all_the_same(kube, api):
-    """Kubernetes writes it first; a proxy may not."""
+    """Kubernetes writes the kind first; a proxy may not."""
     node = {"metadata": {"name": "a"}}
     api.answer = lambda _: (200, {}, json.dumps({"items": [node], "metadata": {}, "kind": "NodeList"}).encode())
     assert [n.name for page, _ in kube.read_pages(path("nodes"), read_node) for n in page] == ["a"]

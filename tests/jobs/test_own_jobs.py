@@ -341,7 +341,7 @@ def test_what_was_asked_wrong_is_one_line(healthy, more, text):
 
 
 def test_the_names_of_the_package_are_found_where_they_are_asked_for():
-    """Each is loaded at its first use: importing the package loads no client."""
+    """Names are loaded at their first use: importing the package loads no client."""
     assert sorted(jobs._HOMES) == sorted(jobs.__all__)
     assert all(getattr(jobs, name) is not None for name in jobs.__all__)
     assert getattr(jobs, "no_such_name", None) is None

@@ -198,7 +198,7 @@ def test_what_may_not_be_seen_is_no_fault(api, kube):
 
 
 def test_volcanos_group_waits_until_it_runs(api, kube):
-    """Unschedulable until its phase is Running."""
+    """Volcano's group is unschedulable until its phase is Running."""
     group = {
         "metadata": {"name": "seatrial-a"},
         "status": {

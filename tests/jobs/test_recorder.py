@@ -132,7 +132,8 @@ def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
 
 
 def test_credentials_are_masked(tmp_path):
-    """By a variable's name, by their form anywhere, in copies by other tools; the object itself is not changed."""
+    """Credentials are masked by a variable's name, by their form, and in copies by other tools; the object is not
+    changed."""
     container = {
         "name": "c",
         "env": [{"name": "NGC_API_KEY", "value": "plain-words"}, {"name": "NCCL_DEBUG", "value": "INFO"}],

@@ -162,7 +162,7 @@ def test_a_passphrase_is_no_sentence(text):
 @pytest.mark.parametrize("kind", ["secret", "pod", "job", "serviceaccount", "clusterqueue"])
 @pytest.mark.parametrize("name", ["ngc-secret", "registry-credentials", "my-token", "api-key"])
 def test_an_object_may_be_called_as_a_secret_is(kind, name):
-    """A message about it remains readable; a value in its place does not."""
+    """A message about the object remains readable; a value in its place does not."""
     for said in ("does not exist", "of another type", "is forbidden"):
         assert redact(f"{kind}/{name}: {said}") == f"{kind}/{name}: {said}"
     assert SECRET not in redact(f"{kind}/{name}: {SECRET} x")
@@ -210,7 +210,7 @@ def test_terminal_escapes_and_invisible_characters_are_dropped():
 
 
 def test_texts_are_bounded():
-    """The text shows that it was truncated."""
+    """A truncated text shows the truncation."""
     assert len(safe("x" * 10**7, 100)) <= 100 and safe("x" * 10**7, 100).endswith("[truncated]")
     assert len(clean("x" * 10**6)) <= 16_384
 
@@ -252,7 +252,7 @@ def test_no_line_takes_long(text):
 
 
 def test_the_value_of_a_variable_ends_with_its_line():
-    """The lines after it in a program's output explain its end."""
+    """The lines after the variable in a program's output explain its end."""
     said = safe("HF_TOKEN=a b c\nTraceback (most recent call last):\nRuntimeError: shard 7 is torn")
     assert said == f"HF_TOKEN={MASK} Traceback (most recent call last): RuntimeError: shard 7 is torn"
     assert "hunter2" not in safe("first\nMY_PASSWORD=hunter2 hunter2\nlast") + safe("password:\n  hunter2x")

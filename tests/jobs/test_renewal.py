@@ -257,7 +257,7 @@ def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
 
 
 def test_a_request_that_an_interrupt_cut_off_is_still_taken_back(kube, api):
-    """The API server executes it although the response is not read: a moment later the job exists."""
+    """The API server executes the create although the response is not read: a moment later the job exists."""
     made, looked = {}, []
     body = {"apiVersion": "batch/v1", "kind": "Job", "spec": {}, "metadata": {"name": "seatrial-r1", "namespace": "ns"}}
 

@@ -70,7 +70,7 @@ def test_a_text_for_a_trial_still_mentions_its_profile(fault):
 
 
 def test_some_texts_of_a_trial_are_the_trials_own():
-    """Otherwise there would be no choice."""
+    """Without texts for trials the choice would be untested."""
     both = [(explain(f, "s", "n", trial=True), explain(f, "s", "n", trial=False)) for f in FAULTS]
     assert sum(of_trial["remedy"] != of_job["remedy"] for of_trial, of_job in both) > 15
 

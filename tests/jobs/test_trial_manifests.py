@@ -380,7 +380,7 @@ def test_a_fabrics_libraries_and_limits_can_be_given():
     ],
 )
 def test_volumes_and_limits_that_cannot_work_are_refused(more, match):
-    """One line, before anything is created."""
+    """The refusal is one line, before anything is created."""
     with pytest.raises(SpecError, match=match):
         spec(**more)
 

@@ -140,7 +140,7 @@ def test_a_refusal_that_lasts_is_reported(kube, api, monkeypatch):
 
 
 def test_a_log_that_the_api_server_cannot_fetch_is_the_end_of_a_job_that_completed(kube, api, monkeypatch):
-    """The job is Complete but its log is unreadable: not a pass, with the dialer's message."""
+    """The job is Complete but its log is unreadable, so the run does not pass and quotes the dialer's message."""
     monkeypatch.setattr("jobs.run.watcher._DRAIN_S", 0.5)
     ended = {"name": "trial", "containerID": "containerd://1", "state": {"terminated": {"exitCode": 0}}}
     world = World(DONE, [pod("Succeeded", containerStatuses=[ended])])

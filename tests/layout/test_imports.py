@@ -165,7 +165,7 @@ def test_the_catalogue_knows_of_the_logs_their_reader_alone():
 
 
 def test_the_reader_of_logs_knows_itself_alone():
-    """The pods run it without any other package."""
+    """The pods run the reader without any other package."""
     wrong = {
         f"{name} imports {each}"
         for name, imports_of in imports().items()

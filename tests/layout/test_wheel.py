@@ -245,7 +245,7 @@ def test_the_plugin_for_krew_runs_the_wheel_that_it_carries(wheel, tmp_path):
 
 
 def test_without_the_lab_a_simulated_run_says_what_it_needs(installed, tmp_path):
-    """One line that names the extra, and the exit code of a usage error."""
+    """The refusal is one line that names the extra, with the exit code of a usage error."""
     for arguments in (["sim", "healthy"], ["rehearse", "healthy"], ["accept", "--cluster", "sim:healthy"]):
         done = seatrial(installed, *arguments, cwd=tmp_path)
         assert done.returncode == 4, done.stdout + done.stderr

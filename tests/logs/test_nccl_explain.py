@@ -39,7 +39,7 @@ def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
 
 
 def test_the_average_is_only_shown_with_its_sweep():
-    """Verda's document calls it the key metric, but it is meaningless without its message sizes."""
+    """Verda's document calls the average the key metric, but it is meaningless without its message sizes."""
     text = " ".join(explain_forms.to_text(jobs_of(Maker())).split())
     assert (
         "Avg bus bandwidth 90.105 GB/s over 1 MiB to 1 GiB (2 rows): it depends on that sweep and is not judged."
@@ -48,7 +48,7 @@ def test_the_average_is_only_shown_with_its_sweep():
 
 
 def test_the_pairs_of_hosts_are_shown_in_both_directions():
-    """Each pair shows its transport."""
+    """A pair shows its transport in both directions."""
     text = explain_forms.to_text(jobs_of(Maker(pxn=True)))
     assert "gpu-node-0 → gpu-node-1\n    ib x2  GPUDirect, PXN  mlx5_0:1 mlx5_1:1" in text
     assert "gpu-node-1 → gpu-node-0" in text

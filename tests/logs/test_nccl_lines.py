@@ -156,7 +156,7 @@ def test_a_warning_is_the_first_cause_of_its_ranks_end_and_no_job_with_it_is_pro
 
 @table("at", [at for at, line in enumerate(LINES) if line.role == "degraded"], ids=name_of)
 def test_a_job_that_ended_behind_a_line_is_reported_for_its_fault(at):
-    """A process prints each of its examples; NCCL's lines come as a rank's warning, or without a prefix."""
+    """A process prints the fault's examples; NCCL's lines come as a rank's warning, or without a prefix."""
     line = LINES[at]
     for example in line.example:
         beside = f"{STARTED}\n{example}\nTraceback (most recent call last):\nRuntimeError: NCCL error\n"

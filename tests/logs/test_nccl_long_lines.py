@@ -70,7 +70,7 @@ def test_a_long_line_that_reports_no_failure_stays_quiet(judge, line):
 
 
 def test_what_is_quoted_of_a_long_line_begins_with_the_failure():
-    """The text before it may be a part of a secret without its marker."""
+    """The text before the failure may be a part of a secret without its marker."""
     line = (filled(MOST) + "my token: hunter2hunter2 RuntimeError: CUDA error: out of memory").encode()
     assert far(line) == [b"CUDA error: out of memory"]
 

@@ -241,7 +241,7 @@ def test_a_session_of_failed_attempts_is_no_copy(judge):
 
 
 def test_copies_whose_headers_do_not_mix_are_named_by_their_second_average(judge):
-    """Each prints its whole header at once; rows and averages follow interleaved."""
+    """Copies print their whole header at once; rows and averages follow interleaved."""
     head, rest = TABLE.partition("     1048576")[0], "     1048576" + TABLE.partition("     1048576")[2]
     log = "".join(
         HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on node-{at} device  0 [0000:1b:00] NVIDIA H100\n" + head
@@ -331,7 +331,7 @@ def test_a_fault_quotes_the_line_that_shows_it(judge, maker, quoted):
 
 
 def test_a_plugin_that_failed_is_mentioned_where_nothing_shows_what_came_of_it(judge):
-    """Many bug reports contain only this warning."""
+    """Many bug reports contain only the warning about the plugin."""
     job = judge(
         "[2025-10-16 22:16:08] a:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available\n"
     )

@@ -107,7 +107,7 @@ HALVES = [
     ],
 )
 def test_the_pods_of_a_job_are_one_job(cluster, capsys, name):
-    """Each pod prints its own ranks."""
+    """Pods print their own ranks."""
     for index, half in enumerate(HALVES):
         cluster.add(f"train-{index}", "main", main=half)
     code, (job,) = explained(capsys, name)
@@ -208,7 +208,7 @@ def test_what_names_a_workload(text, expected):
     ],
 )
 def test_a_name_that_is_no_file_is_helped(capsys, text, said):
-    """One line with the nearest name."""
+    """The refusal is one line with the nearest name."""
     assert explain.main([text]) == 4
     error = capsys.readouterr().err
     assert error.count("\n") == 1

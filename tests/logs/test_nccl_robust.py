@@ -350,7 +350,7 @@ def test_the_same_channels_of_another_communicator_are_its_own():
 
 
 def test_a_log_that_repeats_itself_says_what_it_says_once():
-    """The result does not depend on skipped pieces, lines and forms, and the lines are counted."""
+    """The result does not depend on skipped pieces, lines and forms of a repeated log, and all lines are counted."""
     for maker in (
         Maker(channels=16),
         Maker(version="2.7.8", channels=8),

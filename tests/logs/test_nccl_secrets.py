@@ -44,7 +44,7 @@ def test_no_way_to_write_a_secret_lets_it_out(written, value):
     st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=400),
 )
 def test_what_surrounds_a_secret_does_not_matter(value, written, line, before, after):
-    """The text before and after it is arbitrary."""
+    """The text before and after a secret is arbitrary."""
     secret = VALUES[value]
     text = line.replace("{}", f"{before} {written.format(secret)} {after}")
     assert not shown(secret, everything(text))

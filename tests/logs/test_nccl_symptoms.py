@@ -35,7 +35,7 @@ def test_a_row_of_the_symptom_table_is_concluded(row):
 
 
 def test_every_row_is_covered_or_left_with_a_reason():
-    """There are 75 rows."""
+    """The table has 75 rows."""
     assert sorted([*ROWS, *LEFT]) == list(range(1, 76))
 
 
@@ -75,7 +75,7 @@ def test_every_symptom_mentions_a_fault_of_the_catalogue():
 
 
 def test_the_names_that_others_rely_on_exist():
-    """Checks and scenarios use these names."""
+    """Checks and scenarios use the names of faults."""
     assert {
         "nccl.socket-fallback",
         "nccl.mixed-transport",

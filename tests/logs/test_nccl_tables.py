@@ -354,7 +354,7 @@ def test_what_carried_a_table_does_not_change_it(judge, carry):
 
 
 def test_the_first_releases_columns_are_read(judge):
-    """nccl-tests 1.0 called them bytes, N, op and res."""
+    """nccl-tests 1.0 called the columns bytes, N, op and res."""
     head = (
         "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
     )

@@ -192,7 +192,7 @@ def test_more_than_the_links_carry_is_nvlink(tmp_path, capsys, monkeypatch):
 
 
 def test_an_unknown_profile_is_a_usage_error(logs, capsys):
-    """One line with the nearest name."""
+    """The refusal is one line with the nearest name."""
     assert explain.main([str(logs), "--profile", "h100-ip"]) == 4
     assert "h100-ib" in capsys.readouterr().err
 

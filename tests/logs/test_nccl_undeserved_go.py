@@ -218,7 +218,7 @@ def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge)
 
 
 def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
-    """One line of four remains, and a channel to another rank."""
+    """One line of the list of four remains, and a channel to another rank."""
     job = judge(
         "#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n"
     )
@@ -312,7 +312,7 @@ def test_ranks_whose_hosts_no_line_names_are_not_said_to_share_one(judge):
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("maker", [MAKER, Maker(hosts=("gpu-node-0",), gpus=8)], ids=["two-hosts", "one-host"])
 def test_a_benchmark_on_other_hosts_whose_channels_do_not_show_is_no_go(judge, maker, first):
-    """Two jobs in one log: the second one's transport is unknown. On the same hosts it is the next test."""
+    """Of two jobs in one log the second one's transport is unknown. On the same hosts it is the next test."""
     whole = sequential(maker.processes()).decode() + "\n".join(table_of(maker)) + "\n"
     for hosts, verdict in ((("other-0", "other-1"), "inconclusive"), (maker.hosts, "go")):
         table = "\n".join(table_of(Maker(hosts=hosts, gpus=8 // len(hosts)))) + "\n"

@@ -67,7 +67,7 @@ def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
-    """One socket rank is hidden among good ones: mixed, and that rank is named."""
+    """A socket rank among good ones makes the job mixed, and that rank is named."""
     maker = Maker(version=version, gpus=8, rails=8, channels=8, socket_ranks=(11,))
     job = judge(interleaved(maker.processes(), 3))
     assert (faults(job), job["faults"][0]["subject"]) == (["nccl.mixed-transport"], "gpu-node-1 (rank 11)")
@@ -101,7 +101,7 @@ def test_gpudirect_off_and_half_off_are_distinguished(judge, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_log_that_stops_early_proves_nothing(judge, version):
-    """Ranks that never completed their start, or no channel yet: inconclusive, with the variable to set."""
+    """Ranks that never completed their start, or without a channel, are inconclusive, with the variable to set."""
     for stop in ("init", "channels"):
         job = judge(sequential(Maker(version=version, stop=stop).processes()))
         assert job["verdict"] == "inconclusive"
@@ -155,7 +155,7 @@ def test_the_libfabric_plugin_over_tcp_is_a_fallback(judge):
 
 
 def test_two_versions_in_one_communicator_are_a_fault(judge):
-    """The ranks' versions show it before NCCL detects it."""
+    """The ranks' versions show the mismatch before NCCL detects it."""
     old = Maker(version="2.26.2+cuda12.2").processes()
     new = Maker(version="2.28.9+cuda12.2").processes()
     mixed = {key: (old if key[0] == "gpu-node-0" else new)[key] for key in old}

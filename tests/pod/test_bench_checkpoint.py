@@ -136,5 +136,5 @@ def test_a_reason_is_one_line(failures: dict | None, said: str) -> None:
 
 
 def test_a_state_has_whole_rows() -> None:
-    """checks/rules/checkpoint.py allows for it: a rank saves at most slightly less than requested."""
+    """checks/rules/checkpoint.py allows a rank to save slightly less than requested."""
     assert SIZE % (checkpoint.TENSORS * checkpoint.ROW_BYTES) == 0

@@ -101,7 +101,7 @@ def test_a_step_that_lacks_the_file_of_a_rank_is_never_durable(pods, places, los
 
 @pytest.mark.parametrize(("does", "error"), [("vanishes", "ENOENT"), ("shrinks", ""), ("stays", None)])
 def test_a_part_that_is_gone_or_cut_after_it_was_durable_is_not_verified(tmp_path: Path, does: str, error) -> None:
-    """The other node reads it back: a missing or shorter file does not match its writer's checksum."""
+    """The other node reads the step back: a missing or shorter file does not match its writer's checksum."""
     one = object.__new__(checkpoint.Checkpoint)
     one.durable = str(tmp_path)
     one.me, one.trial = SimpleNamespace(rank=0), SimpleNamespace(nodes=2)  # type: ignore[assignment]

@@ -151,7 +151,7 @@ def test_the_matrix_names_cards_by_their_legend() -> None:
 
 
 def test_a_matrix_of_an_old_driver_has_device_names() -> None:
-    """Columns are called mlx5_0 there, and copied text has spaces instead of tabs."""
+    """An old driver calls columns mlx5_0, and copied text has spaces instead of tabs."""
     text = "        GPU0    GPU1    mlx5_0  mlx5_1  CPU Affinity\nGPU0     X      NV6     PIX     PXB     0-23\n"
     text += "GPU1    NV6      X      PXB     PIX     0-23\nmlx5_0  PIX     PXB      X      PHB\n"
     links = topology.parse(text)

@@ -106,7 +106,7 @@ def test_three_ranks_agree(pods) -> None:
 
 
 def test_a_single_pod_needs_no_port(pods) -> None:
-    """One node: no rendezvous, and the collective runs inside the node."""
+    """With one node there is no rendezvous, and the collective runs inside the node."""
     pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[{"name": "default", "env": {}}])
     stages_of = pods.run()
     assert "port" not in stages_of[0]

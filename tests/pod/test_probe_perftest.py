@@ -315,7 +315,7 @@ def test_what_a_pod_that_is_to_end_takes_with_it_is_no_error_of_the_link(
 
 
 def test_what_hangs_is_ended_and_the_time_of_all_is_bounded(play: Any) -> None:
-    """No part of it continues during the collectives."""
+    """No part of a hanging command continues during the collectives."""
     hangs = f"#!{sys.executable} -IS\nimport sys, time\n'--help' in sys.argv or time.sleep(600)\n"
     low, high = play({"mlx5_0": {}}, {"mlx5_0": {}}, programs=hangs, asked={**ASKED, "limit_s": 3.0})
     assert not any(each["gbit_s"] for each in [*low["writes"], *high["writes"]])
@@ -406,7 +406,7 @@ def test_a_failure_is_reported_without_the_frame_of_the_test() -> None:
 
 
 def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
-    """No bandwidth is read from its table."""
+    """No bandwidth is read from EFA's table."""
     assert len([line for line in PINGED.splitlines() if rdmaprogram.PINGED.search(line)]) == 2
     nics: dict[str, dict[str, Any]] = {"rdmap16s27": {"link_layer": "Unknown"}, "rdmap32s27": {"link_layer": "Unknown"}}
     broken = {**nics, "rdmap32s27": {"link_layer": "Unknown", "writes": {"says": "fi_av_insert: 0 of 1"}}}
@@ -417,7 +417,7 @@ def test_with_efa_messages_pass_or_do_not(play: Any) -> None:
 
 
 def test_a_program_runs_with_its_nic(tmp_path: Path) -> None:
-    """The location of its buffer determines the rate; a pod without a CPU near the NIC says so."""
+    """The buffer's location determines the rate; a pod without a CPU near the NIC says so."""
     device = tmp_path / "sys/class/infiniband/mlx5_0/device"
     device.mkdir(parents=True)
     (device / "local_cpulist").write_text("0-1,4\n")

@@ -74,7 +74,7 @@ def test_a_real_file_system_has_all_that_training_relies_on(pods, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["flock", "lockf"])
 def test_locks_that_only_the_own_node_knows_are_seen(pods, tmp_path: Path, kind: str) -> None:
-    """One kind succeeds on both nodes at once; the other excludes, and both results are reported."""
+    """One kind of lock succeeds on both nodes at once; the other excludes, and both results are reported."""
     locking(pods, **{kind: "pass"})
     for path in found(pods, tmp_path / "shared").values():
         bad, good = ("flock", "posix") if kind == "flock" else ("posix", "flock")

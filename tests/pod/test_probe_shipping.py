@@ -100,7 +100,7 @@ def test_the_digest_is_that_of_the_source_however_it_is_packed(shipped, archive:
 
 
 def test_an_image_without_zlib_is_reported(archive: Path, tmp_path: Path) -> None:
-    """The entry is read without it; the trial gets a line of evidence, torchrun's programs one sentence."""
+    """The entry is read without zlib; the trial gets a line of evidence, torchrun's programs one sentence."""
     hides = "import sys; sys.modules['zlib'] = None"
     (tmp_path / "sitecustomize.py").write_text(hides)
     message = tmp_path / "message"

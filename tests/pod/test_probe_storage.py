@@ -51,7 +51,7 @@ def left(path: Path) -> list[str]:
 
 
 def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
-    """One shared folder: every step succeeds on both ranks, a burst of all ranks is measured, no file is left."""
+    """In one shared folder every step succeeds on both ranks, a burst of all ranks is measured, and no file is left."""
     place = tmp_path / "shared"
     place.mkdir()
     pods.trial.update(storage=section(wants(place), burst=1 << 20), collectives=[])

@@ -74,7 +74,7 @@ def test_an_uplink_is_not_at_fault_for_one_of_its_nodes():
 @pytest.mark.parametrize("leaf", [1, 2])
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_node_that_met_no_one_of_its_leaf_is_reported_with_the_uplink(leaf, silent):
-    """The pair inside its leaf was never measured, or does not exist: its failures also fit the uplink."""
+    """The pair inside the node's leaf was never measured, or does not exist: the failures also fit the uplink."""
     fleet = fleet_of(8, leaf)
     lost = {"n000", "n001"} if silent else set()
 
@@ -378,8 +378,7 @@ def test_a_rail_that_is_slower_across_leaves_is_reported():
 @pytest.mark.parametrize("share", [0.6, 0.8, 0.84])
 @pytest.mark.parametrize(("size", "leaf"), [(8, 4), (16, 4), (24, 8), (64, 16), (232, 29)])
 def test_a_leaf_inside_which_all_is_slow_is_reported_and_none_of_its_nodes_or_pairs_is_at_fault(size, leaf, share):
-    """Half of the cluster, or one leaf: slower NICs pass with the others if paths across leaves are no faster than they
-    are."""
+    """In half of the cluster, or one leaf, slower NICs pass with the others if paths across leaves are no faster."""
     fleet, rng = fleet_of(size, leaf), random.Random(size)
     for slow in ({"l1"}, {fleet.leaf(node) for node in fleet.nodes[size // 2 :]}):
 

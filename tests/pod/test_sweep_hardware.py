@@ -45,7 +45,7 @@ def vpd(*fields, tag=0x90):
     ],
 )
 def test_a_cards_serial_number_is_read_from_its_own_data(tmp_path, data, serial):
-    """An invalid one is not read from any bytes."""
+    """An invalid serial number is not read from any bytes."""
     pci = tmp_path / "sys/devices/pci0000:9a/0000:9a:00.0"
     device = tmp_path / "sys/class/infiniband/mlx5_3"
     pci.mkdir(parents=True)

@@ -152,7 +152,7 @@ def test_what_a_node_shows_of_a_test_is_reported(fleet, mode, outcome, why):
     ],
 )
 def test_a_node_of_one_gpu_is_tested_alone_by_its_products(fleet, trial, mode, outcome, why):
-    """There is no bus to judge; a product that differs, or is missing, is not a pass."""
+    """A single GPU has no bus to judge; a product that differs, or is missing, is not a pass."""
     trial["sweep"]["rules"].update(alone=True, bus=False)
     stages = fleet.run(FAKE_MODE=f"{mode} gpu-node-2")[0]
     alone = {test["nodes"][0]: test for test in stages["sweep.round.1"]["tests"]}
@@ -353,7 +353,7 @@ def heard(fleet, rank, phrase):
 
 
 def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
-    """kill -9 of one agent during a test: its partner is not at fault."""
+    """After kill -9 of one agent during a test its partner is not at fault."""
     for rank in range(4):
         fleet.start(rank)
     lines = heard(fleet, 0, "nodes are here")

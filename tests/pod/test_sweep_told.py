@@ -53,7 +53,7 @@ def test_a_group_is_one_of_as_many_as_there_are(count, size):
 @pytest.mark.parametrize("unclear", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_uplink_is_reported_with_the_pairs_that_failed_of_those_that_were_decided(seed, unclear):
-    """Some of its paths are good; a pair between the thresholds is neither a failure nor a pass."""
+    """Some paths of the uplink are good; a pair between the thresholds is neither a failure nor a pass."""
     fleet = fleet_of(16, 4)
     rng = random.Random(seed)
     crossing = [pair for pair in combinations(fleet.nodes, 2) if len({fleet.leaf(n) for n in pair} & {"l0"}) == 1]

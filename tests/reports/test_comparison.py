@@ -42,8 +42,7 @@ def test_rails_are_held_against_the_same_collective() -> None:
 
 
 def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
-    """One of three runs before lacked a rail; after, all do: worse. The reverse is better, and equal sides are the
-    same."""
+    """With a rail missing in one of three runs before and in all after, it is worse; the reverse is better."""
 
     def side(seed: int, *lacking: bool) -> list[dict[str, Any]]:
         made = [record(seed + n) for n in range(len(lacking))]

@@ -232,7 +232,7 @@ def test_nodes_alone_are_no_network() -> None:
 
 
 def test_a_single_noisy_sample_decides_nothing() -> None:
-    """One row, one side: a number that is 20 % lower is not enough; the text asks for repeats."""
+    """A number of one row and side that is 20 % lower is not enough; the text asks for repeats."""
 
     def one(rate: float) -> dict[str, Any]:
         made = record(noise=0.0, sides=("in_place",), scale=rate, inside={})

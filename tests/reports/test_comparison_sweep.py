@@ -96,7 +96,7 @@ def test_two_healthy_sweeps_are_the_same() -> None:
 
 
 def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
-    """The sweep reports it, and so does its own bandwidth; its slow pairs are not attributed to its partners."""
+    """The sweep and the node's own bandwidth report it; its slow pairs are not attributed to its partners."""
     comparison = compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")])
     assert comparison.verdict == "worse"
     worse = {(change.area, change.subject) for change in comparison.changes if change.kind == "worse"}

@@ -79,7 +79,7 @@ def test_a_summary_is_bounded_whatever_the_names_are():
 
 
 def test_a_workflow_gets_annotations_and_a_step_summary(tmp_path, capsys, monkeypatch):
-    """One command for each job, and no text of a log can form another."""
+    """A job has one annotation command, and no text of a log can form another."""
     log, step = tmp_path / "a.log", tmp_path / "summary.md"
     log.write_text(failing("Duplicate GPU detected ::error::forged\r::warning::too"))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
@@ -95,7 +95,7 @@ def test_a_workflow_gets_annotations_and_a_step_summary(tmp_path, capsys, monkey
 @pytest.mark.parametrize("where", ["no-such-folder/summary.md", "a.log/summary.md", "."])
 @pytest.mark.parametrize(("text", "code"), [(failing(RETRY), 1), (HEALTHY, 0), ("epoch 1\n", 10)])
 def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(tmp_path, capsys, monkeypatch, where, text, code):
-    """One line on standard error; annotations and exit code are those of the logs."""
+    """Standard error has one line; annotations and exit code are those of the logs."""
     log = tmp_path / "a.log"
     log.write_text(text)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / where))

@@ -305,7 +305,7 @@ def test_a_node_opens_its_findings(look):
 
 
 def test_a_command_is_copied(look):
-    """The button confirms it; without a clipboard the command is selected."""
+    """The button confirms the copy; without a clipboard the command is selected."""
     page = look(2)
     button = page.locator(".command button").first
     command = page.locator(".command code").first.inner_text()

@@ -179,7 +179,7 @@ def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
 
 @pytest.mark.parametrize("where", ["no-such-folder/summary.md", "out-of-the-way", "test_sample.py/summary.md"])
 def test_a_step_summary_that_cannot_be_written_leaves_the_verdict(reported, pytester, monkeypatch, where):
-    """The folder is missing, it is a folder, it is below a file: one line, with the exit code and the reports
+    """For a missing folder, a folder, or a path below a file there is one line, and exit code and reports are
     unchanged."""
     pytester.mkdir("out-of-the-way")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / where))
@@ -309,7 +309,7 @@ def test_a_node_of_the_matrix_has_its_worst_state():
 
 
 def test_the_page_has_every_check_without_its_script():
-    """Each appears once with its observations; a failed check has a separate section, to which its id links."""
+    """A check appears once with its observations; a failed one has a separate section, to which its id links."""
     made = [
         CheckResult(
             id="a.good", title="t", outcome=Outcome.PASSED, findings=(Finding(subject="n", ok=True, observed="8"),)
@@ -337,7 +337,7 @@ def test_a_duration_is_said_in_two_units_at_most(seconds, said):
 
 
 def test_the_head_says_where_and_when():
-    """Server, context, namespace, date with its zone, profile, nodes, duration; in the title, too; unknown values are
+    """The head has server, context, namespace, date with its zone, profile, nodes and duration; unknown values are
     omitted."""
     cluster = {"server": "https://a:6443", "namespace": "gpu", "context": "prod"}
     text = html.page(

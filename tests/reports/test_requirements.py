@@ -56,7 +56,7 @@ def test_met_is_only_what_every_check_passed(checks, state):
 
 
 def test_what_no_check_shows_is_never_met():
-    """No part of it is met; a failure still disproves it."""
+    """Without a check no part of the requirement is met; a failure still disproves it."""
     passed, failed = record(check("x", "passed", SEEN)), record(check("x", "failed"))
     in_part = wanted("x", not_shown="the 30 days")
     assert judge(passed, [wanted()])[0].state is State.NOT_TESTED
@@ -93,7 +93,7 @@ def test_the_evidence_is_what_was_measured_and_of_a_failure_what_failed():
 )
 @pytest.mark.parametrize("style", FORMATS)
 def test_what_limits_a_run_is_reported_with_each_state(more, said, style):
-    """Each line shows that it is from a simulation or a partial run."""
+    """A line shows that its state is from a simulation or a partial run."""
     run = record(check("x", "passed", SEEN), **more)
     assert limits(run) == said
     made = RequirementList(title="Ours", source="annex B", requirements=(wanted("x"),))

@@ -36,7 +36,7 @@ def test_every_bandwidth_above_nothing_is_a_sample(printed: float | None, value:
 
 @pytest.mark.parametrize("scale", [1 / 400, 1 / 1000, 1 / 3000])
 def test_a_cluster_on_sockets_is_compared_and_measured(scale: float) -> None:
-    """All its rows are at 1 GB/s and less: no row may be missing in the comparison, the metrics or a baseline."""
+    """All rows of the cluster are at 1 GB/s and less: none may be missing in the comparison, the metrics or a baseline."""
     fast, slow = completed(record(1)), completed(record(2, scale=scale))
     assert bandwidth_rows([slow]).keys() == bandwidth_rows([fast]).keys()
     assert all(len(rows) == 4 for rows in bandwidth_rows([slow]).values())

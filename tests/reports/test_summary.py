@@ -192,7 +192,7 @@ def test_what_was_not_seen_is_not_counted_with_the_culprit():
 
 
 def test_a_culprit_that_names_no_node_says_which_were_tried():
-    """A bandwidth concerns all of them together."""
+    """A bandwidth concerns all tried nodes together."""
     slow = Finding(subject="ring 8G", ok=False, observed="126", expected="at least 350", unit="GB/s")
     run = Run(trial={"hosts": {"p": "gpu-a", "q": "gpu-b"}}, results=[check("nccl.b", Outcome.FAILED, slow)])
     assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s (expected at least 350 GB/s), on gpu-a, gpu-b"

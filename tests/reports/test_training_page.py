@@ -57,7 +57,7 @@ def test_a_gpu_is_shown_by_its_own_compute_with_the_floor():
 
 
 def test_without_a_floor_nothing_is_below_it():
-    """The page says that there is no floor."""
+    """Without a floor the page says so, and marks no GPU."""
     page = training(steps(floor_tflops=None, floor_source=""))
     assert "below" not in page and "no floor" in page and "<i " not in page
 

@@ -25,7 +25,7 @@ def test_a_wrong_token_is_unauthenticated(cluster):
 
 
 def test_without_rights_the_sentence_names_user_verb_resource_and_scope(cluster):
-    """Users search for this text."""
+    """Users search for the text of a refusal."""
     answer = cluster("GET", "/api/v1/namespaces/default/pods", who="nobody")
     expected = 'pods is forbidden: User "user-without-rights" cannot list resource "pods" in API group "" in the namespace "default"'
     assert (answer.code, answer.json["message"]) == (403, expected)
@@ -75,7 +75,7 @@ def test_pages_show_one_moment_even_while_things_change(cluster, space):
 
 
 def test_list_items_lack_kind_and_version(cluster):
-    """Clients that rely on them fail on a real cluster, and here, too."""
+    """Clients that rely on kind and version of list items fail on a real cluster, and here, too."""
     listed = cluster("GET", "/api/v1/nodes").json
     assert listed["kind"] == "NodeList"
     assert "kind" not in listed["items"][0]
@@ -87,7 +87,7 @@ def test_protobuf_only_is_refused(cluster):
 
 
 def test_strict_validation_names_the_unknown_field(cluster, space):
-    """`kubectl --validate=strict` relies on it; by default there is only a warning."""
+    """`kubectl --validate=strict` relies on the unknown field's name; by default there is only a warning."""
     body = {**JOB, "metadata": {"name": "s"}, "spec": {**JOB["spec"], "retries": 3}}
     path = f"/apis/batch/v1/namespaces/{space}/jobs"
     answer = cluster("POST", f"{path}?fieldValidation=Strict", body)

@@ -109,7 +109,7 @@ def test_without_rights_kubectl_says_who_may_not_what(kubectl, cluster):
 
 
 def test_the_python_client_lists_creates_and_watches(cluster, kubeconfig, space):
-    """The suite uses this client."""
+    """The suite uses the Python client."""
     from kubernetes import client, config, watch
 
     api = config.new_client_from_config(kubeconfig)

@@ -58,7 +58,7 @@ def test_a_bound_pod_leaves_in_two_steps(store):
 
 
 def test_a_pod_without_a_node_leaves_at_once(store):
-    """No process runs, so there is no wait."""
+    """No process of an unscheduled pod runs, so there is no wait."""
     store.create("pods", POD, "default")
     store.delete("pods", "default", "p")
     assert store.get("pods", "default", "p") is None

@@ -128,7 +128,7 @@ def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
     "checked", [(), ("--launcher", "mpijob", "--image", "registry.example.com/training/pytorch-mpi:25.08")]
 )
 def test_what_this_machine_refuses_a_pod_is_no_fault_of_a_cluster(checked: tuple[str, ...]) -> None:
-    """Read-only mounts are impossible: inconclusive, lab.machine, and no mention of a GPU runtime."""
+    """With read-only mounts impossible the run is inconclusive (lab.machine), without a mention of a GPU runtime."""
     cluster = "sim:healthy-mpijob" if checked else "sim:healthy"
     done = run("no-remount", sys.executable, "-m", "checks", "accept", "--cluster", cluster, *checked)
     said = " ".join(done.stdout.split())

@@ -47,7 +47,7 @@ def test_exec_says_what_cannot_be_run(kubectl):
 
 
 def test_exec_needs_the_right_to_create_it(kubectl, served):
-    """A user without it gets the refusal."""
+    """A user without permission to create exec gets the refusal."""
     refused = kubectl.refused("exec", "p", "--kubeconfig", str(served / "nobody"), "--", "ls")
     assert "forbidden" in refused.lower()
 

@@ -7,7 +7,7 @@ from lab.node.container import Container
 
 
 def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, monkeypatch):
-    """There is no process to signal yet, so it gets the signal as soon as it exists."""
+    """A container without a process yet gets the signal as soon as the process exists."""
     spawn = Container._spawn
 
     async def scenario(lab):

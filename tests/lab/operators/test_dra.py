@@ -77,7 +77,7 @@ def test_cel_selects(expression, expected):
 
 
 def test_cel_that_is_not_understood_is_refused():
-    """The scheduler reports it instead of assuming a value."""
+    """The scheduler reports unknown CEL instead of assuming a value."""
     with pytest.raises(devices.Unreadable):
         devices.matches("device.attributes['a'].map(x, x > 1).all(y, y)", GPU)
 

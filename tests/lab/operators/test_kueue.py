@@ -63,7 +63,7 @@ def pods(bench, name):
 
 
 def test_a_job_that_fits_is_resumed_on_the_nodes_of_its_flavor(bench):
-    """The webhook suspends it at creation; quota, admission, node labels of the flavor, events are Kueue's."""
+    """The webhook suspends the job at creation; quota, admission, node labels of the flavor, events are Kueue's."""
 
     async def run():
         async with bench("kueue") as lab:

@@ -61,7 +61,7 @@ def meet(ref, judge):
     ],
 )
 def test_a_scenario_is_asked_for_with_its_api_faults(ref, expected):
-    """sim:NAME?api-faults=KIND&seed=N, and its former name."""
+    """A scenario is started as sim:NAME?api-faults=KIND&seed=N, or with its former name."""
     api_faults = load(ref).api_faults
     assert (api_faults and (api_faults.name, api_faults.seed)) == expected
 
@@ -165,7 +165,7 @@ def test_a_lost_answer_may_hide_a_deed():
 
 
 def test_stale_lists_show_a_state_that_was():
-    """An older snapshot with its own resourceVersion, never one from before the world existed."""
+    """A stale list is an older snapshot with its own resourceVersion, never one from before the world existed."""
 
     async def judge(cluster, client):
         versions, names = [], []
@@ -185,7 +185,7 @@ def test_stale_lists_show_a_state_that_was():
 
 
 def test_watches_end_early_or_are_too_old():
-    """A clean end long before its time, or ERROR with 410 Expired."""
+    """A watch ends cleanly long before its time, or with ERROR and 410 Expired."""
 
     async def judge(cluster, client):
         path = f"{PODS}?watch=1&timeoutSeconds={2 * HANG_S:.0f}&resourceVersion={cluster.store.revision}"

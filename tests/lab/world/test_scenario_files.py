@@ -181,7 +181,7 @@ world:
 
 
 def test_what_a_scenario_extends_must_be_there_and_end(tmp_path):
-    """One line each: an unknown name, a missing file, and a cycle."""
+    """An unknown name, a missing file, and a cycle are refused in one line each."""
     for text, message in (
         ("healthy-storag", "did you mean 'healthy-storage'"),
         ("no.yaml", "unknown scenario 'no.yaml'"),

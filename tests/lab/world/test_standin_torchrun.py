@@ -53,7 +53,7 @@ def test_a_run_is_repeatable(pair):
     ],
 )
 def test_settings_that_exclude_infiniband_fall_back_to_sockets(pair, env, line):
-    """Like the real library, it falls back silently, with a line that gives the reason."""
+    """Like the real library, the simulated one falls back silently, with a line that gives the reason."""
     answer = pair.run(**env)
     assert answer.codes == [0, 0]
     assert line in answer.log
