@@ -161,7 +161,7 @@ def test_a_node_without_a_plugin_is_reported(node):
 
 
 def test_networks_are_named_in_both_forms():
-    """The short form and JSON; interfaces count from net1; GKE maps interfaces explicitly."""
+    """An annotation has the short form or JSON; interfaces count from net1; GKE maps interfaces explicitly."""
     short = {MULTUS: "default/rdma-0, rdma-1@ib1"}
     assert selections(short, "team") == [("default", "rdma-0", "net1"), ("team", "rdma-1", "ib1")]
     long = {MULTUS: json.dumps([{"name": "rdma-0", "namespace": "x"}, {"name": "b", "interface": "net7"}])}

@@ -119,7 +119,7 @@ LAUNCHER = (
 
 
 def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
-    """More lines than a probe prints, or parts that do not join: their origin is unknown."""
+    """More lines than a probe prints, or parts that do not join, have an unknown origin."""
     trial.evidence[1] = replace(trial.evidence[1], problem="stage runtime: its parts do not join to JSON")
     findings = [f for f in start_findings(trial, spec) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in findings] == [(None, "gpu-node-1", "job.no-evidence")]

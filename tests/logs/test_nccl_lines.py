@@ -135,7 +135,8 @@ def of_role(role: str, who: str) -> pytest.MarkDecorator:
 
 @of_role("cause", OTHERS)
 def test_what_ended_a_rank_is_its_first_cause_and_said_before_a_good_run_it_condemns_no_one(at):
-    """Without a cause a launcher such as torchrun reports only a failed process, which a completed job excuses."""
+    """A launcher such as torchrun reports only a failed process: the printed line is its cause, unless the job
+    completed."""
     for example in LINES[at].example:
         ended = died(example) if example.partition(":")[0].endswith(("Error", "Exception")) else example + "\n"
         job = judged(ended + TORCHRUN)

@@ -373,7 +373,7 @@ NAMED = [
 
 @pytest.mark.parametrize("line", NAMED)
 def test_what_ended_a_process_before_nccl_began_is_quoted_and_no_go_is_reported(judge, line):
-    """nccl.unexplained: no line shows a replacement of the terminated process."""
+    """nccl.unexplained is raised if no line shows a replacement of the terminated process."""
     job = judge(line + "\n" + LOG + TABLE)
     assert job["verdict"] == "inconclusive"
     assert line[:40] in job["sentence"]

@@ -278,7 +278,7 @@ def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -
 
 @pytest.fixture
 def waiting(tmp_path: Path):
-    """Return rank 0 of two of a probe that is not run, the result of its dns stage, and its time limit per name."""
+    """Return rank 0 of two of a probe that does not run, its dns results, and its time limit per name."""
     raw = {"schema": 1, "run": "r", "job": "j", "nodes": 2, "peers": ["j-0.j", "j-1.j"], "dns_timeout_s": 10}
     trial = spec.Trial({**raw, "peer_wait_s": 900})
     probe = Probe(trial, spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))

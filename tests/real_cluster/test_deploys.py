@@ -325,7 +325,7 @@ def turn(job: dict[str, Any]) -> tuple[bool, int]:
 
 
 def test_the_hooks_of_the_upgrade_gate_close_and_open_the_nodes(deployed, volume, forgotten):
-    """argocd.yaml in Argo CD's order: PreSync, the change, PostSync, and the hook that releases the nodes."""
+    """Argo CD runs argocd.yaml in this order: PreSync, the change, PostSync, and the hook that releases the nodes."""
     bench = deployed.bench
     deployed.overlay("results-pvc")
     flags = ["--cron", "--cluster", "--node-condition", "--namespace", bench.namespace]

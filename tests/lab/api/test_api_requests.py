@@ -107,7 +107,7 @@ def test_dry_run_keeps_nothing_and_notifies_no_one(cluster, space):
 
 
 def test_a_strategic_patch_merges_containers_by_name(cluster, space):
-    """kubectl set image and kubectl edit send it."""
+    """kubectl set image and kubectl edit send strategic patches."""
     path = f"/apis/apps/v1/namespaces/{space}/deployments"
     template = {
         "metadata": {"labels": {"a": "b"}},

@@ -109,7 +109,7 @@ def test_the_trial_of_a_healthy_cluster_is_go(condition: str) -> None:
 @pytest.mark.parametrize("condition", ["user", "no-namespaces"])
 @pytest.mark.parametrize("below", ["/tmp", "/var/tmp", "/dev/shm"])
 def test_the_trial_is_go_from_any_folder(condition: str, below: str) -> None:
-    """A clone with a space in its path, whose .venv is a link: below a folder that pods replace."""
+    """The trial passes in a clone with a space in its path, whose .venv is a link, below a folder that pods replace."""
     if not os.access(below, os.W_OK):
         pytest.skip(f"{below} does not exist here")
     with tempfile.TemporaryDirectory(prefix="seatrial clone ", dir=below) as folder:
