@@ -269,7 +269,7 @@ def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
     assert len(said) == 1 and said[0].startswith(pairs)
     first = next(iter(node_findings(sweep)))
     assert (first.ok, first.fault, first.observed.startswith(said[0])) == (False, "sweep.fleet", True)
-    assert all(f.ok for f in ran_findings(sweep)), "a failed test is a test"
+    assert all(f.ok for f in ran_findings(sweep)), "the failed subject was tested"
     again = iter([200.0])
     once = swept(*printed(nodes, lambda _: next(again, 380.0))).blame
     assert once.verdict != "no-go", "one test below the floor that passes when it is repeated is flaky"
