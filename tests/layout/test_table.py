@@ -19,7 +19,7 @@ def test_each_row_is_tried_and_each_failure_named():
     assert tried == [1, 2, 3, 4]
     assert "2 of 4 rows failed" in str(raised.value)
     assert all(word in str(raised.value) for word in ("three:\n", "five:\n", "ValueError: 'five' is not in list"))
-    assert (case.__name__, case.__doc__) == ("case", "What holds.")
+    assert (case.__name__, case.__doc__) == ("case", "Pass.")
 
 
 def test_a_table_without_rows_is_refused():
