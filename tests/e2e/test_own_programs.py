@@ -1,6 +1,7 @@
 """`accept --command`: the user's own program is run in the trial's pods, and judged by what its log shows."""
 
 import json
+import shlex
 
 import pytest
 
@@ -62,6 +63,8 @@ def test_a_program_with_a_traceback_is_told_by_its_last_words(accept):
     assert (found["ok"], found["fault"]) == (None, "nccl.own-program")
     assert "exit code 1" in found["observed"] and "ValueError: no shard 7" in found["observed"]
     assert any(note.endswith("ValueError: no shard 7") for note in notes)
+    image, said = record["trial"]["image"], shlex.quote(f"python3 -c '{script}'")
+    assert record["faults"]["nccl.own-program"]["confirm"] == (f"seatrial job run --image {image} --gpus 1 -- {said}")
     assert outcomes(record)["nccl.transport"] == "blocked" or finding(record, "nccl.transport")[0]["ok"] is None
 
 
