@@ -131,7 +131,19 @@ def crash_cause(judgement: Judgement) -> str | None:
             text,
             " (%s)" % result.meaning if result else "",
         )
-    return cause + later_run(judgement, note)
+    return cause + _xid_words(judgement, note) + later_run(judgement, note)
+
+
+def xid_beside(judgement: Judgement) -> Note | None:
+    """Return the driver's first Xid of a job without a known cause."""
+    xid = judgement.event("xid")
+    return xid if xid and _XID.search(xid.text) else None
+
+
+def _xid_words(judgement: Judgement, note: Note) -> str:
+    """Quote that Xid, where the quoted line does not have one already."""
+    xid = None if "Xid" in note.text else xid_beside(judgement)
+    return "" if xid is None else "; the driver's log shows %s%s" % (quoted(xid), meant(xid.text))
 
 
 def _before(one: Note, other: Note) -> bool:
