@@ -139,7 +139,7 @@ def _causes(job: Job) -> Part:
             for cause in job["causes"]
         ],
         numbered=several,
-        advice=[Below("remedy", fault["remedy"]), *_action(fault)] if fault else [],
+        advice=[Below("remedy", fault["remedy"]), *(_action(fault) if "action" in fault else ())] if fault else [],
     )
 
 
@@ -240,7 +240,7 @@ def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
     advice = [Below("cause", fault["cause"])]
     if not shown_above:
         advice += [Below("confirm", fault["confirm"], code=True), Below("remedy", fault["remedy"])]
-        advice += _action(fault)
+        advice += _action(fault) if "action" in fault else ()
     return Part(
         severity=fault["severity"],
         fault=plain(fault["fault"], 60) + (f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""),
@@ -251,9 +251,8 @@ def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
 
 
 def _action(fault: FoundFault) -> Iterator[Below]:
-    """Yield what to do with the node of a fault."""
-    if action := in_words(fault.get("action", "")):
-        yield Below("action", f"{fault['action']}: {action}")
+    """Yield what to do with the node of a fault that has an action."""
+    yield Below("action", f"{fault['action']}: {in_words(fault['action'])}")
 
 
 # -- numbers

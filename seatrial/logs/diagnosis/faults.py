@@ -41,16 +41,15 @@ def found_fault(
         "remedy": (variant and variant.remedy) or reason.remedy,
         "failure": (variant and variant.failure) or reason.failure,
     }
-    if action := _action(reason, " ".join(line["text"] for line in evidence)):
-        made["action"] = action
+    if reason.action:
+        made["action"] = _action(reason, " ".join(line["text"] for line in evidence))
     return made
 
 
 def _action(entry: Fault, text: str) -> str:
-    """Return what a fault's lines ask to do with its node: by an Xid, else by the fault itself; '' for nothing."""
+    """Return what a fault's lines ask to do with its node: by an Xid, else by the fault itself."""
     by_number = action_of_fault(entry.id, text)
-    by_fault = entry.action_for(text)
-    return by_fault if by_fault and by_number in (None, Action.UNKNOWN) else str(by_number or "")
+    return entry.action_for(text) if by_number in (None, Action.UNKNOWN) else str(by_number)
 
 
 def failure_class_of(job: JobDocument) -> str | None:

@@ -131,19 +131,19 @@ def crash_cause(judgement: Judgement) -> str | None:
             text,
             " (%s)" % result.meaning if result else "",
         )
-    return cause + _xid_words(judgement, note) + later_run(judgement, note)
+    kernels = judgement.event("xid")
+    return cause + (_xid_words(kernels, note) if kernels else "") + later_run(judgement, note)
 
 
-def xid_beside(judgement: Judgement) -> Note | None:
-    """Return the driver's first Xid of a job without a known cause."""
-    xid = judgement.event("xid")
-    return xid if xid and _XID.search(xid.text) else None
+def is_xid(note: Note) -> bool:
+    """Return whether a line of the kernel's is an Xid: others are about NICs and PCI devices, too."""
+    return _XID.search(note.text) is not None
 
 
-def _xid_words(judgement: Judgement, note: Note) -> str:
-    """Quote that Xid, where the quoted line does not have one already."""
-    xid = None if "Xid" in note.text else xid_beside(judgement)
-    return "" if xid is None else "; the driver's log shows %s%s" % (quoted(xid), meant(xid.text))
+def _xid_words(kernels: Note, note: Note) -> str:
+    """Quote the kernel's first line next to a job's end if it is an Xid, and the end's line has none already."""
+    told = is_xid(kernels) and "Xid" not in note.text
+    return "; the driver's log shows %s%s" % (quoted(kernels), meant(kernels.text)) if told else ""
 
 
 def _before(one: Note, other: Note) -> bool:
