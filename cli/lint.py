@@ -59,6 +59,13 @@ class Judged:
     workload: str
     findings: list[Finding] = field(default_factory=list)
     namespace: str = ""
+    by_profile: bool = False
+
+    def advice(self, fault: str) -> dict[str, str]:
+        """Return the fault's texts; they refer to the profile only where one was given."""
+        from seatrial.faults.advice import explain  # noqa: PLC0415 -- only findings need the catalogue
+
+        return explain(fault, "", self.namespace, trial=self.by_profile)
 
     def said(self, ok: bool | None) -> list[Finding]:
         """Return the findings of one outcome."""
@@ -154,6 +161,7 @@ def _of(
     around = replace(around, services=found.services if services is None else services, complete=services is not None)
     for workload in found.workloads:
         made = Judged(plain(source, 300), summary(workload, around), namespace=workload.namespace)
+        made.by_profile = around.profile is not None
         made.findings += contract_findings(workload, around)
         yield made
 
@@ -184,7 +192,6 @@ def of_cluster(kube: Kube, kind: str, name: str, around: Around) -> list[Judged]
 def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacking]:
     """Return the parts that a workload's manifest certainly lacks; nothing if it cannot be read."""
     from jobs.cluster.facts.workloads import ManifestError  # noqa: PLC0415 -- as above
-    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
 
     try:
         judged = of_cluster(kube, kind, name, of_profile(profile)) if kind in KINDS else []
@@ -196,7 +203,7 @@ def lacking(kube: Kube, kind: str, name: str, profile: str | None) -> list[Lacki
             "subject": each.subject,
             "observed": each.observed,
             "expected": each.expected,
-            "remedy": explain(each.fault)["remedy"],
+            "remedy": one.advice(each.fault)["remedy"],
         }
         for one in judged
         for each in one.said(ok=False)
@@ -269,11 +276,9 @@ def _zones(kube: Kube, nodes: Sequence[str]) -> tuple[Zones, ...]:
 
 def document(judged: Judged) -> dict[str, Any]:
     """Return one workload as JSON."""
-    from seatrial.faults.advice import explain  # noqa: PLC0415 -- only findings need the catalogue
-
     findings = []
     for each in judged.findings:
-        entry = explain(each.fault, "", judged.namespace) if each.fault else {}
+        entry = judged.advice(each.fault) if each.fault else {}
         advice = {key: entry.get(key, "") for key in ("title", "confirm", "remedy")} if each.ok is False else {}
         findings.append(
             {
@@ -302,8 +307,6 @@ def _text(judged: Sequence[Judged], others: Sequence[str], verdict: Verdict, pro
 
 def lines(judged: Judged) -> Iterator[str]:
     """Write one workload's findings for a terminal."""
-    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
-
     yield f"{judged.source}: {plain(judged.workload)}"
     for ok in (False, None):
         for each in judged.said(ok):
@@ -311,7 +314,7 @@ def lines(judged: Judged) -> Iterator[str]:
             expected = f" (expected {plain(each.expected)})" if each.expected else ""
             yield f"  {_TITLES[ok]}{fault}: {plain(each.subject)}: {plain(each.observed)}{expected}"
             if ok is False:
-                entry = explain(each.fault, "", judged.namespace)
+                entry = judged.advice(each.fault)
                 yield f"    confirm  {entry['confirm'].replace(' -n NAMESPACE', '')}"
                 yield f"    remedy   {entry['remedy']}"
     if held := judged.said(True):
@@ -320,11 +323,9 @@ def lines(judged: Judged) -> Iterator[str]:
 
 def _github(judged: Sequence[Judged]) -> Iterator[str]:
     """Write the findings as annotations of a GitHub workflow (docs.github.com, workflow commands)."""
-    from seatrial.faults.advice import explain  # noqa: PLC0415 -- as above
-
     for one in judged:
         for ok, level in ((False, "error"), (None, "notice")):
             for each in one.said(ok)[:_MOST_ANNOTATIONS]:
-                remedy = f". {explain(each.fault)['remedy']}" if ok is False else ""
+                remedy = f". {one.advice(each.fault)['remedy']}" if ok is False else ""
                 text = plain(f"{each.subject}: {each.observed}{remedy}", 1000)
                 yield workflow_command(level, f"seatrial {each.fault or 'lint'}", text)

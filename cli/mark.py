@@ -76,15 +76,15 @@ def main(arguments: Sequence[str]) -> int:
             gone = bad is not None and not was_tried(marking.read(kube, node), record)
             failed = None if gone else bad
             faults, action = (faults_of(record, node), action_of(record, node)) if failed else ((), "")
-            _mark(kube, node, failed, faults, action, record, options)
+            failed = _mark(kube, node, failed, faults, action, record, options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
-            troubled |= gone
-            print(
-                f"{node}: {OUTCOMES[failed]}{f'; {in_words(action)}' if in_words(action) else ''}{GONE if gone else ''}"
-            )
+            withheld = bad is not None and failed is None
+            troubled |= withheld
+            why = GONE if gone else NOT_THE_SAME if withheld else ""
+            print(f"{node}: {OUTCOMES[failed]}{f'; {in_words(action)}' if in_words(action) else ''}{why}")
     if troubled:
         return INCONCLUSIVE
     return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
@@ -102,6 +102,7 @@ def _unfit(options: argparse.Namespace) -> str:
 
 OUTCOMES = {False: "passed", True: "failed", None: "not known"}
 GONE = " (it joined or came back after the run had ended, or does not exist)"
+NOT_THE_SAME = " (its kubelet reports no boot id, or it changed meanwhile)"
 
 
 def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
@@ -232,15 +233,16 @@ def _mark(
     action: str,
     record: Record,
     options: argparse.Namespace,
-) -> None:
-    """Write the marks; ``faults`` and ``action`` are a failed node's."""
+) -> bool | None:
+    """Write the marks; ``faults`` and ``action`` are a failed node's. Return what they say."""
 
     def unchanged(raw: Unstructured) -> bool:
         return was_tried(raw, record)
 
+    if options.node_condition:
+        bad = marking.condition(kube, node, bad, faults=faults, action=action, unchanged=unchanged)
     if options.label_nodes:
         marking.label(kube, node, bad, action=action)
-    if options.node_condition:
-        marking.condition(kube, node, bad, faults=faults, action=action, unchanged=unchanged)
     if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
         marking.untaint(kube, node, options.untaint, unchanged)
+    return bad

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seatrial.faults.actions import in_words
 from seatrial.logs.job_document import EvidenceLine, FoundFault, Row, Table
 from seatrial.logs.job_document import JobDocument as Job
 
@@ -138,7 +139,7 @@ def _causes(job: Job) -> Part:
             for cause in job["causes"]
         ],
         numbered=several,
-        advice=[Below("remedy", fault["remedy"])] if fault else [],
+        advice=[Below("remedy", fault["remedy"]), *(_action(fault) if "action" in fault else ())] if fault else [],
     )
 
 
@@ -239,6 +240,7 @@ def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
     advice = [Below("cause", fault["cause"])]
     if not shown_above:
         advice += [Below("confirm", fault["confirm"], code=True), Below("remedy", fault["remedy"])]
+        advice += _action(fault) if "action" in fault else ()
     return Part(
         severity=fault["severity"],
         fault=plain(fault["fault"], 60) + (f"  (why: {plain(fault['why'], 60)})" if fault["why"] else ""),
@@ -246,6 +248,11 @@ def _fault(fault: FoundFault, *, shown_above: bool) -> Part:
         quoted=fault["evidence"],
         advice=advice,
     )
+
+
+def _action(fault: FoundFault) -> Iterator[Below]:
+    """Yield what to do with the node of a fault that has an action."""
+    yield Below("action", f"{fault['action']}: {in_words(fault['action'])}")
 
 
 # -- numbers

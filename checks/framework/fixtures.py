@@ -297,7 +297,7 @@ def _expect(seatrial: Session, spec: TrialSpec) -> None:
             f"Locks, renames and small files are tried between the nodes on {', '.join(shared)}: a second or two each, "
             f"at most {BETWEEN_NODES_S:.0f} s"
         )
-    if spec.perftest:
+    if spec.perftest and spec.perftest.cost:
         seatrial.progress.note(spec.perftest.cost)
 
 

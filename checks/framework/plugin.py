@@ -367,7 +367,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
         own = item.config.stash.get(OWN_FAULTS, {})
         run.results.append(_with_actions(result, own))
-        _explain(run, result, own, gathered.advice)
+        _explain(run, result, own, gathered.advice, str(item.config.getoption("--command") or ""))
     for name, value in (("check", declared.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
@@ -406,11 +406,13 @@ def _with_actions(result: CheckResult, own: Mapping[str, Fault]) -> CheckResult:
     return replace(result, findings=tuple(map(acted, result.findings)))
 
 
-def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]]) -> None:
+def _explain(
+    run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Mapping[str, Mapping[str, str]], command: str
+) -> None:
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject.
 
-    ``advice``: by fault the more specific text than the entry's own. Where a command needs further nodes, they are some
-    without a bad finding.
+    ``advice``: by fault the more specific text than the entry's own; ``command``: the user's own program. Where a
+    command needs further nodes, they are some without a bad finding.
     """
     if not result.faults:
         return
@@ -418,10 +420,11 @@ def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault], advice: Ma
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")
-        nodes = further_nodes(run, result, subject)
-        run.faults.setdefault(
-            fault, explain(fault, subject, run.cluster.get("namespace", ""), own, nodes, advice.get(fault))
-        )
+        nodes, namespace = further_nodes(run, result, subject), run.cluster.get("namespace", "")
+        # A finding about images has several, of sidecars, too.
+        image = "" if fault.startswith("image") else run.trial.get("image", "")
+        names = {"IMAGE": safe(image, 300), "COMMAND": safe(command, 300)}
+        run.faults.setdefault(fault, explain(fault, subject, namespace, own, nodes, advice.get(fault), names=names))
 
 
 def further_nodes(run: Run, result: CheckResult, subject: str) -> list[str]:

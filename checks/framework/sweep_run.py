@@ -158,7 +158,7 @@ def _may_wait(spec: TrialSpec, options: Options) -> bool:
 
 
 def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
-    """Return a sweep without the tests of rebooted machines: they may be different ones.
+    """Return a sweep without the tests of machines that rebooted, or report no boot id: they may be different ones.
 
     Raises Blocked where it was of other GPUs, or of another image. If nodes are not visible, that is unknown.
     """
@@ -172,7 +172,7 @@ def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Ea
     if differs:
         raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
     tested = {node for done in earlier.history for test in done.round.tests for node in test}
-    anew = {node for node in tested & boots.keys() if earlier.boots.get(node) != boots[node]}
+    anew = {node for node in tested & boots.keys() if not boots[node] or earlier.boots.get(node) != boots[node]}
     return replace(earlier, anew=tuple(sorted(anew)), history=[without(done, anew) for done in earlier.history])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.pod.bench import checkpoint
 from jobs.run.result import TrialResult
@@ -126,7 +126,7 @@ def _saved(trial: TrialResult, spec: TrialSpec, rank: int, data: CheckpointRun) 
     failed = "storage.full" if FULL.search(error) else "checkpoint.failed"
     why, speed = f"{way}: {error or 'it did not end in time'}", f"{verified.get('mb_s') or 0:.0f} MB/s"
     return first_match(
-        node,
+        f"{node} -> {peer}" if bad else node,  # which of the two is wrong, the checksum does not show
         VERIFIED,
         (told is None or (error and not bad), False if REFUSED.search(error) else None, why, failed),
         (bad, False, f"{way}: {other}", "checkpoint.corrupt"),
@@ -170,7 +170,11 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
             continue
         verified = data.get("verified") or {}
         unseen = bool(verified.get("elsewhere")) and not verified.get("seen") and not verified.get("error")
-        yield _place(f"{node} {places[0].get('path')}", places[0], asked, place(trial, (rank + 1) % spec.nodes), unseen)
+        peer, path = place(trial, (rank + 1) % spec.nodes), places[0].get("path")
+        finding = _place(f"{node} {path}", places[0], asked, peer, unseen)
+        if finding.fault == "checkpoint.node-local":  # which of the two mounts is wrong, it does not show
+            finding = replace(finding, subject=f"{node} -> {peer} {path}")
+        yield finding
 
 
 def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:

@@ -181,13 +181,22 @@ def _because(trial: TrialResult, root: FoundFault | None) -> str:
     return by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": ")) if root else ""
 
 
+def _printed(trial: TrialResult, rank: int) -> bool:
+    """Return whether lines of NCCL are in the program's output, which the probe captures, not in its ranks' files."""
+    analysis = (ran(trial, rank, COMMAND) or {}).get("nccl")
+    sources = nccl.Partial.from_dict(analysis).sources if analysis else []
+    return any(source.nccl_lines for source in sources if not source.name.endswith(".log"))
+
+
 _LAST_LINES = 5
 
 
 def unshown(trial: TrialResult, job: JobDocument | None) -> str:
     """Say why a program's log shows no collective between the trial's pods; '' where it may show one.
 
-    NCCL prints the host names of its ranks, which are those of the pods: a log of other hosts is of another run.
+    NCCL prints the host names of its ranks, which are those of the pods: a log of other hosts is of another run. With
+    hostNetwork they are the machines', as in the log of any earlier run. Then, and where lines have no host name, only
+    what ranks wrote to NCCL_DEBUG_FILE is known to be of this run.
     """
     if job is None or not job["nccl_lines"]:
         table = "a table" if job and job["tables"] else "no table"
@@ -195,10 +204,18 @@ def unshown(trial: TrialResult, job: JobDocument | None) -> str:
     own = {
         str((stages(trial, rank).get("start") or {}).get("hostname") or "").partition(".")[0] for rank in trial.evidence
     }
-    other_hosts = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])} - own
+    named_hosts = {name for host in job["hosts"] if (name := (host["name"] or "").partition(".")[0])}
+    other_hosts = named_hosts - own
     if other_hosts and "" not in own:
         named = ", ".join(sorted(other_hosts)[:4]) + (", ..." if len(other_hosts) > 4 else "")
         return f"it printed a log of other hosts than the trial's pods ({named}): it is of another run"
+    of_this_run = named_hosts and all(name.startswith(trial.job) for name in own)
+    if not of_this_run and (ranks := [rank for rank in sorted(trial.evidence) if _printed(trial, rank)]):
+        hosts_are = "the machines' (hostNetwork), not the pods'" if named_hosts else "missing"
+        return (
+            f"{place(trial, ranks[0])} printed lines of NCCL instead of writing them to NCCL_DEBUG_FILE, and their host"
+            f" names are {hosts_are}: they may be of another run"
+        )
     if job["inter_node_transport"] == "none":
         return "its log is of one node: nothing crossed nodes"
     return ""

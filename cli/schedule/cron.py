@@ -41,7 +41,7 @@ from jobs.cluster.client.kube import Kube, path
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
-from jobs.cluster.unstructured import Unstructured, name_of, uid_of
+from jobs.cluster.unstructured import Unstructured, name_of
 from jobs.listing import first_of
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.job_spec import new_run_id
@@ -303,7 +303,8 @@ class ScheduledRun:
             if marking.outlived(raw):
                 try:
                     marking.condition(self.kube, name, None)
-                    yield f"{name} passed before its last boot: it is not known any more"
+                    when = "before its last boot" if marking.booted(raw) else "and reports no boot id"
+                    yield f"{name} passed {when}: it is not known any more"
                 except ClusterError as error:
                     yield f"node {name} could not be marked: {error}"
 
@@ -462,8 +463,7 @@ class ScheduledRun:
         def same(raw: Unstructured) -> bool:
             if chosen is None:  # nodes that were not seen before the trial
                 return was_tried(raw, record)
-            is_it = uid_of(raw) == uid_of(chosen) and marking.machine(raw) == marking.machine(chosen)
-            return is_it and was_tried(raw, record)
+            return marking.is_same_machine(raw, chosen) and was_tried(raw, record)
 
         return same
 

@@ -123,7 +123,7 @@ def _obstacle(node: Node, room: Room | None) -> str:
         return f"not Ready ({node.ready_reason})"
     if room is None or room.fault not in TRIABLE:
         return room.observed if room else "the profile's selector leaves it out"
-    return ""
+    return "" if node.boot else "its kubelet reports no boot id (status.nodeInfo.bootID): a pass would outlive a reboot"
 
 
 def _reason(chosen: Collection[str], unproven: Collection[str]) -> str:

@@ -17,7 +17,7 @@ from .client.kube import Kube, path
 from .facts.conditions import OURS
 from .facts.inventory import driver, read_node
 from .redact import safe
-from .unstructured import Unstructured, as_list, as_map, by_type, labels_of
+from .unstructured import Unstructured, as_list, as_map, by_type, labels_of, uid_of
 
 LABEL = "seatrial/trial"
 ACTION = "seatrial/action"
@@ -56,13 +56,14 @@ def condition(
     A failed node's message has what to do, in words and by its word in the form of NVSentinel's conditions, then the
     faults, and at its end which machine was tried.
 
-    ``unchanged``: whether that is the machine that was tried; of another one nothing is known.
+    ``unchanged``: whether that is the machine that was tried; of another one nothing is known. Nor is a pass of a node
+    without a boot id: it would still be there after a reboot.
     """
     said = bad
 
     def change(raw: Unstructured) -> tuple[str, Unstructured]:
         nonlocal said
-        said = bad if unchanged(raw) else None
+        said = bad if unchanged(raw) and (bad or booted(raw)) else None
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         status, reason = _STATUS[said]
         asked = [f"{in_words(action)} (Recommended Action={action})"] if said and in_words(action) else []
@@ -125,12 +126,23 @@ def carries(raw: Unstructured, key: str) -> bool:
 def machine(raw: Unstructured) -> str:
     """Name what a node is now by its boot and its driver: after a reboot or an upgrade it is not what was tried."""
     known = safe(driver(read_node(raw)), 100)
-    return f"boot {_boot(raw)}" + (f", driver {known}" if known else "")
+    return f"boot {booted(raw) or 'unknown'}" + (f", driver {known}" if known else "")
+
+
+def booted(raw: Unstructured) -> str:
+    """Return a node's boot id; '' where its kubelet reports none, so that no reboot is noticed."""
+    return read_node(raw).boot
 
 
 def is_of_this_machine(raw: Unstructured) -> bool:
-    """Return whether our condition was written of the machine as it is now."""
-    return str(_ours(raw).get("message") or "").endswith(_signature(raw))
+    """Return whether our condition was written of the machine as it is now; False where that is unknown."""
+    return bool(booted(raw)) and str(_ours(raw).get("message") or "").endswith(_signature(raw))
+
+
+def is_same_machine(raw: Unstructured, other: Unstructured) -> bool:
+    """Return whether both are one Node object, of one boot with one driver; False where that is unknown."""
+    same = uid_of(raw) == uid_of(other) and machine(raw) == machine(other)
+    return same and bool(uid_of(raw)) and bool(booted(raw))
 
 
 def judged(raw: Unstructured) -> bool | None:
@@ -140,8 +152,9 @@ def judged(raw: Unstructured) -> bool | None:
 
 
 def outlived(raw: Unstructured) -> bool:
-    """Return whether our condition says passed of a machine that has booted since."""
-    return _ours(raw).get("status") == "False" and f"(boot {_boot(raw)}" not in str(_ours(raw).get("message"))
+    """Return whether our condition says passed of a machine that has booted since, or may have."""
+    told = str(_ours(raw).get("message"))
+    return _ours(raw).get("status") == "False" and not (booted(raw) and f"(boot {booted(raw)}" in told)
 
 
 def written(raw: Unstructured) -> float:
@@ -163,10 +176,6 @@ def read(kube: Kube, node: str) -> Unstructured:
 
 def _ours(raw: Unstructured) -> Unstructured:
     return by_type(as_map(raw.get("status"))).get(CONDITION) or {}
-
-
-def _boot(raw: Unstructured) -> str:
-    return read_node(raw).boot or "unknown"
 
 
 def _signature(raw: Unstructured) -> str:

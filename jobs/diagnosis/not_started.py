@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from seatrial.faults.catalogue import read_text
+from seatrial.faults.catalogue import INFRASTRUCTURE, read_text
 
 from ..cluster.facts.events import Event, latest
 from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import Unstructured, as_list, as_map, by_type, statuses_of
-from .grace_periods import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
-from .state import ERR_INFRA, Issue
+from .grace_periods import FINAL_PULL_S, JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
+from .state import ERR_INFRA, ERR_PROGRAM, Issue
 from .symptoms import NOT_STARTED, PodSymptom, Surroundings, pull, start_error, waiting
 
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
@@ -88,6 +88,12 @@ def waiting_container(spec: Unstructured, status: Unstructured, around: Surround
         secret = latest(around.events, "FailedToRetrieveImagePullSecret")
         if symptom.fault == "image.pull" and secret is not None:
             advised = symptom.advised(read_text("registry", secret.message))
+            if symptom.failure == INFRASTRUCTURE and symptom.grace_s != FINAL_PULL_S:
+                advised = replace(
+                    advised, failure=symptom.failure
+                )  # no answer of the registry: a secret changes nothing
+            else:
+                advised = replace(advised, err_class=ERR_PROGRAM)
             return replace(advised, suggestion="; ".join(filter(None, (advised.suggestion, symptom.suggestion))))
         return symptom
     return None

@@ -1,20 +1,43 @@
 """Attribution of failures of a user's job: unlike a trial's, its request may exceed the cluster.
 
-A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own.
+A name that nothing has, a size that no nodes have, and an image that no registry has are the job's own. So is a
+trial's name of a claim, a Secret or a ConfigMap: its profile has it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from seatrial.faults.catalogue import PROGRAM, read_text
+from seatrial.faults.catalogue import INFRASTRUCTURE, PROGRAM, read_text
 
 from ..cluster.facts.inventory import pod_requests
 from ..cluster.facts.scheduling import rooms, unmatched
 from ..cluster.unstructured import Unstructured, as_map
 from .state import ERR_PROGRAM
 from .symptoms import NOT_STARTED, PodSymptom
+
+_MISSING = re.compile(r'(?i)\b(?:secret|configmap|persistentvolumeclaim) "([^"]{1,253})" not found')
+_OF_OPERATORS = ("", "-ssh", "-config", "-svc")
+"""What the launcher, the MPI operator (pkg/controller/mpi_job_controller.go) and Volcano's plugins
+(pkg/controllers/job/plugins) add to a job's name for the objects that they create for it."""
+
+
+def of_name(cause: PodSymptom, job: str) -> PodSymptom:
+    """Attribute an object that a pod names and that does not exist to the author of the name.
+
+    An object that a controller creates is the cluster's: that of an operator, the namespace's own certificates, and the
+    claim of one pod.
+    """
+    if cause.fault not in ("container.config", "volume.mount") or cause.failure != PROGRAM:
+        return cause
+    missing = _MISSING.search(cause.issue.message)
+    name = missing[1] if missing else ""
+    own = cause.pod and (name.startswith(f"{cause.pod}-") or name.endswith(f"-{cause.pod}"))
+    if own or name in ("kube-root-ca.crt", *(job + suffix for suffix in _OF_OPERATORS)):
+        return replace(cause, failure=INFRASTRUCTURE)
+    return replace(cause, err_class=ERR_PROGRAM)
 
 
 def of_user(

@@ -24,7 +24,7 @@ from .grace_periods import CONTROLLER_S, DELETED_S, JOINING_S
 from .history import History, changes, ended, last_end
 from .job import FAILED
 from .job_symptoms import JobSymptoms
-from .of_user import of_user
+from .of_user import of_name, of_user
 from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
@@ -162,7 +162,7 @@ class _Judgement(JobSymptoms):
         if not candidates:
             return None
         cause = min(self._causes(candidates), key=self._precedence)
-        cause = self._torn(cause)
+        cause = of_name(self._torn(cause), self.name)
         if self.outside and not is_trial(self.raw):
             pods = [each for each in self.pods if name_of(each) == cause.pod or "/" in cause.pod or not cause.pod]
             pod = next(iter(pods), None)

@@ -460,11 +460,13 @@ class PerftestSpec:
 
     @property
     def cost(self) -> str:
-        """What the writes cost, said before they run."""
-        twice = "; twice that with GPU memory" if self.layer else ""
+        """What the writes cost, said before they run; '' for one node, which has no neighbour."""
+        if self.nodes < 2:
+            return ""
+        twice = ", twice that if it uses GPU memory" if self.layer and self.gpu else ""
         return (
-            f"Where the image has {self.tool}, it runs first: about {self.usual_s:.0f} s for {self.nics} NICs{twice} "
-            "(fabric.perftest_s: 0 omits it)"
+            f"If the image has {self.tool}, its runs between neighbours add about {self.usual_s:.0f} s for {self.nics} "
+            f"NICs{twice}; if not, nothing (fabric.perftest_s: 0 omits them)"
         )
 
     @property

@@ -119,8 +119,8 @@ def told_of(text: str, *, trial: bool | None) -> str:
     return _BY_SUBJECT.sub(choose, text)
 
 
-_KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER)\b(?![:=.])")
-"""Words of commands for which a job's answer has the names; not the heads of kubectl's custom columns."""
+_KNOWN = re.compile(r"\b(?:JOB|POD|NODE|IMAGE|WORKER|COMMAND)\b(?![:=.])")
+"""Words of commands for which a job's answer, or a run's record, has the names; not the heads of custom columns."""
 
 
 def named(text: str, names: Mapping[str, str]) -> str:

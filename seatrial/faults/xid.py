@@ -56,6 +56,12 @@ def action_of(number: object) -> Action:
     return Action.UNKNOWN if known is None else _ACTIONS[known.action]
 
 
+def action_of_fault(fault: str, text: str) -> Action | None:
+    """Return the heaviest action of the Xids in a log's lines by which a fault is named; None without one."""
+    numbers = {int(number) for number in XID.findall(text)}
+    return heaviest(action_of(number) for number in numbers if number in xids() and xids()[number].log == fault)
+
+
 def action_in(text: str) -> Action | None:
     """Return the heaviest action of the Xids that a text names; None where it names none."""
     return heaviest(action_of(int(number)) for number in XID.findall(text))

@@ -46,7 +46,8 @@ class EvidenceLine(TypedDict):
 class FoundFault(TypedDict):
     """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts.
 
-    ``failure`` is its class (seatrial.faults.catalogue: infrastructure, program, unknown).
+    ``failure`` is its class (seatrial.faults.catalogue: infrastructure, program, unknown); ``action`` is what it asks
+    to do with its node, a word of seatrial.faults.actions.
     """
 
     fault: str
@@ -59,6 +60,7 @@ class FoundFault(TypedDict):
     confirm: str
     remedy: str
     failure: str
+    action: NotRequired[str]
 
 
 class Cause(TypedDict):

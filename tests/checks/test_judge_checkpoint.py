@@ -17,10 +17,12 @@ from checks.rules.checkpoint import (
     section,
     warnings,
 )
+from cli.schedule.node_history import faults_naming
 from jobs.trial.names import SpecError
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 PATHS = [f"{node} /results" for node in NODES]
+PAIRS = ["gpu-node-0 -> gpu-node-1", "gpu-node-1 -> gpu-node-0"]
 ASKED = CheckpointSection()
 MIB = 2**20
 
@@ -124,7 +126,7 @@ def test_only_a_file_system_that_refused_is_at_fault(saved, spec, error, ok, fau
 
 def test_another_checksum_elsewhere_is_corrupt(saved, spec, bad):
     saved.evidence[1].stages["checkpoint"]["verified"] |= {"bad": ["__0_0.distcp"], "ok": False}
-    assert bad(saved_findings(saved, spec, ASKED)) == [("gpu-node-1", "checkpoint.corrupt")]
+    assert bad(saved_findings(saved, spec, ASKED)) == [("gpu-node-1 -> gpu-node-0", "checkpoint.corrupt")]
 
 
 @pytest.mark.parametrize(
@@ -199,9 +201,20 @@ def test_a_place_that_is_not_reported_is_no_pass(saved, spec, lost):
 
 
 def test_what_another_node_does_not_see_stays_on_its_node(saved, spec, bad):
+    """Which of the two mounts is wrong, it does not show: the pair is named, and neither of its nodes."""
     change(saved, verified={"seen": False, "files": 0, "ok": False})
-    assert bad(place_findings(saved, spec, ASKED)) == [(path, "checkpoint.node-local") for path in PATHS]
+    assert bad(place_findings(saved, spec, ASKED)) == [(f"{pair} /results", "checkpoint.node-local") for pair in PAIRS]
     assert not faults(bad, saved_findings(saved, spec, ASKED))
+
+
+@pytest.mark.parametrize("verified", [{"seen": False, "files": 0, "ok": False}, {"bad": ["model.1"], "ok": False}])
+def test_what_one_node_does_not_read_of_the_other_is_no_strike_of_either(saved, spec, verified):
+    """The writer may be wrong as well as the reader: `seatrial cron` and `mark` name neither."""
+    change(saved, verified=verified)
+    findings = [*place_findings(saved, spec, ASKED), *saved_findings(saved, spec, ASKED)]
+    wrong = [(finding.fault, finding.subject) for finding in findings if finding.ok is False]
+    assert len(wrong) == 2
+    assert not any(faults_naming(node, wrong) for node in NODES)
 
 
 def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, spec):

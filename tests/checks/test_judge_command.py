@@ -8,6 +8,7 @@ from checks.profiles.trial import COMMAND
 from checks.rules.collectives import completed_findings, last_words
 from checks.rules.transport import rank_findings, transport_findings
 from jobs.trial.parts import Collective
+from seatrial.logs import Partial
 
 
 @pytest.fixture
@@ -121,6 +122,51 @@ def test_lines_without_a_host_or_with_its_full_name_are_these_pods(trial, comman
     command[1][COMMAND]["hosts"] = [{**first, "name": None}, {**second, "name": f"{second['name']}.train.svc"}]
     assert ended(trial, command).ok is True
     assert all(finding.ok for finding in transport_findings(trial, command[1], h100))
+
+
+@pytest.fixture
+def printed(trial, command):
+    """Add NCCL's lines to a rank's analysis: `printed("command.output", ["gpu-node-0", "gpu-node-1"])`."""
+
+    def add(source, hosts):
+        data = {"lines": 90, "bytes": 9000, "nccl_lines": 80, "cut": False, "watch": {}}
+        data |= {"name": f"/tmp/place/{source}", "events": {}, "ranks": [], "tables": [], "tags": []}
+        told(trial, 1)["nccl"] = {**Partial().to_dict(), "sources": [data]}
+        job = command[1][COMMAND]
+        job["hosts"] = [{**host, "name": name} for host, name in zip(job["hosts"], hosts, strict=True)]
+
+    return add
+
+
+def on_the_hosts_network(trial):
+    for rank, evidence in trial.evidence.items():
+        evidence.stages["start"] = {**evidence.stages["start"], "hostname": f"gpu-node-{rank}"}
+
+
+MACHINES, NO_HOSTS = ["gpu-node-0", "gpu-node-1.cluster.local"], [None, None]
+
+
+@pytest.mark.parametrize(("hosts", "words"), [(MACHINES, "the machines' (hostNetwork)"), (NO_HOSTS, "are missing")])
+def test_a_printed_log_without_the_pods_names_may_be_of_another_run(trial, command, h100, printed, hosts, words):
+    """With hostNetwork NCCL names the machines, in an earlier run's log, too; a head that is cut off names none."""
+    if hosts is MACHINES:
+        on_the_hosts_network(trial)
+    printed("command.output", hosts)
+    for finding in (ended(trial, command), *transport_findings(trial, command[1], h100)):
+        assert (finding.ok, finding.fault) == (None, "nccl.nothing-shown")
+        assert finding.observed.count("gpu-node-1 printed lines of NCCL") == 1 and words in finding.observed
+
+
+def test_what_ranks_wrote_to_their_files_is_of_this_run_on_any_network(trial, command, h100, printed):
+    on_the_hosts_network(trial)
+    printed("command.gpu-node-1.57.log", MACHINES)
+    assert ended(trial, command).ok is True
+    assert all(finding.ok for finding in transport_findings(trial, command[1], h100))
+
+
+def test_a_printed_log_that_names_the_pods_is_of_this_run(trial, command, printed):
+    printed("command.output", ["seatrial-abc-0", "seatrial-abc-1"])
+    assert ended(trial, command).ok is True
 
 
 def test_pods_whose_host_names_are_not_known_refuse_no_log(trial, command):

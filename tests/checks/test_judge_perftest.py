@@ -311,7 +311,11 @@ def test_the_cost_is_said_and_has_its_time(h100):
     """Eight NICs take about a minute; without RDMA devices, or if the profile disables it, nothing runs."""
     made = spec_of(h100, run_id="a", namespace="n")
     assert (made.perftest.usual_s, made.perftest.limit_s) == (64.0, 188.0)
-    assert "about 64 s for 8 NICs; twice that with GPU memory" in made.perftest.cost
+    assert made.perftest.cost.startswith("If the image has ib_write_bw, ") and "; if not, nothing" in made.perftest.cost
+    assert "about 64 s for 8 NICs, twice that if it uses GPU memory" in made.perftest.cost
+    for changes in ({"gpu": False}, {"layer": ""}):
+        assert "twice" not in replace(made.perftest, **changes).cost
+    assert replace(made.perftest, nodes=1).cost == ""
     assert made.deadlines.probe_s >= Deadlines().probe_s + made.perftest.limit_s
     four = spec_of(replace(h100, nodes=4), run_id="a", namespace="n")
     assert four.perftest.usual_s == 128.0

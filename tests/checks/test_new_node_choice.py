@@ -96,6 +96,11 @@ P1, P2 = raw("p1", "False"), raw("p2", "False")
             raw("n", "False", labels={"nvidia.com/cuda.driver-version.full": "580.1"}),
             None,
         ),  # passed with another driver
+        (raw("n", "False", boot="", of="unknown"), None),  # no boot id: a reboot would not be noticed
+        (raw("n", "True", boot="", of="unknown"), None),
+        (raw("n", "False", boot="", of="b1"), None),
+        (raw("n", "False", boot="b1", of="unknown"), None),
+        (raw("n", "False", of="b1, driver 580.1"), None),  # its driver is not known any more
         ({}, None),
     ],
 )
@@ -169,6 +174,18 @@ def test_a_new_node_whose_gpus_are_not_seen_yet_is_reported() -> None:
     assert not seen(P1, P2, other, key=KEY).waits
 
 
+def test_a_node_without_a_boot_id_waits_and_is_no_partner() -> None:
+    """A pass would be believed after any reboot; one that an earlier version wrote is withdrawn."""
+    met = seen(raw("n", boot=""), P1, P2)
+    assert (met.choice.nodes, met.waits) == ((), True)
+    assert met.notes[0].startswith("n waits: its kubelet reports no boot id (status.nodeInfo.bootID)")
+    old = raw("p", "False", boot="", of="unknown")
+    assert seen(raw("n"), old, P2).choice.nodes == ("n", "p2")
+    assert marking.outlived(old)
+    assert marking.outlived(raw("p", "False", boot="", of="b1"))
+    assert not marking.outlived(P1)
+
+
 def test_an_empty_pool_is_not_one_without_work() -> None:
     met = seen(raw("other", labels={PRODUCT: "L40S"}))
     assert met.waits
@@ -224,15 +241,19 @@ TRIED = raw("a", taints=(KEY,))
 REPLACED = {**TRIED, "metadata": {**TRIED["metadata"], "uid": "another"}}
 BOOTED = raw("a", taints=(KEY,), boot="b2")
 UPGRADED = raw("a", taints=(KEY,), labels={"nvidia.com/cuda.driver-version.full": "590.1"})
+UNBOOTED = raw("a", taints=(KEY,), boot="")
+UNNAMED = {**TRIED, "metadata": {key: value for key, value in TRIED["metadata"].items() if key != "uid"}}
 
 
-def marked(kube: Any, verdict: str, monkeypatch: pytest.MonkeyPatch, *, why: str = "") -> bool:
+def marked(
+    kube: Any, verdict: str, monkeypatch: pytest.MonkeyPatch, *, why: str = "", tried: dict[str, Any] = TRIED
+) -> bool:
     """Mark nodes after a run with this verdict on a and b, of which a is new."""
     monkeypatch.setattr("cli.schedule.cron.was_tried", lambda *_: True)
     monkeypatch.setattr("cli.schedule.cron.refused", lambda *_: why)
     options = SimpleNamespace(new_nodes=KEY, node_condition=False, label_nodes=False)
     run = ScheduledRun(kube, None, options, PROFILE, "r", ())  # type: ignore[arg-type]
-    run.machines = {"a": TRIED, "b": raw("b", "False")}
+    run.machines = {"a": tried, "b": raw("b", "False")}
     before = assumed(NodeHistory(), run.machines, KEY, NOW)
     made = record(verdict, subject="" if verdict == "go" else "a -> b")
     return run._mark(before, learn(before, made, now=NOW), made, ("a", "b"))
@@ -271,6 +292,27 @@ def test_a_taint_goes_only_after_a_pass_of_that_machine_in_this_run(
     assert taken == ([None] if opened else [])
     assert not [body for path, body in kube.written if path.endswith("/b")]
     assert all_opened == opened
+
+
+@pytest.mark.parametrize("node", [UNBOOTED, UNNAMED], ids=["no boot id", "no uid"])
+def test_a_machine_that_cannot_be_told_from_another_is_not_opened(
+    node: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same answer before and after the trial, in which nothing says that it is one machine in one boot."""
+    kube: Any = Served(node)
+    assert not marked(kube, "go", monkeypatch, tried=node)
+    assert statuses(kube)[0] == "Unknown"
+    assert not any("spec" in body for _, body in kube.written)
+
+
+@pytest.mark.parametrize(
+    ("node", "bad", "said"), [(UNBOOTED, False, None), (UNBOOTED, True, True), (TRIED, False, False)]
+)
+def test_a_condition_says_passed_only_of_a_known_boot(node: dict[str, Any], bad: bool, said: bool | None) -> None:
+    """`seatrial mark --node-condition`, too: a failure stays one, for it closes the node."""
+    kube: Any = Served(node)
+    assert marking.condition(kube, "a", bad) is said
+    assert statuses(kube) == [{None: "Unknown", True: "True", False: "False"}[said]]
 
 
 def test_a_label_goes_with_the_taint_and_what_others_wrote_stays() -> None:

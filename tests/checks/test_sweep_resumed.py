@@ -154,10 +154,14 @@ def test_a_sweep_with_training_is_not_resumed_without_it(tmp_path):
     assert resumed(folder, training=True).training
 
 
-def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
-    """After a reboot a node may have another driver or be another machine: its tests, and its partners', run again."""
-    boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
-    earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
+@pytest.mark.parametrize(("before", "now"), [("an earlier one", "boot-3"), ("", ""), ("boot-3", "")])
+def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node, before, now):
+    """After a reboot a node may have another driver or be another machine: its tests, and its partners', run again.
+
+    The same holds for a node without a boot id: whether it was rebooted is not known.
+    """
+    boots = {f"node-{n}": f"boot-{n}" for n in range(6)} | {"node-3": now}
+    earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": before}}))
     nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
     spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
     asked = []

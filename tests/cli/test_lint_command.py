@@ -2,13 +2,16 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from checks.rules.contract import FAULTS
 from cli.__main__ import main
 from jobs.cluster.client.kube import Kube
 from jobs.run.launcher import Launcher
+from seatrial.faults.advice import explain
 from tests.onsim import Sim
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,45 @@ def test_what_is_missing_is_reported_with_its_remedy(manifest, capsys):
 def test_without_a_profile_the_fabric_is_not_known(manifest, capsys):
     assert main(["lint", manifest()]) == 10
     assert "without --profile the fabric's needs are not known" in capsys.readouterr().out
+
+
+WANTING = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completionMode: Indexed
+  completions: 2
+  parallelism: 2
+  template:
+    spec:
+      subdomain: gone
+      containers:
+        - name: main
+          image: x
+          command: [torchrun, --rdzv-endpoint=elsewhere:29500, train.py]
+          env: [{name: NCCL_IB_DISABLE, value: "1"}, {name: NCCL_SOCKET_IFNAME, value: lo}]
+          resources: {limits: {nvidia.com/gpu: 8, rdma/hca_shared_devices_a: 1}}
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json", "github"])
+@pytest.mark.parametrize("profile", [False, True])
+def test_a_remedy_refers_to_the_profile_only_where_one_was_given(form, profile, tmp_path, capsys):
+    (tmp_path / "job.yaml").write_text(WANTING)
+    given = ["--profile", "h100-ib"] if profile else []
+    assert main(["lint", *given, "--format", form, str(tmp_path / "job.yaml")]) == 1
+    said = capsys.readouterr().out
+    assert "manifest.nccl-env" in said and "[[" not in said and "||" not in said
+    assert ("as the profile does" in said) is profile
+    assert ("so that NCCL chooses the network itself" in " ".join(said.split())) is not profile
+
+
+def test_no_text_of_lint_without_a_profile_refers_to_one():
+    """The whole set of faults that it can find."""
+    for fault in FAULTS:
+        entry = explain(fault, trial=False)
+        assert not re.search(r"\bprofile\b|\btrial\b|--print-manifests", entry["remedy"] + entry["confirm"]), fault
 
 
 def test_json_and_annotations(manifest, capsys):

@@ -1,6 +1,7 @@
 """`accept --command`: the user's own program runs in the trial's pods, and is judged by its log."""
 
 import json
+import shlex
 
 import pytest
 
@@ -62,6 +63,8 @@ def test_a_program_with_a_traceback_is_reported_by_its_last_words(accept):
     assert (found["ok"], found["fault"]) == (None, "nccl.own-program")
     assert "exit code 1" in found["observed"] and "ValueError: no shard 7" in found["observed"]
     assert any(note.endswith("ValueError: no shard 7") for note in notes)
+    image, said = record["trial"]["image"], shlex.quote(f"python3 -c '{script}'")
+    assert record["faults"]["nccl.own-program"]["confirm"] == (f"seatrial job run --image {image} --gpus 1 -- {said}")
     assert outcomes(record)["nccl.transport"] == "blocked" or finding(record, "nccl.transport")[0]["ok"] is None
 
 
@@ -73,6 +76,20 @@ def test_a_program_that_shows_nothing_is_never_green(accept, command):
         found, _ = finding(record, name)
         assert (found["ok"], found["fault"]) == (None, "nccl.nothing-shown")
     assert "passed" not in {state for name, state in outcomes(record).items() if name != "nccl.other"}
+
+
+HOST_NETWORK = "extends: h100-ib\npod: {host_network: true}\n"
+
+
+@pytest.mark.parametrize("printed", [False, True], ids=["written", "printed"])
+def test_on_the_hosts_network_only_what_ranks_write_to_their_files_counts(accept, tmp_path, printed):
+    """The log of an earlier run names the same hosts: what a program prints may be a copy of it."""
+    (tmp_path / "profile.yaml").write_text(HOST_NETWORK)
+    command = f"env -u NCCL_DEBUG_FILE {TRAIN}" if printed else TRAIN
+    done, record = accept(command, "healthy", "--profile", str(tmp_path / "profile.yaml"))
+    assert done.returncode == (10 if printed else 0), done.stdout + done.stderr
+    found, _ = finding(record, "nccl.transport")
+    assert (found["ok"], found["fault"]) == ((None, "nccl.nothing-shown") if printed else (True, ""))
 
 
 def test_a_program_without_a_table_has_shown_no_bandwidth(accept):

@@ -74,7 +74,9 @@ def test_a_text_has_the_heaviest_action_of_its_xids(text: str, action: str | Non
 @table("fault", ACTED, ids=lambda fault: fault.id)
 def test_an_action_of_the_catalogue_is_a_nodes_and_has_a_source(fault: Any) -> None:
     """A fault of a queue, a network or a program has no node action, and a term is never invented."""
-    assert fault.id.partition(".")[0] in ("gpu", "nodes", "runtime")
+    assert fault.id.partition(".")[0] in ("gpu", "nodes", "runtime") or fault.id.startswith(
+        ("nccl.gpu-", "nccl.nvlink-")
+    )
     assert fault.failure != PROGRAM
     assert {fault.action, *fault.actions.values()} <= set(Action)
     assert fault.action

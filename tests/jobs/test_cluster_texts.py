@@ -154,7 +154,7 @@ ROWS = [
         "volumes",
         'MountVolume.SetUp failed for volume "shm" : configmap references non-existent config key: topo.xml',
         "volume.mount",
-        "infrastructure",
+        "program",
         "add the key topo.xml",
     ),
     (

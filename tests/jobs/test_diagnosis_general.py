@@ -385,6 +385,70 @@ def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault)
     assert diagnose(job(1), pods, [*events, later])[2] is None
 
 
+CONFIG, MOUNT = "CreateContainerConfigError", "FailedMount"
+UP = 'MountVolume.SetUp failed for volume "v" : '
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "blame"),
+    [
+        (CONFIG, 'secret "hf-tokn" not found', "ERR_PROGRAM"),
+        (CONFIG, 'configmap "train-env" not found', "ERR_PROGRAM"),
+        (CONFIG, "couldn't find key token in Secret ns/hf-token", "ERR_PROGRAM"),
+        (CONFIG, 'secret "t-token" not found', "ERR_PROGRAM"),  # a name of the user's own that begins like the job's
+        (CONFIG, "failed to sync secret cache: timed out waiting for the condition", "ERR_INFRA"),
+        (CONFIG, 'configmap "t" not found', "ERR_INFRA"),  # the launcher made it with the job
+        (MOUNT, UP + 'secret "ssh-keys" not found', "ERR_PROGRAM"),
+        (MOUNT, UP + 'configmap "topology" not found', "ERR_PROGRAM"),
+        (MOUNT, UP + "configmap references non-existent config key: topo.xml", "ERR_PROGRAM"),
+        (MOUNT, UP + 'secret "t-ssh" not found', "ERR_INFRA"),  # the MPI operator makes it
+        (MOUNT, UP + 'configmap "kube-root-ca.crt" not found', "ERR_INFRA"),  # the controller manager does
+        (MOUNT, UP + "mount failed: exit status 32", "ERR_INFRA"),
+        (MOUNT, 'AttachVolume.Attach failed for volume "pvc-1" : rpc error: code = NotFound desc = x', "ERR_INFRA"),
+        ("", 'persistentvolumeclaim "scrach" not found. preemption: 0/2 nodes are available', "ERR_PROGRAM"),
+        ("", 'persistentvolumeclaim "data-t-0-abcde" not found', "ERR_INFRA"),  # its StatefulSet's controller makes it
+        ("", "pod has unbound immediate PersistentVolumeClaims. preemption: 0/2 nodes are available", "ERR_INFRA"),
+        ("", 'persistentvolumeclaim "scratch" is being deleted', "ERR_INFRA"),
+        ("", 'persistentvolumeclaim "scratch" bound to non-existent persistentvolume "pv-1"', "ERR_INFRA"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_its_authors_and_an_object_that_does_not_work_the_clusters(
+    reason, message, blame
+):
+    """Of a trial, whose profile has the name, and of a user's job; what controllers make is not theirs."""
+    asks = {"reason": "Unschedulable", "message": f"0/2 nodes are available: {message}"}
+    pods = [pod(0, "Pending", main=waits(reason, message) if reason == CONFIG else waits("ContainerCreating"))]
+    if not reason:
+        pods[0]["status"]["containerStatuses"] = []
+        pods[0]["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **asks}]
+    events = [event("Pod", "t-0-abcde", MOUNT, message)] if reason == MOUNT else []
+    for outside in (False, True):
+        _, _, analysis = diagnose(job(1), pods, events, outside=outside)
+        assert analysis.fault == ("container.config" if reason == CONFIG else "volume.mount")
+        assert analysis.err_class == blame, outside
+
+
+@pytest.mark.parametrize(
+    ("refusal", "blame"),
+    [
+        ("failed to authorize: unauthorized: authentication required", "ERR_PROGRAM"),
+        ("pull access denied", "ERR_PROGRAM"),
+        ("dial tcp 10.0.0.1:443: i/o timeout", "ERR_INFRA"),
+    ],
+)
+def test_a_missing_pull_secret_is_the_authors_where_the_registry_refuses(refusal, blame):
+    """A registry that does not answer would not with the secret either."""
+    said = "Unable to retrieve some image pull secrets (regcrd); attempting to pull the image may not succeed."
+    events = [event("Pod", "t-0-abcde", "FailedToRetrieveImagePullSecret", said)]
+    pods = [pod(0, "Pending", main=waits("ErrImagePull", f'Failed to pull image "a/b:1": {refusal}'))]
+    for outside in (False, True):
+        _, _, analysis = diagnose(job(1), pods, events, outside=outside)
+        assert (analysis.fault, analysis.err_class) == ("image.pull", blame)
+        assert "regcrd" in analysis.suggestion
+    _, _, alone = diagnose(job(1), pods, [])
+    assert alone.err_class == "ERR_INFRA"  # without the event nothing names the secret
+
+
 def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():
     """The pod's status is stale after its node is lost, so the node's condition decides."""
     _, replicas, analysis = diagnose(

@@ -18,7 +18,7 @@ EXPECTED = {
     ("config-map-missing", "01"): (
         "Pending",
         "container.config",
-        "ERR_INFRA",
+        "ERR_PROGRAM",
         {0: ("CreateContainerConfigError", 'configmap "no-such-map" not found')},
     ),
     ("crash-loop-back-off", "01"): ("Running", "job.failed", "ERR_PROGRAM", {0: ("CrashLoopBackOff", "exit code 7")}),
@@ -59,7 +59,7 @@ EXPECTED = {
     ("image-pull-secret-missing", "01"): (
         "Pending",
         "image.pull",
-        "ERR_INFRA",
+        "ERR_INFRA",  # the registry does not answer
         {0: ("ImagePullBackOff", "private/image")},
     ),
     ("insufficient-gpus-partial", "01"): (
@@ -98,7 +98,7 @@ EXPECTED = {
     ("pvc-missing", "01"): (
         "Pending",
         "volume.mount",
-        "ERR_INFRA",
+        "ERR_PROGRAM",
         {0: ("Unschedulable", 'persistentvolumeclaim "no-such-claim" not found')},
     ),
     ("quota-exceeded", "01"): ("Running", "quota.exceeded", "ERR_INFRA", {1: ("FailedCreate", "exceeded quota: gpus")}),

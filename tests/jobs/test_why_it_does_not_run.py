@@ -136,7 +136,7 @@ def test_a_job_that_runs_whole_is_reported(healthy, ask):
             {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "typo"}}]},
             "volume.mount",
             'persistentvolumeclaim "typo" not found',
-            "ERR_INFRA",
+            "ERR_PROGRAM",
         ),
     ],
     ids=["selector", "claim"],
@@ -153,7 +153,8 @@ def test_a_name_that_nothing_has_is_the_cause(healthy, ask, more, fault, text, b
 def test_a_secret_that_is_missing_is_named_with_the_command_for_it(healthy, ask):
     """Namespace and name are filled in."""
     handle = jobs.Launcher(healthy).create_job(**CPU, command="true", env_secrets=("typo",), name="keys")
-    _, _, text, _, _ = ask(healthy, "keys", cause("container.config"))
+    _, answer, text, _, document = ask(healthy, "keys", cause("container.config"))
+    assert (answer["failure_analysis"]["err_class"], document["failure_class"]) == ("ERR_PROGRAM", "program")
     assert 'secret "typo" not found' in text and "kubectl -n default get secret typo" in text
     handle.cancel()
 

@@ -65,11 +65,11 @@ def test_a_failed_test_in_json_is_a_fault_of_its_gpu(release: str, name: str, in
     assert job["failure_class"] == "infrastructure"
 
 
-def test_the_node_action_of_dcgms_error_is_in_the_remedy() -> None:
-    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv), the vendor's action; a table has no numbers, hence no action."""
+def test_dcgms_error_has_its_node_action() -> None:
+    """58 is DCGM_FR_MEMORY_MISMATCH (dcgm.csv): the vendor's; a table has no numbers, and no action is guessed."""
     job = only(report("4.4.1", {"memory": MISMATCH}))
-    assert "contact its vendor's support" in job["faults"][0]["remedy"]
-    assert "What to do with the node" not in only(table(*MEMORY_4))["faults"][0]["remedy"]
+    assert job["faults"][0]["action"] == "CONTACT_SUPPORT"
+    assert only(table(*MEMORY_4))["faults"][0]["action"] == "UNKNOWN"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ROWS = [
     ),
     (
         'Warning  FailedMount  3s  kubelet  MountVolume.SetUp failed for volume "creds" : secret "s3-creds" not found',
-        I,
+        P,
         "create the Secret",
     ),
     (
@@ -50,9 +50,9 @@ ROWS = [
         I,
         "ReadWriteMany",
     ),
-    ('Warning  Failed  2s  kubelet  Error: secret "wandb" not found', I, "create the Secret"),
-    ("Error: couldn't find key HF_TOKEN in Secret team-a/hf", I, "add the key HF_TOKEN to the Secret hf "),
-    ('Warning  Failed  2s  kubelet  Error: configmap "train-env" not found', I, "create the ConfigMap train-env"),
+    ('Warning  Failed  2s  kubelet  Error: secret "wandb" not found', P, "create the Secret"),
+    ("Error: couldn't find key HF_TOKEN in Secret team-a/hf", P, "add the key HF_TOKEN to the Secret hf "),
+    ('Warning  Failed  2s  kubelet  Error: configmap "train-env" not found', P, "create the ConfigMap train-env"),
     (
         "Warning  FailedScheduling  1s  default-scheduler  0/16 nodes are available: 16 Insufficient nvidia.com/gpu. preemption: 0/16 nodes are available",
         I,

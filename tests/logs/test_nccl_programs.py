@@ -335,6 +335,32 @@ def test_an_xid_that_condemns_no_gpu_is_quoted_with_what_nvidias_catalog_says_of
     assert (words in job["causes"][0]["cause"], "NVIDIA" in job["causes"][0]["cause"]) == (True, bool(words))
 
 
+BARE_END = """\
+E1128 10:00:00.000000 100 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 12) of binary: /usr/bin/python3
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+@pytest.mark.parametrize("prefix", ["[9.9] ", "Nov 28 10:00:00 node-a kernel: "])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("number", "words"), [(31, "MMU fault"), (13, "a kernel of the program"), (43, "a channel")])
+def test_an_xid_next_to_a_launchers_bare_end_is_quoted(number, words, after, prefix):
+    """torchrun says which rank ended, and the driver why; it is no defect of a GPU."""
+    xid = f"{prefix}NVRM: Xid (PCI:0000:3b:00): {number}, pid=12, name=python, Ch 00000010\n"
+    job = judged(BARE_END + xid if after else xid + BARE_END)
+    (fault,) = job["faults"]
+    assert (fault["fault"], job["verdict"]) == ("nccl.crash", "no-go")
+    assert f"3b:00): {number}, pid=12" in fault["cause"] and words in fault["cause"]
+    assert any(f"): {number}, pid=12" in line["text"] for line in fault["evidence"])
+    assert "exitcode: 1" in fault["cause"] and f"): {number}, pid=12" in job["sentence"]
+
+
+def test_a_bare_end_next_to_other_words_of_the_kernel_is_quoted_alone():
+    """A link that went down says nothing of a program's end."""
+    (fault,) = judged("mlx5_core 0000:1a:00.0 ens1f0np0: Link down\n" + BARE_END)["faults"]
+    assert "Link down" not in fault["cause"]
+
+
 def test_an_exception_is_quoted_as_cause_where_nothing_else_is_known():
     """The exception is quoted also without a launcher's message or an NCCL line; a log that proves its job healthy has
     no causes."""

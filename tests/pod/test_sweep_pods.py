@@ -14,7 +14,9 @@ import pytest
 from jobs.pod.stages import agent, dcgm, fleettest
 from jobs.pod.stages.coordinator import Coordinator, Member
 from jobs.pod.stages.deadline import Watch
+from jobs.pod.stages.messages import NoAnswerError, Peer
 from jobs.pod.stages.planner import Planner, printed
+from jobs.pod.stages.proof import code
 from jobs.pod.sweep.model import Result
 from jobs.run.evidence import misfit
 from tests.ports import free_port
@@ -569,6 +571,57 @@ def test_who_says_nothing_of_sums_or_transport_has_measured_nothing(key, value):
     assert planner.result(("a", "b"), {"a": missing, "b": whole}).outcome == "nothing"
 
 
+NO_LISTS, NO_TEXTS = (5, True, "x", {"a": 1}), (5, True, [], {}, ["x"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(key, value) for key in ("state", "transport", "why") for value in NO_TEXTS]
+    + [(key, value) for key in ("rails", "rows", "copies") for value in NO_LISTS]
+    + [("rows", [5]), ("rows", [["x"]]), ("rows", [[[]]]), ("copies", [{}])]
+    + [("errors", value) for value in (5, "x", [1], {"mlx5_0/link_downed": "x"}, {"a": -1}, {"a": {}})]
+    + [("writes", value) for value in (5, "x", [1], {"mlx5_0": 5}, {"mlx5_0": None}, {"mlx5_0": "xy"})]
+    + [("hardware", value) for value in (5, "x", [1], {"gpus": 5}, {"gpus": [5]}, {"cards": [1]}, {"cards": {"a": 1}})]
+    + [("", value) for value in (None, 5, "x", [])],
+)
+@pytest.mark.parametrize("nodes", [("a",), ("a", "b")], ids=["alone", "pair"])
+def test_a_malformed_answer_is_no_report_and_finds_no_fault(nodes, key, value):
+    """Whatever an agent sends: it is refused with its reason, its partner's answer counts, and the round can be read."""
+    whole = {"state": "measured", "busbw": 380.0, "rails": [47.0], "wrong": 0, "transport": "", "products": 20}
+    answers = dict.fromkeys(nodes, whole) | {"a": {**whole, key: value} if key else value}
+    result = Planner().result(nodes, answers)
+    assert (result.outcome, result.reported, result.at) == ("nothing", nodes[1:], ())
+    row = printed(nodes, result, answers)
+    assert row["why"]["a"].startswith("its answer is malformed: ") and set(row["why"]) == {"a"}
+    assert misfit("sweep.round.1", {"number": 1, "tests": [row]}) == ""
+
+
+def test_a_whole_answer_is_not_malformed():
+    """As agents send it: sizes beyond a billion, results that are missing or null."""
+    whole = {"state": "measured", "busbw": 380.0, "rails": [47.0, None], "wrong": 0, "transport": "", "why": ""}
+    whole |= {"rows": [[8589934592, 380.0, 0], [1048576, 9.5, None]], "copies": [50.0, None], "errors": {"a/b": 2}}
+    whole |= {"writes": {"mlx5_0": [392.0, None]}, "hardware": {"gpus": [{"index": 0}], "cards": {"mlx5_0": {}}}}
+    for answer in (whole, {**whole, "hardware": None, "rows": None, "errors": {}}):
+        assert Planner().result(("a", "b"), {"a": answer, "b": whole}).outcome == "measured"
+
+
+@pytest.mark.parametrize("value", [None, 5, "mlx5_0", {"mlx5_0": 1}, [5, None, "mlx5_0", ["x"]]])
+def test_a_member_has_the_names_that_it_sent_as_a_list_of_texts(value):
+    """Of anything else none, and no error in the thread that let it in."""
+    lead = object.__new__(Coordinator)
+    lead.trial, lead.sweep = SimpleNamespace(run="r", nodes=2), {"token": "t"}
+    told = []
+
+    def answer(_):
+        challenge = told[0]["nonce"]
+        hello = {"kind": "hello", "rank": 1, "node": "b", "pod_ip": "", "rails": value, "writes": value}
+        return {**hello, "proof": code("t", "agent", challenge, "1 b "), "nonce": "n"}
+
+    member = lead._meet(SimpleNamespace(say=told.append, next=answer, known=lambda _: None))
+    names = ["mlx5_0"] if isinstance(value, list) else []
+    assert (member.rails, member.writes) == (names, names)
+
+
 @pytest.mark.parametrize(
     ("own", "partner", "outcome"),
     [
@@ -592,6 +645,18 @@ def test_a_test_of_a_pod_that_is_to_end_raises_no_fault(own, partner, outcome):
     assert Planner().result(("a", "b"), calm).outcome == (
         own if own in ("no end", "measured") and partner == "measured" else "failed"
     )
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 4000, b'{"seatrial": 1, "rails": ' + b'{"a":' * 700, b"1" * 4000, b"\xff", b"[]"]
+)
+def test_what_is_no_message_is_refused_as_such(line):
+    """Nested as deep as a line is long, too: no error of the reader ends its thread."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(line + b"\n")
+        with pytest.raises(NoAnswerError, match="something else answers"):
+            Peer(ours).next(HANG_S)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from cli.explain import main
 from reports.explain_page import MAX_HOSTS, to_html
+from seatrial.faults.actions import in_words
 from seatrial.logs import job_document
 from tests.hang.recorded import DATA as HANG
 
@@ -69,6 +71,44 @@ def made():
 def test_the_published_schema_is_that_of_the_types():
     """docs/explain.schema.json; after a change write json.dumps(made(), indent=1) to it."""
     assert json.loads(SCHEMA.read_text()) == made()
+
+
+XID = "[1.2] NVRM: Xid (PCI:0000:3b:00): {}, {}\n"
+RECOVERY = "GPU recovery action changed from 0x0 (None) to "
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        (XID.format(79, "pid=1, name=python, Ch 1"), "REBOOT_NODE"),
+        (XID.format(95, "pid=1, name=python, Ch 1"), "RESET_GPU"),
+        (XID.format(94, "pid=1, name=python, Ch 1"), "RESTART_APP"),
+        (XID.format(74, "pid=1, name=python, Ch 1"), "UNKNOWN"),
+        (XID.format(145, "pid=1, name=python, Ch 1"), "UNKNOWN"),
+        (XID.format(62, "pid=1, name=python, Ch 1"), "RESET_GPU"),
+        (XID.format(154, RECOVERY + "0x2 (Node Reboot Required)"), "REBOOT_NODE"),
+        (XID.format(154, RECOVERY + "0x1 (GPU Reset Required)"), "RESET_GPU"),
+        ("pynvml.NVMLError_GpuIsLost: GPU is lost\n", "REBOOT_NODE"),
+        ("Detected NVIDIA error (XID 79) on GPU 3\n", "REBOOT_NODE"),
+        (
+            XID.format(13, "pid=1, name=python, Ch 1")
+            + "ChildFailedError\nE1 api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 1) of x\n",
+            "",
+        ),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", ""),
+    ],
+)
+def test_what_to_do_with_a_node_is_in_every_form(line, action, tmp_path, capsys):
+    """By the table of Xids or the fault's own entry; a program's own fault asks for nothing of a node."""
+    (tmp_path / "x.log").write_text(line)
+    said = {}
+    for form in ("json", "text", "markdown", "html"):
+        main([str(tmp_path / "x.log"), "--format", form])
+        said[form] = capsys.readouterr().out
+    assert {fault.get("action", "") for fault in json.loads(said["json"])["jobs"][0]["faults"]} == {action}
+    for form in ("text", "markdown", "html"):
+        text = " ".join(html.unescape(re.sub(r"<[^>]+>|\\", " " if form == "html" else "", said[form])).split())
+        assert text.count(f"{action}: {in_words(action)}") == 1 if action else "RESTART_APP" not in text, form
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,7 @@ class Coordinator:
         peer.say({"seatrial": 1, "kind": "welcome", "proof": proof})
         peer.most = LONGEST_RESULT
         peer.known(HELLO_TIMEOUT_S)
-        names = ("rails", "writes")
-        rails, writes = ([str(n)[:40] for n in hello.get(k) or [] if isinstance(n, str)][:64] for k in names)
+        rails, writes = (_words(hello.get(key)) for key in ("rails", "writes"))
         diagnoses = hello.get("diagnoses") is True
         return Member(peer, int(rank or 0), node, pod_ip, rails, writes, diagnoses=diagnoses)
 
@@ -402,3 +401,8 @@ class Coordinator:
         row["asked"] = len(nodes)
         self.writer.stage("sweep.job", time.monotonic() - began, row, "ok")
         return ""
+
+
+def _words(value: Any) -> List[str]:
+    """Return the texts of a list that an agent has sent, bounded; none of anything else."""
+    return [each[:40] for each in value if isinstance(each, str)][:64] if isinstance(value, list) else []

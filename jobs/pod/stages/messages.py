@@ -73,7 +73,7 @@ class Peer:
         text, _, self._buffer = self._buffer.partition(b"\n")
         try:
             message = json.loads(text.decode("utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or message.get("seatrial") != 1:
             raise NoAnswerError("something else answers on this port")

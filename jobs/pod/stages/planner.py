@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..sweep import decode, judgement, model, plan
 from ..sweep.model import Done, Fleet, Result, Rules
@@ -42,8 +42,10 @@ class Planner:
     def result(self, nodes: Nodes, answers: Answers) -> Result:
         """Join what the nodes of a test have answered; half of a result does not count.
 
-        A pod that is to end takes its test with it: its partner's program then fails, too, and proves nothing.
+        A pod that is to end takes its test with it: its partner's program then fails, too, and proves nothing. A
+        malformed answer is no report of its node.
         """
+        answers = _read(answers)
         states = {node: answer.get("state") for node, answer in answers.items()}
         reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
         at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
@@ -104,6 +106,70 @@ class Planner:
         return self.done(model.Round(row["number"], row["stage"], tuple(results)), results, row["seconds"])
 
 
+def _read(answers: Answers) -> Answers:
+    """Replace malformed answers by the result of a test that measured nothing."""
+    wrong = {node: _malformed(answer) for node, answer in answers.items()}
+    refused = {node: fleettest.nothing("its answer is malformed: %s" % why) for node, why in wrong.items() if why}
+    return dict(answers, **refused)
+
+
+def _malformed(answer: Any) -> str:
+    """Describe the first field of an answer that has not the form in which agents send it; '' if all have."""
+    if not isinstance(answer, dict):
+        return "it is no object"
+    for name, (form, fits) in _FORMS.items():
+        value = answer.get(name)
+        if value is not None and not fits(value):
+            return "%s is not %s" % (name, form)
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(item is None or isinstance(item, (int, float)) for item in value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_numbers, value))
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(item == 0 or _whole(item) for item in value.values())
+
+
+def _is_lists(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_list, value.values()))
+
+
+def _is_hardware(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    gpus, cards = value.get("gpus") or [], value.get("cards") or {}
+    rows = [*gpus, *cards.values()] if isinstance(gpus, list) and isinstance(cards, dict) else [None]
+    return all(isinstance(row, dict) for row in rows)
+
+
+_FORMS: Dict[str, Tuple[str, Callable[[Any], bool]]] = {
+    "state": ("text", _is_text),
+    "why": ("text", _is_text),
+    "transport": ("text", _is_text),
+    "rails": ("a list", _is_list),
+    "copies": ("a list of numbers", _is_numbers),
+    "rows": ("a list of lists of numbers", _is_table),
+    "errors": ("an object of counts", _is_counts),
+    "writes": ("an object of lists", _is_lists),
+    "hardware": ("an object of GPUs and cards", _is_hardware),
+}
+"""The fields of an agent's answer whose form matters before their values do; a field may be null or missing."""
+
+
 def _says_all(answer: Dict[str, Any]) -> bool:
     """Return whether each node that measured reports its sums and its transport, too.
 
@@ -127,6 +193,7 @@ def _number(value: Any) -> Optional[float]:
 
 def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
     """Return a test as it is printed: the result, and the facts that explain it."""
+    answers = _read(answers)
     row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
     if result.busbw is not None:
         row["busbw"] = round(result.busbw, 3)
@@ -142,12 +209,11 @@ def printed(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
             row[key] = lead[key]
     reasons = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
     reasons = {node: text for node, text in reasons.items() if text}
-    errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
-    errors = {node: grown for node, grown in errors.items() if grown}
+    errors = {node: answer["errors"] for node, answer in answers.items() if answer.get("errors")}
     for answer in answers.values():
-        if isinstance(answer.get("writes"), dict) and answer["writes"]:
+        if answer.get("writes"):
             known = list(answer["writes"].items())[:MOST_RAILS]
-            row["writes"] = {_text(name)[:40]: list(map(_number, list(ways)[:2])) for name, ways in known}
+            row["writes"] = {_text(name)[:40]: list(map(_number, ways[:2])) for name, ways in known}
     for key, each in (("why", reasons), ("errors", errors)):
         if each:
             row[key] = dict(list(each.items())[:4])

@@ -198,7 +198,7 @@ def send(line: socket.socket, seconds: float) -> Dict[str, Any]:
         answer = json.loads(text.decode("ascii"))
     except socket.timeout:
         return {"error": "the connection stalled after %d bytes" % sent}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {"error": "the connection was lost: %s" % error}
     if not isinstance(answer, dict):
         return {"error": "no answer"}

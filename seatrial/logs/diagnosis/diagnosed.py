@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...faults.actions import Action, in_words
+from ...faults.actions import Action, heaviest
 from ...faults.catalogue import catalogue
 from ...faults.variants import fill
 from .faults import found_fault
@@ -33,10 +33,13 @@ def _fault(judgement: Judgement, parts: list[str], note: Note) -> FoundFault:
     name, action, who, said = parts
     shown: list[EvidenceLine] = [{**each, "text": f"dcgmi diag: {who}: {said}"} for each in judgement.line(note)]
     entry, fault = catalogue()[name], found_fault(name, who, shown, cause=said)
-    remedy = fill(entry.remedy, trial=False)
-    if in_words(action) and action not in (Action.NONE, Action.UNKNOWN):
-        remedy += f" What to do with the node: {in_words(action)}."
-    return {**fault, "confirm": fill(entry.confirm, trial=False), "remedy": remedy}
+    told: FoundFault = {
+        **fault,
+        "confirm": fill(entry.confirm, trial=False),
+        "remedy": fill(entry.remedy, trial=False),
+        "action": str(heaviest((action,)) or Action.UNKNOWN),
+    }
+    return told
 
 
 def diagnosis_said(judgement: Judgement) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...faults.actions import Action
 from ...faults.catalogue import catalogue, failure_class
+from ...faults.xid import action_of_fault
 
 if TYPE_CHECKING:
+    from ...faults.catalogue import Fault
     from ...faults.variants import Variant
     from ..job_document import EvidenceLine, FoundFault, JobDocument
 
@@ -26,7 +29,7 @@ def found_fault(
     """
     entry = catalogue()[fault]
     reason = catalogue()[why] if why else entry
-    return {
+    made: FoundFault = {
         "fault": fault,
         "severity": entry.severity,
         "title": entry.title,
@@ -38,6 +41,15 @@ def found_fault(
         "remedy": (variant and variant.remedy) or reason.remedy,
         "failure": (variant and variant.failure) or reason.failure,
     }
+    if reason.action:
+        made["action"] = _action(reason, " ".join(line["text"] for line in evidence))
+    return made
+
+
+def _action(entry: Fault, text: str) -> str:
+    """Return what a fault's lines ask to do with its node: by an Xid, else by the fault itself."""
+    by_number = action_of_fault(entry.id, text)
+    return entry.action_for(text) if by_number in (None, Action.UNKNOWN) else str(by_number)
 
 
 def failure_class_of(job: JobDocument) -> str | None:

@@ -74,7 +74,7 @@ class Judgement:
             "runs": self.job.comms or self.job.numbers.get("world") or self.event("separate-runs") or self.tables,
             "tables": self.tables,
             "DCGM": any(name.startswith("dcgm ") for name in self.job.events),
-            "cut channels": "line channel-cut" in self.job.noted,
+            "cut channels": not {"line channel-cut", "line channel-unknown"}.isdisjoint(self.job.noted),
         }
 
     def apply(self, rules: Rules) -> None:

@@ -131,7 +131,19 @@ def crash_cause(judgement: Judgement) -> str | None:
             text,
             " (%s)" % result.meaning if result else "",
         )
-    return cause + later_run(judgement, note)
+    kernels = judgement.event("xid")
+    return cause + (_xid_words(kernels, note) if kernels else "") + later_run(judgement, note)
+
+
+def is_xid(note: Note) -> bool:
+    """Return whether a line of the kernel's is an Xid: others are about NICs and PCI devices, too."""
+    return _XID.search(note.text) is not None
+
+
+def _xid_words(kernels: Note, note: Note) -> str:
+    """Quote the kernel's first line next to a job's end if it is an Xid, and the end's line has none already."""
+    told = is_xid(kernels) and "Xid" not in note.text
+    return "; the driver's log shows %s%s" % (quoted(kernels), meant(kernels.text)) if told else ""
 
 
 def _before(one: Note, other: Note) -> bool:

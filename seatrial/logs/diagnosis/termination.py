@@ -17,7 +17,7 @@ from .fallbacks import disabled_unused
 from .faults import lowered
 from .interfaces import link_local_interfaces, virtual_interfaces, virtual_sockets
 from .judge import Judgement
-from .quotes import crash_cause, crash_lines, later_run
+from .quotes import crash_cause, crash_lines, is_xid, later_run
 from .subjects import subject_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def judge_ending(judgement: Judgement) -> None:
                 judgement.add(fault, "the job", judgement.line(said))
                 return
         lines = [line for note in crash_lines(judgement) for line in judgement.line(note)]
+        if (kernels := judgement.event("xid")) and is_xid(kernels):
+            lines += judgement.line(kernels)
         judgement.add("nccl.crash", _crash_subject(judgement), lines, cause=crash_cause(judgement))
 
 

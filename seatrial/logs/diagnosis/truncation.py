@@ -41,9 +41,12 @@ def judge_truncation(judgement: Judgement) -> None:
 
 
 def judge_cut_channels(judgement: Judgement) -> None:
-    """Report a log with truncated channel lines: missing ones may show a fault."""
-    if judgement.verdict() == "go" and (cut := _cut_channels(judgement)) is not None:
+    """Report a log with truncated channel lines, or with unknown transports: what is missing may show a fault."""
+    unknown = judgement.earliest("line channel-unknown")[0]
+    if judgement.verdict() == "go" and (cut := unknown or _cut_channels(judgement)) is not None:
         text = "the lines of channels are cut, by a page or a pager"
+        if unknown is not None:
+            text = "channels are carried by a transport that is not known here"
         judgement.add("nccl.log-truncated", "the job", judgement.line(cut), cause=text)
 
 

@@ -155,10 +155,20 @@ _CUT_CHANNEL = re.compile(
 )
 
 
+# A whole line of a channel with a transport that this reader does not know: a later NCCL's. What begins like a known
+# one may be torn.
+_UNKNOWN_CARRIER = re.compile(
+    rb"(?:Ring|Channel) \d{1,4}(?:/\d{1,3})? : \d{1,7}\[\w{1,16}\] -> \d{1,7}\[\w{1,16}\](?: \[(?:send|receive)\])?"
+    rb" via (?:(?!NET|P2P|SHM|COLLNET|direct)[A-Za-z]\w{2,30}|P2P/(?![ICMcdi])\w{3,30})(?:/[\w.()+-]{1,40}){0,4}\s*$"
+)
+
+
 def ring_order(text: bytes) -> Tuple[Effect, ...]:
     """Return the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
     match = RING_ORDER.match(TAIL.sub(b"", text)) if len(text) < _RING_TEXT else None
     if match is None:
+        if _UNKNOWN_CARRIER.match(text):
+            return ((NOTE, "line channel-unknown"),)
         return ((NOTE, "line channel-cut"),) if _CUT_CHANNEL.match(text) else ()
     ranks = frozenset(int(item) for item in match.group(3).split())
     return ((RING, ranks),) if ranks == frozenset(range(len(ranks))) else ()
