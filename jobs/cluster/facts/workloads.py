@@ -1,7 +1,8 @@
 """Users' manifests: the pods that each would create, and their Services.
 
-A file of YAML or JSON, of one object or many, or what the API server answers. It is foreign text: bounded, read without
-tags, and of any shape. What a controller adds to its pods (labels, host names) is known of the kinds below.
+The input is a file of YAML or JSON with one object or many, or a response of the API server. It is untrusted: bounded,
+read without tags, and of any shape. Labels and host names that a controller adds to its pods are known for the kinds
+below.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..redact import safe
 from ..unstructured import Unstructured, as_list, as_map, as_texts, name_of
 
 MAX_BYTES = 8 << 20
-"""Of all objects; one alone is at most 1.5 MiB (etcd, --max-request-bytes)."""
+"""Limit for all objects together; a single one is at most 1.5 MiB (etcd, --max-request-bytes)."""
 _MOST_OBJECTS, _MOST_GROUPS, _MOST_PARTS, _MOST_KEYS, _MOST_PODS = 2_000, 64, 256, 10_000, 1_000_000
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
@@ -30,12 +31,12 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Pods of one template: all of a Job, one role of another kind."""
+    """Pods of one template: all of a Job, or one role of another kind."""
 
     name: str = ""  # of the role or the replicated job
     pods: int = 1
     template: Unstructured
-    added: Mapping[str, str] = field(default_factory=dict)  # labels of its controller; '#' is the pod's index
+    added: Mapping[str, str] = field(default_factory=dict)  # labels that its controller adds; '#' is the pod's index
 
     def labels(self, index: int) -> dict[str, str]:
         """Return the labels of one of its pods."""
@@ -47,18 +48,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An object that brings pods."""
+    """An object that creates pods."""
 
     kind: str
-    name: str = ""  # nothing: the API server makes one
+    name: str = ""  # empty: the API server generates one
     namespace: str = ""
     raw: Unstructured
     groups: tuple[Group, ...] = ()
-    service: str = ""  # the headless Service that names its pods, which the submitter must create
-    first: tuple[str, ...] = ()  # host.subdomain of what may be rank 0; none: not known
+    service: str = ""  # the headless Service that names its pods, which the user must create
+    first: tuple[str, ...] = ()  # host.subdomain of the possible rank 0; empty if unknown
     names: tuple[str, ...] = ()  # the prefix of its pods' host names
     whole: bool = True  # False: a runtime adds parts to the pods that the manifest does not show
-    trains: bool = False  # its pods are of one training by the purpose of its kind
+    trains: bool = False  # by its kind, its pods belong to one training job
 
     def __str__(self) -> str:
         return f"{self.kind}/{safe(self.name, 100) or '(a name that the API server makes)'}"
@@ -66,7 +67,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The content of a text: workloads, Services, and further objects, by kind and name."""
+    """The content of a manifest: workloads, Services, and other objects by kind and name."""
 
     workloads: tuple[Workload, ...]
     services: tuple[Unstructured, ...]
@@ -74,14 +75,14 @@ class Manifests:
 
 
 def read_manifests(text: str) -> Manifests:
-    """Read YAML of any number of documents, or JSON; Lists are opened. Raises ManifestError."""
+    """Parse YAML of any number of documents, or JSON; Lists are expanded. Raises ManifestError."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise ManifestError(f"more than {MAX_BYTES >> 20} MiB: this is not a manifest")
     return sort_out(_objects(text))
 
 
 def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
-    """Separate workloads, Services, and further objects. Raises ManifestError."""
+    """Separate workloads, Services, and other objects. Raises ManifestError."""
     workloads, services, others = [], [], []
     for number, item in enumerate(_opened(objects)):
         if number >= _MOST_OBJECTS:
@@ -105,7 +106,7 @@ def sort_out(objects: Iterator[object] | Sequence[object]) -> Manifests:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader; a merge (<<) of merges must not grow without end, and Kubernetes has no dates."""
+    """The safe loader; nested merges (<<) must not grow without bound, and Kubernetes has no dates."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         if len(node.value) > _MOST_KEYS:
@@ -124,7 +125,7 @@ _Loader.yaml_implicit_resolvers = {
 def _objects(text: str) -> list[object]:
     try:
         if text.lstrip()[:1] == "{":
-            with contextlib.suppress(json.JSONDecodeError):  # YAML begins so, too
+            with contextlib.suppress(json.JSONDecodeError):  # YAML may begin so, too
                 return [json.loads(text)]
         loaded = list(yaml.load_all(text, Loader=_Loader))
     except yaml.YAMLError as error:
@@ -140,7 +141,7 @@ def _objects(text: str) -> list[object]:
 
 
 def _opened(objects: Iterator[object] | Sequence[object]) -> Iterator[object]:
-    """Yield the objects, and those of Lists in their place; a List in a List is invalid."""
+    """Yield the objects, and those of Lists in place of the List; a List in a List is invalid."""
     for item in objects:
         raw = as_map(item)
         inner = raw.get("items")
@@ -169,7 +170,7 @@ def _at(raw: Unstructured, *keys: str) -> Unstructured:
 
 
 def _made(raw: Unstructured, groups: list[Group], **more: Any) -> Workload:
-    """Return the workload of an object. Raises ManifestError for more than any has."""
+    """Return the workload of an object. Raises ManifestError for more containers or pods than any real one has."""
     for group in groups:
         spec = as_map(group.template.get("spec"))
         for key in ("containers", "initContainers", "volumes"):
@@ -202,7 +203,7 @@ def _pod(raw: Unstructured) -> Workload:
 
 
 def _job(raw: Unstructured) -> Workload:
-    """batch/v1 Job: an Indexed one names its pods JOB-INDEX."""
+    """batch/v1 Job: an Indexed Job names its pods JOB-INDEX."""
     spec, name = _at(raw, "spec"), name_of(raw)
     template = _at(spec, "template")
     pods = _number(spec.get("parallelism"))
@@ -222,7 +223,7 @@ def _cron_job(raw: Unstructured) -> Workload:
 
 
 def _job_set(raw: Unstructured) -> Workload:
-    """jobset.x-k8s.io JobSet: pods JOBSET-REPLICATEDJOB-JOB-INDEX, below a Service that it makes itself."""
+    """jobset.x-k8s.io JobSet: pods JOBSET-REPLICATEDJOB-JOB-INDEX, in a Service that it creates itself."""
     name, groups, first = name_of(raw), [], []
     network = _at(raw, "spec", "network")
     domain = _text(network.get("subdomain")) or name
@@ -251,7 +252,7 @@ def _deployment(raw: Unstructured) -> Workload:
 
 
 def _kubeflow(raw: Unstructured, key: str, first: str = "") -> Workload:
-    """kubeflow.org: a template for each role, below Services that the operator makes."""
+    """kubeflow.org: a template for each role, in Services that the operator creates."""
     name, groups = name_of(raw), []
     for role, each in list(_at(raw, "spec", key).items())[: _MOST_GROUPS + 1]:
         replica = as_map(each)
@@ -273,7 +274,7 @@ def _kubeflow(raw: Unstructured, key: str, first: str = "") -> Workload:
 
 
 def _train_job(raw: Unstructured) -> Workload:
-    """trainer.kubeflow.org TrainJob: its overrides of the pods that its runtime describes."""
+    """trainer.kubeflow.org TrainJob: its overrides of its runtime's pods."""
     name, trainer = name_of(raw), _at(raw, "spec", "trainer")
     container: Unstructured = {"name": "node"} | {
         key: trainer[key] for key in ("image", "command", "args", "env") if key in trainer
@@ -297,7 +298,8 @@ def _train_job(raw: Unstructured) -> Workload:
 
 
 def _patches(raw: Unstructured) -> Iterator[Unstructured]:
-    """Yield the pod templates with which a TrainJob changes its runtime's: of Trainer 2.2, and before."""
+    """Yield the pod templates with which a TrainJob changes its runtime's: those of Trainer 2.2, and of earlier
+    versions."""
     for patch in as_list(_at(raw, "spec").get("runtimePatches"))[:_MOST_GROUPS]:
         jobs = _at(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs")
         for job in as_list(jobs)[:_MOST_GROUPS]:
@@ -347,7 +349,7 @@ GROUPS = {
     "RayJob": "ray.io",
     "RayCluster": "ray.io",
 }
-"""Others have kinds of these names, too: Volcano a Job, Knative a Service."""
+"""Other API groups have kinds of these names, too: Volcano a Job, Knative a Service."""
 
 
 # -- containers --------------------------------------------------------------------------------------------------------
@@ -359,7 +361,7 @@ def words_of(container: Unstructured) -> list[str]:
 
 
 def variables_of(container: Unstructured) -> dict[str, str | None]:
-    """Return a container's variables; None for a value from elsewhere (a Secret, a field)."""
+    """Return a container's variables; None for a value from another source (a Secret, a field)."""
     found: dict[str, str | None] = {}
     for each in as_list(container.get("env"))[:_MOST_KEYS]:
         if name := _text(each.get("name")):
@@ -369,6 +371,6 @@ def variables_of(container: Unstructured) -> dict[str, str | None]:
 
 
 def selects(selector: object, labels: Mapping[str, str]) -> bool:
-    """Return whether a Service's selector takes a pod with these labels; an empty one takes none."""
+    """Return whether a Service's selector matches a pod with these labels; an empty one matches none."""
     wanted = as_map(selector)
     return bool(wanted) and all(labels.get(str(key)) == value for key, value in wanted.items())
