@@ -39,7 +39,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a value is such a number, and an integer."""
+    """Return whether a value is an integer within LARGEST."""
     return isinstance(value, int) and is_number(value)
 
 

@@ -174,7 +174,7 @@ def _signature(raw: Unstructured) -> str:
 
 
 def _write(kube: Kube, node: str, change: Callable[[Unstructured], tuple[str, Unstructured] | None]) -> None:
-    """Patch the version that was read, never a concurrent change; None if there is nothing to write."""
+    """Patch the version that was read, never a concurrent change; ``change`` returns None to write nothing."""
     for attempt in range(_ATTEMPTS):
         raw = read(kube, node)
         made = change(raw)

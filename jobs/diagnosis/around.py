@@ -86,8 +86,9 @@ def kind_of(reason: str, text: str = "") -> str:
 
 
 def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
-    """Yield the events about the job's pods (name -> node) and their nodes that have a kind, or are warnings about a
-    node.
+    """Yield the events about the job's pods (name -> node) and their nodes.
+
+    Included are those of a known kind, and all warnings about a node.
 
     A repeated event is yielded at its first and its last time, because a cause may persist after its effect.
     """

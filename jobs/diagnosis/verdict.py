@@ -231,7 +231,7 @@ class _Judgement(JobSymptoms):
     def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """Return a symptom that only the Job itself shows."""
         had_pods = self.removed or (self.history.resumed and (self.created or self.history.ran))
-        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may think again
+        if self.suspended and (had_pods or (self.history.resumed and not self.gang)):  # else its queue may resume it
             message = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
             author = _manager(self.raw, "suspend")
             suspended = disruption(Issue("Suspended", f"{author} suspended the job while it ran: {message}"))

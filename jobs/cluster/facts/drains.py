@@ -93,8 +93,7 @@ def _budget(kube: Kube, item: Unstructured) -> Budget:
 
 
 def _of(asked: object, expected: object) -> int | None:
-    """Return a number of pods, or a share of the expected ones, rounded up as Kubernetes does (policy/v1); else None.
-    """
+    """Return a number of pods, or a share of the expected ones, rounded up as in Kubernetes (policy/v1); else None."""
     share = re.fullmatch(r"(\d{1,3})%", asked) if isinstance(asked, str) else None
     if share and type(expected) is int:
         return math.ceil(int(share[1]) * expected / 100)

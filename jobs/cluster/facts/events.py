@@ -110,7 +110,9 @@ def read_event(item: Unstructured) -> Event | None:
 
 
 def _instant(name: str) -> int:
-    """Return the event's creation time, which client-go writes into its name (tools/record/event.go: "%v.%x",
-    UnixNano)."""
+    """Return the creation time in the event's name.
+
+    client-go writes it there (tools/record/event.go: "%v.%x", UnixNano).
+    """
     suffix = name.rpartition(".")[2]
     return int(suffix, 16) if re.fullmatch(r"[0-9a-f]{16}", suffix) else 0

@@ -225,7 +225,9 @@ class Inventory:
 
 
 def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
-    """Return whether the node has GPUs by any sign: a lost device plugin leaves the labels, a failed GPU a count of 0.
+    """Return whether the node shows any sign of GPUs.
+
+    A lost device plugin leaves the labels, a failed GPU a count of 0.
     """
     if node.capacity.get(resource, 0) > 0 or resource in node.allocatable:
         return True
@@ -336,7 +338,7 @@ def _trouble(status: Unstructured) -> str:
 
 
 _GPU = re.compile(r"/(?:gpu|mig-|i915|xe$)|^habana\.ai/gaudi")
-"""Return whether this names GPUs: nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe,
+"""Resource names of GPUs: nvidia.com/gpu and /mig-1g.5gb, amd.com/gpu, gpu.intel.com/i915 and /xe,
 habana.ai/gaudi."""
 
 

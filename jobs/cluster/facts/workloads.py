@@ -203,7 +203,7 @@ def _pod(raw: Unstructured) -> Workload:
 
 
 def _job(raw: Unstructured) -> Workload:
-    """batch/v1 Job: an Indexed Job names its pods JOB-INDEX."""
+    """Read a batch/v1 Job; an Indexed Job names its pods JOB-INDEX."""
     spec, name = _at(raw, "spec"), name_of(raw)
     template = _at(spec, "template")
     pods = _number(spec.get("parallelism"))
@@ -223,7 +223,7 @@ def _cron_job(raw: Unstructured) -> Workload:
 
 
 def _job_set(raw: Unstructured) -> Workload:
-    """jobset.x-k8s.io JobSet: pods JOBSET-REPLICATEDJOB-JOB-INDEX, in a Service that it creates itself."""
+    """Read a jobset.x-k8s.io JobSet: pods JOBSET-REPLICATEDJOB-JOB-INDEX, in a Service that it creates itself."""
     name, groups, first = name_of(raw), [], []
     network = _at(raw, "spec", "network")
     domain = _text(network.get("subdomain")) or name
@@ -252,7 +252,7 @@ def _deployment(raw: Unstructured) -> Workload:
 
 
 def _kubeflow(raw: Unstructured, key: str, first: str = "") -> Workload:
-    """kubeflow.org: a template for each role, in Services that the operator creates."""
+    """Read a kubeflow.org job: a template for each role, in Services that the operator creates."""
     name, groups = name_of(raw), []
     for role, each in list(_at(raw, "spec", key).items())[: _MOST_GROUPS + 1]:
         replica = as_map(each)
@@ -274,7 +274,7 @@ def _kubeflow(raw: Unstructured, key: str, first: str = "") -> Workload:
 
 
 def _train_job(raw: Unstructured) -> Workload:
-    """trainer.kubeflow.org TrainJob: its overrides of its runtime's pods."""
+    """Read a trainer.kubeflow.org TrainJob: its overrides of its runtime's pods."""
     name, trainer = name_of(raw), _at(raw, "spec", "trainer")
     container: Unstructured = {"name": "node"} | {
         key: trainer[key] for key in ("image", "command", "args", "env") if key in trainer
@@ -298,8 +298,7 @@ def _train_job(raw: Unstructured) -> Workload:
 
 
 def _patches(raw: Unstructured) -> Iterator[Unstructured]:
-    """Yield the pod templates with which a TrainJob changes its runtime's: those of Trainer 2.2, and of earlier
-    versions."""
+    """Yield the pod templates with which a TrainJob changes its runtime's, of Trainer 2.2 and of earlier versions."""
     for patch in as_list(_at(raw, "spec").get("runtimePatches"))[:_MOST_GROUPS]:
         jobs = _at(patch, "trainingRuntimeSpec", "template", "spec").get("replicatedJobs")
         for job in as_list(jobs)[:_MOST_GROUPS]:
@@ -312,7 +311,7 @@ def _patches(raw: Unstructured) -> Iterator[Unstructured]:
 
 
 def _ray(raw: Unstructured, *keys: str) -> Workload:
-    """ray.io: a head, and workers of several kinds."""
+    """Read a ray.io object: a head, and workers of several kinds."""
     spec = _at(raw, "spec", *keys)
     groups = [Group(name="head", template=_at(spec, "headGroupSpec", "template"))]
     for each in as_list(spec.get("workerGroupSpecs")):

@@ -22,7 +22,7 @@ SEED = 20071
 
 
 class Shards:
-    """This rank's part of the state."""
+    """The part of the state on this rank."""
 
     def __init__(self, torch: Any, total: int, device: str) -> None:
         self.torch, self.dist = torch, torch.distributed

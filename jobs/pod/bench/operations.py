@@ -142,7 +142,7 @@ class Operation:
 
 
 class AllReduce(Operation):
-    """Every rank gets the sum."""
+    """All-reduce: every rank gets the sum."""
 
     name, redop, sides, segmented = "all_reduce", "sum", ("in_place",), False
 
@@ -163,7 +163,7 @@ class AllReduce(Operation):
 
 
 class Broadcast(Operation):
-    """Every rank gets the data of rank 0."""
+    """Broadcast: every rank gets the data of rank 0."""
 
     name, root, sides, segmented = "broadcast", 0, ("in_place",), False
 
@@ -184,7 +184,7 @@ class Broadcast(Operation):
 
 
 class AllGather(Operation):
-    """Every rank gets the part of every rank."""
+    """All-gather: every rank gets the part of every rank."""
 
     name = "all_gather"
 
@@ -207,7 +207,7 @@ class AllGather(Operation):
 
 
 class ReduceScatter(Operation):
-    """Every rank gets a part of the sum."""
+    """Reduce-scatter: every rank gets a part of the sum."""
 
     name, redop = "reduce_scatter", "sum"
 
@@ -230,7 +230,7 @@ class ReduceScatter(Operation):
 
 
 class AllToAll(Operation):
-    """Every rank has a part for every rank."""
+    """All-to-all: every rank has a part for every rank."""
 
     name, sides = "all_to_all", ("out_of_place",)
 
@@ -248,7 +248,7 @@ class AllToAll(Operation):
 
 
 class SendRecv(Operation):
-    """Every rank sends to the next one: one pair of GPUs at each link of the ring."""
+    """Send and receive: every rank sends to the next, so each link of the ring has one pair of GPUs."""
 
     name, sides, segmented = "sendrecv", ("out_of_place",), False
 

@@ -46,8 +46,7 @@ def row(size: int, count: int, redop: str, root: int, sides: Mapping[str, Side])
 
 
 def footer(wrong: int, busbw: Sequence[float]) -> List[str]:
-    """Return the number of wrong values and the sweep's mean, which nccl-tests computes over both sides of every row.
-    """
+    """Return the number of wrong values and the sweep's mean, over both sides of every row as in nccl-tests."""
     average = sum(busbw) / len(busbw) if busbw else float("nan")
     verdict = "FAILED" if wrong else "OK"
     return ["# Out of bounds values : %d %s" % (wrong, verdict), "# Avg bus bandwidth    : %g" % average, "#"]
