@@ -53,8 +53,8 @@ def condition(
 ) -> bool | None:
     """Set our condition of a node for the machine as it is now; return its status. Raises ClusterError.
 
-    The message of a failed node has the action in words and in the form of NVSentinel's conditions, then the faults,
-    and last the identity of the tested machine.
+    The message of a failed node has the action in words and in the form of NVSentinel's conditions. The faults and the
+    identity of the tested machine follow.
 
     ``unchanged``: whether this is the tested machine; a different one has no known result.
     """

@@ -1,6 +1,6 @@
 """The objects of one job, and its state as a whole.
 
-Pods belong to the job by their owner's uid (by label if they have no owner), events also by uid: an earlier job of the
+Pods belong to the job by their owner's uid (by label if they have no owner), events also by uid. An earlier job of the
 same name must not be mistaken for this one.
 """
 

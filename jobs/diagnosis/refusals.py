@@ -1,8 +1,8 @@
 """Causes of refused creations by the API server: quota, limits, PodSecurity, a webhook, permissions.
 
-One reader for the same texts in three places: our own requests (403, 422), the dry run of a pod, and the FailedCreate
-events of a Job with pods that the controller may not create. The texts are those of Kubernetes 1.28 to 1.36
-(plugin/pkg/admission, pkg/registry/rbac); the recordings of a real 1.36 cluster contain most of them.
+The same texts appear in three places, which share this reader: our own requests (403, 422), the dry run of a pod, and a
+Job's FailedCreate events for pods. The texts are those of Kubernetes 1.28 to 1.36 (plugin/pkg/admission,
+pkg/registry/rbac); the recordings of a real 1.36 cluster contain most of them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Surroundings:
     queued: bool = False  # a queue's scheduler reports nothing about a waiting gang
 
 
-# The order of causes among several symptoms of one job: a dead node explains dead containers, an interruption explains
+# The order of causes among several symptoms of one job. A dead node explains dead containers, an interruption explains
 # missing pods, an OOM-killed container explains peers that lost their connection.
 LOST, DISRUPTED, REFUSED, KILLED, NOT_STARTED, EXITED, OVERDUE = range(7)
 

@@ -30,7 +30,7 @@ def has_started(pod: Unstructured, container: str) -> bool:
 
 
 def failed_before(pod: Unstructured) -> list[tuple[str, int]]:
-    """Return the init containers whose last run failed, with restart counts; later ones wait for them."""
+    """Return the init containers with a failed last run and their restart counts; later ones wait for them."""
     found = []
     for entry in as_list(as_map(pod.get("status")).get("initContainerStatuses")):
         lives = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]

@@ -1,8 +1,8 @@
 """Creation of each object of a trial, exactly once or not at all.
 
 After an interrupt, or a lost response, it is unknown whether an object was created. So each object is entered in the
-ledger before it is sent, and an object of our name with our run's label is ours, whichever response was lost. A dry run
-of all objects comes first, so that refusals are known before anything exists.
+ledger before it is sent. An object of our name with our run's label is ours, whichever response was lost. A dry run of
+all objects comes first, so that refusals are known before anything exists.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Creation:
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, if not the newest
         self._renewals: list[Renewal] = []
-        self.lost: frozenset[str] = frozenset()  # nodes whose pods need no waiting
+        self.lost: frozenset[str] = frozenset()  # nodes with pods that are not awaited
         self.uid = ""  # of the launching object
         self.warned: tuple[str, ...] = ()  # the API server's messages about the created objects
 

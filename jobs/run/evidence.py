@@ -4,9 +4,9 @@ The probe prints one JSON object a line (at most 8 KiB; larger data in numbered 
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
 is untrusted text: bounded here, and redacted before it is shown.
 
-The probe's output is validated against the types of its stages once, here, on arrival, because any program that writes
-to a pod's output can print such a line. A stage with fields of other types or bounds is rejected as a whole, so that no
-rule reads it. A field that is null or missing is unknown. Fields that are not listed are not read.
+Any program that writes to a pod's output can print such a line. So the probe's output is validated against the types of
+its stages once, on arrival. A stage with fields of other types or bounds is rejected as a whole, so that no rule reads
+it. A field that is null or missing is unknown. Fields that are not listed are not read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """External causes of a job's state: events and nodes, and the reason for a missing log.
 
 They are read periodically, and skipped if refused. Missing output has two known causes. The API server fetches logs
-from the node's kubelet, and may not reach it: then `kubectl logs` fails for all users. And a simulated node (KWOK)
-reports that pods run and succeed without running anything: its containers have no id from a container runtime, which
-the kubelet always reports for a container that has run.
+from the node's kubelet, and may not reach it: then `kubectl logs` fails for all users. Or the node is simulated (KWOK),
+and reports that pods run and succeed without running anything. Its containers have no id from a container runtime,
+which the kubelet always reports for a container that has run.
 """
 
 from __future__ import annotations

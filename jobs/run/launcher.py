@@ -190,8 +190,7 @@ class Launcher:
         `begun`: the data of this run for `attach` (jobs/run/begun.py).
 
         A trial interrupted by a drain, a preemption, or an eviction from its queue is retried once, with the full start
-        time, so that every judged attempt had its full time. Failures that only follow from the interruption are
-        reported as such.
+        time. Failures that only follow from the interruption are reported as such.
         """
         files = _shipped() if files is None else files
         began = time.monotonic()

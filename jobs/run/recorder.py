@@ -1,13 +1,13 @@
 """A recorder of the API server's responses to a trial's watcher (`accept --record`).
 
-It sends no request of its own and does not affect the trial: everything is kept in memory, bounded, and written after
-the verdict has been reported. An error of the recorder only ends the recording.
+It sends no requests and does not affect the trial. Everything is kept in memory, bounded, and written after the verdict
+has been reported. An error of the recorder only ends the recording.
 
 `NAME.jsonl.gz` holds JSON lines. The first: `server` (gitVersion), `namespace`, `wall` (the time of day at t = 0, RFC
 3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
 DELETED), `object`. There are two further lines. `"type": "WATCH-ENDED"`: the watch of this kind broke, for the reason
 in `object`. It is restarted from the last resourceVersion, or with a new list after 410: then known objects are ADDED
-again. `"kind": "Mark"`: a person did what `object` says. ConfigMaps have `keys` instead of data; nothing has
+again. `"kind": "Mark"`: `object` describes the action of a person. ConfigMaps have `keys` instead of data; nothing has
 managedFields.
 """
 

@@ -103,7 +103,7 @@ class JobSpec:
     claims: tuple[ClaimSpec, ...] = ()
     storage: tuple[StorageSpec, ...] = ()
     scratch: str = ""  # the mount path of node-local scratch (an emptyDir)
-    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; only named here, never read
+    env_secrets: tuple[str, ...] = ()  # Secrets with keys that become variables; only named here, never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets in the environment; only their presence is tested
     seccomp: str = "RuntimeDefault"  # or Unconfined; empty: the node's default
 
@@ -375,8 +375,8 @@ def job_spec(**asked: Any) -> JobSpec:
     """Return the spec of a user's own job, with often forgotten settings that jobs of its kind need.
 
     With GPUs: a /dev/shm for the buffers of NCCL and data loaders, as in the profiles of trials, and the toleration of
-    the GPUs' own taint, which Kubernetes' ExtendedResourceToleration would add if it is enabled. With RDMA devices: the
-    capability to lock memory for them.
+    the GPUs' own taint. Kubernetes' ExtendedResourceToleration would add the latter if it is enabled. With RDMA
+    devices: the capability to lock memory for them.
     """
     known = [each.name for each in fields(JobSpec)]
     for name in asked:

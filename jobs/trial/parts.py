@@ -388,9 +388,9 @@ class CheckpointSpec:
 
 
 DCGM_S = {1: 90.0, 2: 600.0, 3: 3600.0, 4: 10_800.0}
-"""Time limit of a level in seconds: NVIDIA's figures in the page of dcgmi diag (DcgmSpec.usual), with room for machines
-of eight GPUs with a reloading driver; a hang must end. Public health checks give levels 2 to 4 half an hour, one and
-three."""
+"""Time limit of a level in seconds; a hang must end. It is NVIDIA's figure in the page of dcgmi diag (DcgmSpec.usual),
+with room for machines of eight GPUs with a reloading driver. Public health checks give levels 2 to 4 half an hour,
+one and three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

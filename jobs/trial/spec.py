@@ -123,7 +123,7 @@ class TrialSpec(JobSpec):
 
     @property
     def gpu_kind(self) -> str:
-        """The vendor whose tools the probe calls."""
+        """The vendor of the tools that the probe calls."""
         if self.gpu_resource.startswith("amd.com/") or any("amd.com" in item.device_class for item in self.claims):
             return "amd"
         return "nvidia" if self.gpus_per_node else "none"

@@ -1,7 +1,7 @@
 """The client of one Kubernetes API server; every call has a deadline.
 
-Requests are raw JSON over the connection pool of the official client, which credentials.py prepares: typed lists cost
-seconds and gigabytes at 5,000 nodes, and its Watch loses events.
+Requests are raw JSON over the connection pool of the official client, which credentials.py prepares. Typed lists cost
+seconds and gigabytes at 5,000 nodes, and the official Watch loses events.
 """
 
 from __future__ import annotations

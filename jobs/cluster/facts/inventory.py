@@ -55,8 +55,8 @@ RESTARTED_S = 15.0
 _AGAIN_S = 3.0
 _BY_NAME = 4
 """Up to this many nodes are read one by one; more are found in pages of all nodes."""
-# Reasons of pods whose kubelet had no such devices, or could not allocate them (kubernetes pkg/kubelet/lifecycle,
-# predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
+# Reasons of pods that a kubelet refused because it had no such devices, or could not allocate them (kubernetes
+# pkg/kubelet/lifecycle, predicate.go, and cm/devicemanager); OutOf<resource> of an extended resource.
 _REFUSED = re.compile(r"UnexpectedAdmissionError|OutOf[^\s/]+/\S+")
 _MOMENTS = ("Transition", "Heartbeat")
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})

@@ -57,7 +57,7 @@ def read_unschedulable(
     """Parse the scheduler's message for `pod`.
 
     The visible `nodes` show facts that the message lacks: whether an amount is offered at all, and whether the missing
-    devices are held by the job's `own` other pods (names of their nodes), which wait for this one.
+    devices are held by the job's `own` other pods. `own` has the names of their nodes; those pods wait for this one.
     """
     match = _LINE.search(message)
     # A resource that no node counts and the scheduler does not report is provided by other means (DRAExtendedResource,

@@ -1,7 +1,7 @@
 """The GPU operators' pods and states, and the devices that drivers publish.
 
 Reads the API objects other than nodes and pods. A kind that this cluster does not serve is distinguished from one that
-we may not list: the first is a fact about the cluster, the second about our permissions.
+we may not list. The first is a fact about the cluster, the second about our permissions.
 """
 
 from __future__ import annotations

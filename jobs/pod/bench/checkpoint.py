@@ -135,7 +135,7 @@ def run(arguments: List[str]) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error in one line: for torch's CheckpointException, which holds each rank's error, the first one."""
+    """Return an error in one line; torch's CheckpointException holds each rank's error, of which the first is used."""
     failures = getattr(error, "failures", None)
     where = ""
     if isinstance(failures, dict) and failures:

@@ -1,6 +1,6 @@
 """The collectives: data and buffers of each, and the expected result.
 
-Sizes, counts and the factors from algorithm to bus bandwidth are those of nccl-tests (its doc/PERFORMANCE.md): a size
+Sizes, counts and the factors from algorithm to bus bandwidth are those of nccl-tests (its doc/PERFORMANCE.md). A size
 is one rank's share of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce
 and broadcast work only in place, its all_to_all and send/recv only out of place.
 

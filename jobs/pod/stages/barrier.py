@@ -32,7 +32,7 @@ class Barrier:
         rendezvous.heard = self._hear
 
     def agree(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
-        """Consent (or object) to a topic; return the decision for all ranks, and the reason for a no."""
+        """Vote on a topic; return the decision for all ranks, and the reason for a no."""
         if not self.peers:
             return not objection, objection
         word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_REASON]}
@@ -46,7 +46,7 @@ class Barrier:
             return False, objection
         # Rank 0 may have decided before it disconnected.
         answer = self._wait(lambda: self._decision(topic), limit_s if reached else min(limit_s, PARTING_S))
-        if answer is None:  # this rank continues alone: its earlier consent must be withdrawn
+        if answer is None:  # this rank continues alone: its earlier yes must be withdrawn
             stopped = self.rendezvous.watch.stopped() and "it was stopped: %s" % self.rendezvous.watch.reason
             self._send(0, dict(word, objection=stopped or "it did not wait for rank 0 any longer"))
             answer = False, "rank 0 did not decide in time" if reached else "no connection with rank 0"

@@ -29,7 +29,7 @@ TAIL_CHARS = 2000
 PROGRESS_S = 5.0
 TERM_GRACE_S = 3.0
 PEER_GRACE_S = 15.0  # after a peer has failed, wait for this rank's own failure: it may be more specific
-READY_S = 120.0  # ranks end the previous stage at different times: analysis, and killing what hangs
+READY_S = 120.0  # ranks end the previous stage at different times: analysis, and killing of hanging processes
 # Variables that torchrun, or the operator of another kind of job, sets for its children.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that include INFO's lines (NCCL, debug.cc)

@@ -18,7 +18,7 @@ from .deadline import Watch
 
 TIMEOUT_S = 5.0
 PATIENCE_S = 12.0  # a network policy, or a route, may be applied seconds after the pod starts
-CLOSED_S = 0.5  # within this time a proxy closes what it may not forward
+CLOSED_S = 0.5  # within this time a proxy closes connections that it may not forward
 AGAIN_S = 1.0
 WANTS_PASSWORD = 407
 

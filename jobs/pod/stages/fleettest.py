@@ -1,9 +1,9 @@
 """One test of a sweep on this node: its programs run like a trial's collectives, their logs become a short result.
 
 A node alone runs all_reduce over NVLink, copies and matrix products on each GPU, then all_reduce through its own NICs
-(P2P and SHM off); with a single GPU, only copies and products. A pair, and the job at the end, run the nodes' rails at
-once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links). If the image has them, DCGM's diagnostics
-run on idle GPUs before a node's tests alone.
+(P2P and SHM off). With a single GPU it runs only copies and products. A pair, and the job at the end, run the nodes'
+rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is that of the links). If the image has them, DCGM's
+diagnostics run on idle GPUs before a node's tests alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRAFFIC = ("data", "packets", "bytes")
 
 
 class Link:
-    """The connection of a collective to the other nodes, whom the coordinator represents."""
+    """The connection of a collective to the other nodes, represented by the coordinator."""
 
     def __init__(self, number: Any = None) -> None:
         self.number = number

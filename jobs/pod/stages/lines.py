@@ -89,7 +89,7 @@ def _cut(text: str, room: int) -> List[Any]:
         end = min(start + room, len(escaped))
         trailing = len(escaped[start:end]) - len(escaped[start:end].rstrip("\\"))
         if trailing % 2 and end < len(escaped):
-            end -= 1  # never between a backslash and what it escapes
+            end -= 1  # never between a backslash and the escaped character
         pieces.append(escaped[start:end])
         start = end
     return [(index + 1, len(pieces), piece) for index, piece in enumerate(pieces)]

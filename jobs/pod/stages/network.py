@@ -1,8 +1,8 @@
 """Pod network evidence other than MASTER_PORT: packet sizes, ports, and a short TCP transfer.
 
-Every rank opens an echo and a few ports, sends their numbers to its peers through the rendezvous's connections, tries
-the peers', and keeps its own open until all have finished. With more than four nodes a rank tries only its two
-neighbours: each direction of the ring is tested, and the cost does not grow with the job.
+Every rank opens an echo and a few ports, and sends their numbers to its peers through the rendezvous's connections. It
+tries the peers' ports, and keeps its own open until all have finished. With more than four nodes a rank tries only its
+two neighbours. Each direction of the ring is tested, and the cost does not grow with the job.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _send(record: Dict[str, Any], address: str, port: int, token: bytes, seconds
     """Send over a new connection: an earlier one would have to learn the path MTU measured since.
 
     The highest peak of all transfers is kept. `cpu_wait` is the share of the time, 0 to 1, in which one of both ends
-    waited for a CPU; None if a kernel does not report it.
+    waited for a CPU. It is None if a kernel does not report it.
     """
     line, record["error"] = transfer.dial(address, port, token)
     if line is None:

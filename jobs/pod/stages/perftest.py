@@ -224,7 +224,7 @@ class Perftest:
 def nearest(paths: Sequence[Mapping[str, Any]], nic: str) -> Optional[int]:
     """Return the nearest and first GPU that shares a PCIe switch with a NIC; None without one.
 
-    Otherwise the CPU's root complex is in between, whose rate is not the port's.
+    Otherwise the CPU's root complex is in between, and its rate differs from the port's.
     """
     order = {"PIX": 0, "PXB": 1}
     near = [(order[each["path"]], int(each["gpu"])) for each in paths if each["nic"] == nic and each["path"] in order]

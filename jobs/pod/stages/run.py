@@ -33,8 +33,8 @@ PERFTEST_END_S = 45.0  # for the last write, and for the other ranks
 WAITING_SAY_S = 5.0
 PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) no rank resolves a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
-# The time of a stage after SIGTERM, to terminate its children and to analyse, and then of the clean-up: together less
-# than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
+# Time limits of a stage after SIGTERM, to terminate its children and to analyse, and of the clean-up. Together they are
+# less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
 STOP_GRACE_S = 6.5
 STOP_CLEANING_S = 1.0
 
@@ -59,9 +59,10 @@ class Probe:
     def run(self) -> int:
         """Run all stages, always with the `end` stage and the termination message last; return the exit code.
 
-        A probe that a signal ended early must fail. Otherwise its pod has Succeeded, a Job that was drained, evicted or
-        preempted is Complete, and podFailurePolicy never reads its condition DisruptionTarget: the Job controller
-        examines only failed pods (kubernetes pkg/controller/job, getNewFinishedPods and matchPodFailurePolicy).
+        A probe that a signal ended early must fail. Otherwise its pod has Succeeded, and a Job that was drained,
+        evicted or preempted is Complete. podFailurePolicy then never reads the condition DisruptionTarget: the Job
+        controller examines only failed pods (kubernetes pkg/controller/job, getNewFinishedPods and
+        matchPodFailurePolicy).
         """
         trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
         self.stage("start", START_S, host_blank(), self.start)

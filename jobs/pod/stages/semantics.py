@@ -100,7 +100,7 @@ class Semantics:
                 os.close(descriptor)
 
     def doubt(self) -> None:
-        """Reset doubtful results: a rank that has exited holds no lock any more, and its files may be removed."""
+        """Reset doubtful results: a rank that has exited no longer holds a lock, and its files may be removed."""
         for kind in KINDS:
             if self.facts[kind] and self.facts[kind]["refused"] is False:
                 self.facts[kind]["refused"] = None

@@ -88,7 +88,7 @@ class Evidence:
         return bool(self.groups) and len({self.groups[node] for node in pair if node in self.groups}) > 1
 
     def against(self, node: str) -> Set[str]:
-        """Return the partners with whom a node failed without another explanation."""
+        """Return the partners of a node's failures that have no other explanation."""
         return {p for p in self.failed[node] if not self.explained(pair_of(node, p))}
 
     def trusted(self, node: str) -> bool:

@@ -1,8 +1,9 @@
 """Groups of nodes that pass with each other and fail with the others: a faulty link that no label shows.
 
 A bad node fails with every node. Nodes that fail with most of a fleet and pass with each other are not bad: the fault
-is in the link between them and the others. A cut of the fleet is accepted if it explains the tests better than bad
-nodes or bad pairs do, by more than the cost of choosing its nodes (minimum description length, Rissanen 1978).
+is in the link between them and the others. A cut of the fleet is an alternative to bad nodes or bad pairs. It is
+accepted if it explains the tests better by more than the cost of choosing its nodes (minimum description length,
+Rissanen 1978).
 """
 
 from __future__ import annotations

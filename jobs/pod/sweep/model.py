@@ -29,7 +29,7 @@ class Rules:
     """The thresholds of faults. Shares are of the median of comparable tests; floors are busbw in GB/s.
 
     Defaults: docs/fleet.md. With noise of 2 % (sigma) a healthy test is below 0.93 once in 4,000 and below 0.90 once in
-    3 million; with two proofs instead of three a sound node was found at fault in every twentieth simulated sweep.
+    3 million. With two proofs instead of three a sound node was found at fault in every twentieth simulated sweep.
     `bus`: a node alone has a bus between its GPUs; a single GPU has no bandwidth to judge, only a complete test.
     `rails` requires a pair to report each rail: without them nothing was measured. `matchings` is how often every node
     is paired before ambiguous results are repeated; 0: by the size of the fleet.

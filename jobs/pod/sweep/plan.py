@@ -18,11 +18,11 @@ UPLINK_PROBES = 3
 REPEATED_SHARE = 4
 DECISIVE_SHARE = 16
 MOST_EXTRA = 6  # tests of each node after the pairings, on average: more would not decide open questions
-OF_NO_LEVEL = 6  # rounds after the pairings if tests have no common level: what fails by one passes by another
+OF_NO_LEVEL = 6  # rounds after the pairings if tests have no common level: a test may fail by one and pass by another
 ALONE = 3  # most single-node tests of a node that has not failed
 FEWEST = 8
 """A round that repeats failed pairs has at most one test for every 4 nodes, or for every 16 if its repeats may decide,
-and at least 8: a disturbance by many simultaneous tests must not be confirmed by as many."""
+and at least 8. A disturbance by many simultaneous tests must not be confirmed by as many."""
 
 
 def next_round(

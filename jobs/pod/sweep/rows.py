@@ -8,7 +8,7 @@ from typing import List, Optional, TypedDict
 class FindingRow(TypedDict):
     """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them.
 
-    Under `apart` no element is at fault: kind groups has the nodes of a group that is slow or fails with the others;
+    Under `apart` no element is at fault. Kind groups has the nodes of a group that is slow or fails with the others;
     kind noise has all nodes.
     """
 

@@ -155,7 +155,7 @@ def _group(shares: Shares, size: int) -> Tuple[float, FrozenSet[str]]:
 
 
 def _next(often: List[str], across: Count, group: Set[str], edges: Edges, total: Count, size: int) -> str:
-    """Return the node whose addition explains the tests best; '' without one."""
+    """Return the node that improves a group's explanation most; '' without one."""
     count = len(group) + 1
     scores = [(_score(_moved(across, n, group, edges), total, count, size), n) for n in often if n not in group]
     return max(scores, default=(0.0, ""))[1]

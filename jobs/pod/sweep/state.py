@@ -339,7 +339,7 @@ class State(Evidence):
     # -- tests without a measurement -----------------------------------------------------------------------------------
 
     def blank(self, node: str) -> Set[str]:
-        """Return the partners with whom a node was tested without a measurement."""
+        """Return the partners of a node's tests that measured nothing."""
         return self.met[node] - self.measured[node]
 
     def unmeasured(self) -> List[Nodes]:
@@ -350,10 +350,10 @@ class State(Evidence):
 def constant(tests: Iterable[Judged]) -> bool:
     """Return whether failures are not an accident: four, or three that match.
 
-    With 1 % of tests disturbed without a fault, three of one pair occur in one sweep of 4,000 with 232 nodes; three
-    within `SPREAD` in one of 30,000, if a disturbance takes 15 to 40 %; four in one of 400,000. Noise below the
-    threshold is near it and matches, too. So three failures must be twice as far below the level as the threshold is;
-    with more that are nearer, no other test may be above it.
+    The rates are for 1 % of tests disturbed without a fault, in sweeps with 232 nodes. Three failures of one pair occur
+    in one sweep of 4,000. Three within `SPREAD` occur in one of 30,000, if a disturbance takes 15 to 40 %; four in one
+    of 400,000. Noise below the threshold is near it and matches, too. So three failures must be twice as far below the
+    level as the threshold is; with more that are nearer, no other test may be above it.
     """
     every = list(tests)
     failed = [each for each in every if each.grade == FAIL]

@@ -63,7 +63,7 @@ class TrainingMode(TypedDict, total=False):
     """
 
     mode: str
-    why: str  # unless there are none
+    why: str  # if there are no steps
     steps: Count
     bad_step: Count
     seconds: float

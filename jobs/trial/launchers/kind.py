@@ -105,7 +105,7 @@ class Kind:
         return self.desired_pods(raw) if raw.get("apiVersion") != "batch/v1" else _parallelism(raw)
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Return further objects, as (kind, name), that a controller creates for it, whose events concern it."""
+        """Return further objects, as (kind, name), that a controller creates for it; their events concern it."""
         del name
         return ()
 

@@ -93,7 +93,7 @@ class MpiJob(KubeflowJob):
         return _role(pod) in ("launcher", "worker")
 
     def prints_evidence(self, pod: Unstructured) -> bool:
-        """Return whether the pod is the launcher, whose output has the evidence."""
+        """Return whether the pod is the launcher, because its output has the evidence."""
         return _role(pod) == "launcher"
 
     def children(self, name: str) -> tuple[tuple[str, str], ...]:
