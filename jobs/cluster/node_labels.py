@@ -108,12 +108,12 @@ def forbidden(key: str) -> str:
     """
     known = _KEY.fullmatch(key)
     if known is None:
-        return f"{safe(key, 80)!r} is no key of a taint or label, such as seatrial/new (without value and effect)"
+        return f"{safe(key, 80)!r} is not a key of a taint or label, such as seatrial/new (without value and effect)"
     prefix = known.group(1) or ""
     if key in (LABEL, ACTION):
-        return f"{key} is not removed: it is a mark of a result"
+        return f"{key} is not removed: it records a result"
     if _KUBERNETES.fullmatch(prefix) and prefix not in _FREE:
-        return f"{safe(key, 80)} is not removed: it is of Kubernetes"
+        return f"{safe(key, 80)} is not removed: it belongs to Kubernetes"
     return ""
 
 

@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 
 
 class LineRedactor:
-    """Redacts a log line by line; a private key that spans lines is masked as a whole."""
+    """A line-by-line redactor of a log; a private key that spans lines is masked as a whole."""
 
     _MOST_KEY_LINES = 200
 

@@ -71,7 +71,7 @@ def held(item: Unstructured) -> Held | None:
 
 
 class Renewal:
-    """Renews the lease of one object, in a thread, until `stop`.
+    """A thread that renews the lease of one object until `stop`.
 
     An answer of 404 does not end it. A restarted API server answers 404 for custom resources until it has read their
     definitions, and without renewal a live run would be taken for dead.
@@ -146,7 +146,7 @@ def _take(kube: Kube, url_path: str, item: Unstructured, seconds: float) -> None
             if now is not None and now.text == mine[ANNOTATION]:
                 return  # ours: the response was lost
             if now != known:
-                raise Watched(f"another process took it at this moment: {now or 'by no lease'}") from None
+                raise Watched(f"another process has just taken it: {now or 'by no lease'}") from None
         else:
             return
 

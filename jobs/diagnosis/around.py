@@ -182,14 +182,14 @@ def judged(moments: Iterable[Moment], pods: Sequence[Unstructured]) -> list[Mome
 def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
     """Classify an event by time: a cause precedes the failure by at most a timeout."""
     if moment is failure:
-        return replace(moment, role="failure", why="the first that failed")
+        return replace(moment, role="failure", why="the first failure")
     before = _seconds(failure) - _seconds(moment)
     if why := _apart(moment, before, started):
         return replace(moment, why=why)
     where = "on another node of the job"
     if moment.node == failure.node:
         where = "in this pod" if moment.pod == failure.pod else "on its node"
-    usual = "; such an Xid is usually the program's own work" if _of_program(moment) else ""
+    usual = "; the program itself usually causes such an Xid" if _of_program(moment) else ""
     return replace(moment, role="possible", why=f"{_ago(before)} {failure.pod} failed first, {where}{usual}")
 
 
@@ -209,7 +209,7 @@ def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -
         return "after the first failure"
     begin = started.get(moment.pod)
     if moment.kind == "storage" and begin is not None and _seconds(moment) < begin:
-        return "before its container started, and it did start"
+        return "before its container started successfully"
     if before > WITHIN_S:
         return f"{before / 60:.0f} min before the failure"
     late_events = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")

@@ -50,9 +50,9 @@ def _unattended(spec: Unstructured) -> PodSymptom:
     name = safe(spec.get("schedulerName") or "default-scheduler", 100)
     return PodSymptom(
         fault="job.no-scheduler",
-        issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
+        issue=Issue("NoScheduler", f"no scheduler has reported on it (schedulerName {name})"),
         subject=f"scheduler/{name}",
-        expected="a scheduler binds the pod, or says why not",
+        expected="a scheduler binds the pod, or reports why not",
         rank=NOT_STARTED,
         grace_s=SCHEDULER_S,
     )
@@ -67,7 +67,7 @@ def unschedulable(issue: Issue, pod: Unstructured, around: Surroundings) -> PodS
     symptom = PodSymptom(
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
-        expected="a node takes the pod",
+        expected="the pod is bound to a node",
         err_class=None if read.in_use else ERR_INFRA,  # a busy cluster is not at fault
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,

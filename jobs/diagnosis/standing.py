@@ -19,10 +19,7 @@ _SHOWN = 12
 _OWN = re.compile(r"\S*\d\S*")
 """Parts of a message that differ from pod to pod: names and numbers."""
 _REASON = 300
-NO_GANG = (
-    "no gang admission holds the pods of this job together: submitted to a queue of Kueue or Volcano, all of them "
-    "start, or none"
-)
+NO_GANG = "the job has no gang scheduling: in a queue of Kueue or Volcano, all of its pods start, or none"
 
 
 def standing(

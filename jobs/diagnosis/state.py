@@ -101,7 +101,7 @@ class Seen(NamedTuple):
     not_seen: tuple[str, ...] = ()
 
 
-INTERRUPTED = "Interrupted from outside: nothing is known about the cluster. Run it again."
+INTERRUPTED = "Interrupted externally: this shows nothing about the cluster. Run it again."
 UNDISTURBED = "the pods are not preempted, drained, evicted or deleted"
 
 

@@ -108,7 +108,7 @@ def waiting(status: Unstructured, image: str) -> PodSymptom | None:
             fault="container.config",
             issue=issue,
             grace_s=CONTAINER_S,
-            expected="everything the container refers to exists",
+            expected="all objects that the container refers to exist",
         ).advised(read_text("kubelet", message))
     if reason in {"CreateContainerError", "RunContainerError", "CreatePodSandboxError", "PostStartHookError"}:
         return replace(start_error(issue), grace_s=CONTAINER_S)

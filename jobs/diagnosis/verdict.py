@@ -267,7 +267,7 @@ class _Judgement(JobSymptoms):
         return PodSymptom(
             fault="job.canceled",
             issue=Issue("Canceled", f"it was {author}"),
-            expected="the job is left until it completes",
+            expected="the job runs until it completes",
             err_class=None,
             when=when,
         )

@@ -119,7 +119,7 @@ def after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
         and catalogue().is_so(later.fault, "aftermath")
         and (later.disrupted or _had_nodes(first))
     ):
-        text = f"{cause.observed}; tried again: {later.observed}"
+        text = f"{cause.observed}; retry: {later.observed}"
         later = replace(cause, observed=safe(text, 1500))
     interrupted_by = (*first.interrupted, cause.observed) if cause is not None else first.interrupted
     return replace(second, analysis=later, attempts=attempt, interrupted=interrupted_by)

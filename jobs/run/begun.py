@@ -54,8 +54,8 @@ def read(kube: Kube, name: str) -> Begun:
         jobs = JobLookup(kube)
         if jobs.find(name)[1] is not None:
             raise JobError(
-                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so it is unknown "
-                "how it is to be judged: only seatrial job status and logs can read it"
+                f"job {safe(name, 100)} in namespace {kube.namespace} has no ConfigMap of that name, so it cannot be "
+                "judged: only seatrial job status and logs can read it"
             ) from None
         raise JobError(jobs.absent(name)) from None
     labels = labels_of(raw)

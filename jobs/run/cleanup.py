@@ -315,7 +315,7 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
     dead = run_out(kube, {url: lease for each in leases.values() for url, lease in each.items()}, tell)
     going_on = {run: each for run, each in leases.items() if each.keys() - dead}
     unknown = {run: why for run, why in unknown.items() if run not in leases}
-    return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
+    return unknown | {run: f"its run is in progress, {next(iter(each.values()))}" for run, each in going_on.items()}
 
 
 def _unseen(

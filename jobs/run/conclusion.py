@@ -64,7 +64,7 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         began = min(filter(None, (pod.began for pod in result.pods)), default="")
         if not (began and later(began, int(DELETED_S)) < made):
             return None
-        then = f"deleted by others and made anew at {made}"
+        then = f"deleted and recreated by others at {made}"
     analysis = interrupted(
         f"service/{name}",
         f"the headless Service {name}, which names the ranks, was {then} while the trial ran, so that ranks "

@@ -49,7 +49,7 @@ class JobError(Exception):
 
 
 class Creation:
-    """Creates the objects of one run, and can remove them."""
+    """The creation of one run's objects, and their removal."""
 
     def __init__(
         self, kube: Kube, ledger: Ledger, run: str, progress: Callable[[str], None], lease_s: float = SECONDS
@@ -75,7 +75,7 @@ class Creation:
         meta = launched.body["metadata"]
         queue = labels_of(job).get(QUEUE)
         if queue:
-            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
+            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} admits it")
             return
         place = _place(launched, meta["name"])
         outlasting(lambda: self._kube.patch(place, kind.resume()), time.monotonic() + RESTART_S, self._progress)
@@ -242,7 +242,7 @@ def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str],
             if status < 500 or (attempt >= _ATTEMPTS and (status == 500 or time.monotonic() > end)):
                 raise
             if attempt == _ATTEMPTS:
-                progress(f"the API server does not answer; it is waited for, {RESTART_S:.0f} s at most")
+                progress(f"the API server does not answer; waiting for it, {RESTART_S:.0f} s at most")
             time.sleep(min(0.1 * 2**attempt, 2.0))
     raise AssertionError("unreachable: the loop returns or raises")
 

@@ -90,7 +90,7 @@ def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
 
 
 class EvidenceReader:
-    """Collects evidence line by line while a log is followed."""
+    """A collector of evidence, line by line while a log is followed."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -198,7 +198,7 @@ class EvidenceReader:
         if not 1 <= part <= parts <= _MOST_PARTS:
             return
         if self._part_counts.setdefault(stage, parts) != parts:
-            self._problem = f"stage {stage}: its parts disagree on how many they are"
+            self._problem = f"stage {stage}: its parts disagree on their number"
             return
         pieces = self._parts.setdefault(stage, {})
         pieces[part] = chunk
@@ -216,13 +216,13 @@ class EvidenceReader:
             self._problem = self._problem or f"stage {stage} was reported twice"
             return
         if wrong := misfit(stage, data):
-            self._problem = self._problem or f"not as the probe says it: {wrong}"
+            self._problem = self._problem or f"not in the probe's format: {wrong}"
             return
         self._stages[stage] = redact_value(data)
 
 
 class Streams:
-    """Separates the output of several processes in one stream of mpirun."""
+    """A separator for the output of several processes in one stream of mpirun."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, ...], str] = {}
@@ -245,7 +245,7 @@ class Streams:
 
 
 class MultiplexedReader:
-    """Reads the evidence of several ranks from one log, as in mpirun's launcher; otherwise like an EvidenceReader."""
+    """A reader of several ranks' evidence in one log, that of mpirun's launcher; otherwise like an EvidenceReader."""
 
     def __init__(self, run: str, ranks: int) -> None:
         self._run, self._expected = run, ranks

@@ -110,7 +110,7 @@ def simulated(pods: Iterable[Unstructured], followers: Mapping[str, Follower], n
         observed=f"pod {first} on {_node(mute[0])}{_more(mute)} is {_phase(mute[0])} without a container ID, and "
         + (f"its log cannot be read: {problem}" if problem else "its log is empty"),
         expected="a container runtime runs the pod, and its log can be read",
-        suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, nothing of GPUs.",
+        suggestion="No output: are these simulated nodes (KWOK)? They simulate scheduling, not GPUs.",
         grace_s=_SIMULATED_S,
     )
 

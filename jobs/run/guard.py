@@ -61,7 +61,7 @@ def shortage(cluster: Inventory, spec: JobSpec) -> FailureAnalysis | None:
     if max(free, later if spec.queue else 0) >= spec.nodes:
         return None
     whole = sum(_pods(Room(node=node.name, free=0, observed=""), spec, dict(node.capacity)) for node in nodes)
-    observed = f"{spec.nodes} x {_asked(spec)} were asked for, and there is room for {free}"
+    observed = f"{spec.nodes} x {_asked(spec)} were requested, and there is room for {free}"
     if held := [f"{room.node}: {room.observed}" for room in rooms if room.fault]:
         observed += f" ({first_of(held, _SHOWN)})"
     elif whole < spec.nodes:

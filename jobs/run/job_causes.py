@@ -75,7 +75,7 @@ def unsubmitted(kind: Kind, name: str, job: Unstructured) -> PodSymptom | None:
         return None
     inside = any(labels_of(each).get(QUEUE) for each in kind.templates(job))
     text = f"the job is suspended, and no label {QUEUE} names a queue that would start it"
-    text += "; its pod template has that label, where Kueue does not look" if inside else ""
+    text += "; its pod template has that label, which Kueue does not read" if inside else ""
     return PodSymptom(
         fault="queue.unnamed",
         issue=Issue("Suspended", text),
@@ -129,8 +129,8 @@ def without_service(
     return FailureAnalysis(
         fault="dns.service-missing",
         subject=service,
-        observed=safe(f"the headless Service {service} {gone}: no rank resolves the name of another one{said}", 1200),
-        expected="a headless Service of the name that the pods have as subdomain",
+        observed=safe(f"the headless Service {service} {gone}: no rank can resolve the name of another{said}", 1200),
+        expected="a headless Service with the name of the pods' subdomain",
         err_class=None,
         hopeless=False,
         disrupted=ours,

@@ -52,11 +52,9 @@ def absent(kube: Kube, namespace: str, name: str) -> str:
         return f"{missing}; its events, which would show an earlier one, cannot be read: {safe(error, 200)}"
     events = [event for event in read_events(items) if event.name == name and event.kind in _KINDS]
     if not events:
-        return (
-            f"{missing}, and no event of one: there never was, or it ended longer ago than its events last; {EVENT_TTL}"
-        )
+        return f"{missing}, and no event of it: it never existed, or its events have expired; {EVENT_TTL}"
     last = events[-1]
-    trials = "judged, canceled, or outlived by its time (deadlines.ttl_s)"
+    trials = "judged, canceled, or deleted after its TTL (deadlines.ttl_s)"
     became = trials if name.startswith(f"{OF_TRIAL}-") else "deleted, or removed some time after its end"
     return f"{missing} any more: it was {became}; its last event is of {last.when or 'an unknown time'}: {last}"
 
@@ -98,8 +96,8 @@ def _runner(kube: Kube, owner: str, *, watched: bool) -> str:
     if lease.released:
         return f"that was detached (seatrial job attach {safe(name, 100)})"
     if watched:
-        return f"that is going on, {lease}"
-    return f"that is going on or was killed ({lease})"
+        return f"that is in progress, {lease}"
+    return f"that is in progress or was killed ({lease})"
 
 
 def _mentions(event: Any, uid: str) -> bool:

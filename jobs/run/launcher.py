@@ -85,7 +85,7 @@ _ATTEMPTS = 2
 
 
 class Launcher:
-    """Creates jobs in one cluster, and runs trials in one namespace of it."""
+    """A launcher of jobs in one cluster, and of trials in one namespace of it."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Launcher:
             if namespace_gone(self._kube, spec.namespace):
                 break  # the attempt's result reports it
             if why := self._room(spec, result) if self._room and cause.disrupted else "":
-                self._progress(f"{spec.job_name} was interrupted and is not tried again: {why}")
+                self._progress(f"{spec.job_name} was interrupted and is not retried: {why}")
                 result = not_again(result, f"{cause.observed}; {why}")
                 break
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted other pods' devices"
@@ -213,13 +213,13 @@ class Launcher:
             except ClusterError as error:
                 if not cause.disrupted:
                     raise
-                result = not_again(result, f"{cause.observed}; it could not be tried again: {error}")
+                result = not_again(result, f"{cause.observed}; the retry failed: {error}")
                 break
             if second.refused and second.analysis is not None and cause.disrupted:
                 # All of it was admitted minutes ago: changes since then follow from the interruption, or are external,
                 # too.
                 refusal = second.analysis.observed
-                result = not_again(result, f"{cause.observed}; it could not be tried again: {refusal}")
+                result = not_again(result, f"{cause.observed}; the retry failed: {refusal}")
                 break
             result = after(result, second, attempt)
         return replace(result, seconds=time.monotonic() - began)

@@ -237,8 +237,8 @@ def _refusal(error: ApiError, lasted_s: float) -> str:
     if lasted_s < _REFUSED_S:
         return str(error)
     if isinstance(error, Forbidden):
-        return f"{error}; so for {lasted_s:.0f} s: the right to get pods/log is missing (seatrial rbac shows the Role)"
-    return f"{error}; so for {lasted_s:.0f} s"
+        return f"{error}; for {lasted_s:.0f} s: no permission to get pods/log (seatrial rbac shows the Role)"
+    return f"{error}; for {lasted_s:.0f} s"
 
 
 @functools.lru_cache(maxsize=16)
@@ -255,7 +255,7 @@ def _utc(second: bytes, offset: bytes) -> str:
 
 
 class Resume:
-    """Recognises lines that were read before, in a connection that begins at a known second.
+    """The state to recognise lines that were read before, in a connection that begins at a known second.
 
     A log's order in the file is fixed and `sinceTime` filters line by line. So a new connection begins with exactly the
     lines received with a timestamp in or after that second.

@@ -51,7 +51,7 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class Queueing:
-    """Polls the queue's own object while the trial waits."""
+    """The state of the queue's own object, polled while the trial waits."""
 
     kube: Kube
     queue: Queue
@@ -152,7 +152,7 @@ class Queueing:
             fault="queue.unmanaged" if self.installed else "launcher.missing",
             issue=Issue(f"No{what}", text),
             subject=self.queue.kind,
-            expected=f"{self.queue.kind} takes the job into its queue",
+            expected=f"{self.queue.kind} queues the job",
             grace_s=_UNMANAGED_S,
         )
 
@@ -225,7 +225,7 @@ def _not_admitted(issue: Issue, subject: str) -> PodSymptom:
         fault=fault,
         issue=issue,
         subject=safe(named or subject, 300),
-        expected="the queue lets the job in",
+        expected="the queue admits the job",
         rank=NOT_STARTED,
         grace_s=_SETTLES_S,
     ).advised(said)

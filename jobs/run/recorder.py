@@ -64,7 +64,7 @@ class Line:
 
 
 class RecordingWriter:
-    """Writes a recording line by line; a context manager. Its input must be redacted already."""
+    """A context manager that writes a recording line by line. Its input must be redacted already."""
 
     def __init__(self, path: Path, *, server: str, namespace: str, wall: str) -> None:
         self._file = gzip.open(path, "wt", encoding="utf-8")  # noqa: SIM115  (closed by __exit__)

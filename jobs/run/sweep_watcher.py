@@ -35,7 +35,7 @@ MOST_UNMET = 16
 
 
 class SweepWatcher(Watcher):
-    """Follows the coordinator, independently of the other pods."""
+    """A watcher that follows the coordinator, independently of the other pods."""
 
     _over_since: float | None = None
     _gone_since: float | None = None

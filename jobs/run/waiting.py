@@ -52,7 +52,7 @@ def locked_out(server: str, job: str, error: ClusterError, waited: float) -> Fai
     return FailureAnalysis(
         fault="api.unauthorized",
         subject=server,
-        observed=f"the credentials were not accepted any more, {waited:.0f} s after job {job} began: {error}",
+        observed=f"the credentials were no longer accepted, {waited:.0f} s after job {job} began: {error}",
         expected="credentials that outlive the trial",
         suggestion="A token that expires (kubectl create token, an SSO login) must last longer than the trial.",
     )
@@ -68,7 +68,7 @@ def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float,
         fault="queue.waiting",
         subject=f"job/{job}",
         observed=text,
-        expected=f"the queue lets the job in within {limits.queue_s:.0f} s",
+        expected=f"the queue admits the job within {limits.queue_s:.0f} s",
         suggestion="Wait for room there, or raise deadlines.queue_s in the profile.",
     )
 
@@ -88,7 +88,7 @@ def too_late(
         subject=late.pod if late and late.pod else f"job/{job}",
         observed=f"job {job}: {text}",
         expected=f"all pods started within {limits.start_s:.0f} s",
-        suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
+        suggestion="It is suspended: its queue has not admitted it. Wait for room there, or raise start_s."
         if queued
         else "The last event names the reason: a large image, an address or a volume."
         if any(replica.pod for replica in outcome.replicas)

@@ -53,7 +53,7 @@ _EXPIRED_S = 10.0
 
 
 class Watcher:
-    """Watches one job until it ends or cannot continue, and follows the logs of its pods."""
+    """The watcher of one job until it ends or cannot continue, which also follows the logs of its pods."""
 
     def __init__(
         self,

@@ -235,7 +235,7 @@ class JobSpec:
         if len(set(names)) != len(names):
             raise SpecError("two resource claims have the same name")
         if not self.gpu_resource and self.gpus_per_node and not self.claims:
-            raise SpecError("no GPU resource and no resource claim: nothing would bring a GPU into the pods")
+            raise SpecError("no GPU resource and no resource claim: the pods would have no GPU")
 
     def _check_storage(self) -> None:
         if self.scratch and (not self.scratch.startswith("/") or self.scratch.startswith(("/seatrial/", "/dev/"))):

@@ -81,7 +81,7 @@ def queue_need(spec: JobSpec) -> Need | None:
     return Need(
         fault="manifest.no-queue",
         needed=f"label {QUEUE}",
-        message=f"a training job must name its queue (label {QUEUE}): else it takes GPUs past the quota, or "
+        message=f"a training job must name its queue (label {QUEUE}): else it uses GPUs beyond the quota, or "
         "waits for pods that never start together",
         cel=f"has(object.metadata.labels) && {quoted(QUEUE)} in object.metadata.labels",
         met=lambda job: QUEUE in labels_of(job),

@@ -419,7 +419,7 @@ class DcgmSpec:
         if not self.extra_s:
             return ""
         return (
-            f"DCGM's diagnostics of level {self.level} come before the collectives where the image has dcgmi: "
+            f"DCGM's diagnostics of level {self.level} run before the collectives if the image has dcgmi: "
             f"{self.usual}, at most {self.limit_s / 60:.0f} minutes, on all nodes at once"
         )
 
@@ -463,7 +463,7 @@ class PerftestSpec:
         """Their duration as a text to print before they run."""
         twice = "; twice that with GPU memory" if self.layer else ""
         return (
-            f"Where the image has {self.tool}, it runs first: about {self.usual_s:.0f} s for {self.nics} NICs{twice} "
+            f"If the image has {self.tool}, it runs first: about {self.usual_s:.0f} s for {self.nics} NICs{twice} "
             "(fabric.perftest_s: 0 omits it)"
         )
 

@@ -18,7 +18,7 @@ from .job_spec import JobSpec
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 CLAIMED = "GPUs are claimed: only the scheduler knows the free ones"
-OPEN = "open to pods; how much of its CPUs and memory is free only the scheduler knows"
+OPEN = "open to pods; only the scheduler knows its free CPUs and memory"
 IN_USE = ("gpu.taken", "gpu.held-by-slurm", "quota.in-use")
 """Faults that only report GPUs or a quota in use: a full cluster is not at fault."""
 SLURM = "NodeSet/"
@@ -66,7 +66,7 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     for pod in pods:
         holder = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
         if pod.app == "seatrial":
-            holder += f", a trial of seatrial {pod.runner or 'that is going on or was killed'}"
+            holder += f", a trial of seatrial {pod.runner or 'that is in progress or was killed'}"
         counts[holder] += pod.requests.get(resource, 0)
     return "in use by other workloads: " + first_of((f"{holder} ({n})" for holder, n in counts.most_common()), _SHOWN)
 
@@ -77,7 +77,10 @@ def tolerated(taint: Taint, tolerations: Iterable[Unstructured]) -> bool:
 
 
 def _tolerates(toleration: Unstructured, taint: Taint) -> bool:
-    """Compare as in https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/."""
+    """Return whether a toleration matches a taint.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+    """
     effect, key = toleration.get("effect"), toleration.get("key")
     if effect and effect != taint.effect:
         return False

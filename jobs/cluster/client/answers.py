@@ -102,7 +102,7 @@ def _kind_of_items(answer: Any, url_path: str, where: str) -> str:
     resource, _ = resource_of(url_path)
     kind = str(answer.get("kind") or "")
     if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
-        raise Unreachable(f"{where}: the answer is {_a(answer)}, and no list of {resource}")
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, not a list of {resource}")
     return kind.removesuffix("List") if resource else ""
 
 
@@ -151,7 +151,7 @@ def named(item: Unstructured) -> bool:
 
 
 class Pages:
-    """Counts the pages of one list, to stop endless lists and to drop repeated objects."""
+    """A counter of the pages of one list, which stops endless lists and drops repeated objects."""
 
     def __init__(self, where: str, deadline_s: float) -> None:
         self._where = where
@@ -181,10 +181,10 @@ class Pages:
         # Pages are ordered by key: no page starts, or is continued, at the same key as an earlier one.
         marks = {f"continue {page.token}"} | {f"first {key}" for key, _ in page.items[:1] if key}
         if marks & self._marks:
-            raise Unreachable(f"{self._where}: the list goes round, page {self._pages} was there{self._so_far()}")
+            raise Unreachable(f"{self._where}: the list repeats: page {self._pages} came before{self._so_far()}")
         self._marks |= marks
         if self._empty >= _EMPTY_PAGES:
-            raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages and more to come")
+            raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages, and more follow")
         if self._objects > MOST_OBJECTS:
             raise Unreachable(f"{self._where}: the list does not end: more than {MOST_OBJECTS} objects")
         if self.left_s <= 0:

@@ -57,7 +57,7 @@ def gc_paused() -> Iterator[None]:
 
 
 class HttpClient:
-    """Sends requests to one server through the official client's connection pool; threads may share it."""
+    """A client of one server, over the official client's connection pool; threads may share it."""
 
     def __init__(self, client: Any, server: str, origin: str, *, loopback: bool) -> None:
         self._client = client

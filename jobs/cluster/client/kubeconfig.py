@@ -73,7 +73,9 @@ def _default_paths() -> list[Path]:
 
 def _service_account(context: str | None, namespace: str | None) -> ClusterSource:
     if context:
-        raise ConfigError(f"context {context!r} asked for, but there is no kubeconfig, only this pod's service account")
+        raise ConfigError(
+            f"context {context!r} was requested, but this pod has only its service account, no kubeconfig"
+        )
     own = SERVICE_ACCOUNT / "namespace"
     own_namespace = own.read_text(encoding="utf-8").strip() if own.is_file() else ""
     host = os.environ["KUBERNETES_SERVICE_HOST"]

@@ -94,7 +94,7 @@ class Lease:
         transitions = held.get("leaseTransitions")
         self._transitions = (transitions if isinstance(transitions, int) else 0) + 1
         if not self._written(spec | {"leaseTransitions": self._transitions}):
-            raise HeldError(f"another run took the lease {self._name} at this moment")
+            raise HeldError(f"another run has just taken the lease {self._name}")
 
     def _create(self, spec: Unstructured) -> None:
         body = {
@@ -107,7 +107,7 @@ class Lease:
             self._version = _version(self._kube.create(self._path.rpartition("/")[0], body).body)
         except Conflict as error:
             if not self._ours():
-                raise HeldError(f"another run took the lease {self._name} at this moment") from error
+                raise HeldError(f"another run has just taken the lease {self._name}") from error
 
     def _renew(self) -> None:
         """Renew until the end; if this thread ends earlier, set ``lost``."""
@@ -169,8 +169,8 @@ class Lease:
     def _held_by(self, holder: str, held: Unstructured, left: float) -> str:
         since = safe(held.get("acquireTime") or "an unknown time", 40)
         return (
-            f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run is going "
-            f"(without renewal the lease runs out in {left:.0f} s)"
+            f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run "
+            f"is in progress (without renewal the lease expires in {left:.0f} s)"
         )
 
     def _server_time(self) -> float:

@@ -125,7 +125,7 @@ def _status(done: Executed, status: Any) -> None:
     if answer.get("status") == "Success":
         done.code = 0
         return
-    done.message = safe(answer.get("message") or "the server did not say why", 600)
+    done.message = safe(answer.get("message") or "the server gave no reason", 600)
     for cause in as_list(as_map(answer.get("details")).get("causes")):
         number = str(cause.get("message") or "")
         if cause.get("reason") == "ExitCode" and number.isdigit():

@@ -29,7 +29,7 @@ _CHUNK = 256 << 10
 
 
 class CancelToken:
-    """Ends an exchange from another thread: a blocked read cannot be notified otherwise."""
+    """A token to end an exchange from another thread: a blocked read cannot be notified otherwise."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

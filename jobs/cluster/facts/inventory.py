@@ -164,7 +164,7 @@ class Inventory:
 
     @classmethod
     def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
-        """Read; while a restarted kubelet counts no devices yet, read again, for at most RESTARTED_S."""
+        """Read the inventory; repeat for at most RESTARTED_S while a restarted kubelet counts no devices."""
         inventory, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S
         while any(node.restarted for node in inventory.nodes) and time.monotonic() < end:
             time.sleep(_AGAIN_S)

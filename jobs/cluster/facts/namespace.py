@@ -46,7 +46,7 @@ def _by_dry_run(kube: Kube, name: str) -> NamespaceState:
         if "being terminated" in error.message:
             return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
         return NamespaceState(ok=None, observed=f"not seen: {error.message}")
-    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
+    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the namespace itself is unreadable)")
 
 
 def _missing(error: NotFound, name: str) -> NamespaceState:

@@ -229,7 +229,7 @@ def _hint(reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], n
         for node in nodes[:4]:
             offers = as_map(as_map(node.get("status")).get("allocatable")).get(kind)
             texts.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
-        return f"the pod requests {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less the devices in use"
+        return f"the pod requests {wants.get(kind, 0):f} {kind}, {', '.join(texts)}, less the amounts in use"
     match = re.match(r"Insufficient (\S+/\S+)", reason)
     if match and nodes:
         name, texts = match[1], []

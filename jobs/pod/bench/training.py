@@ -151,7 +151,7 @@ class Training(Rank):
             self.align()
             own += self.by_itself(alone)
             self.facts["window"][-1] = time.time()
-        self.tell("%d steps of its own" % len(own))
+        self.tell("%d steps alone" % len(own))
 
     def everyones(self, own: List[float]) -> Dict[int, List[float]]:
         """Return the times of all ranks, the same number for each."""
@@ -202,7 +202,7 @@ class Training(Rank):
             shape = shape._replace(layers=shape.layers // 2)
         if model.memory_bytes(shape, size) > free:
             mib = (free >> 20, model.memory_bytes(shape, size) >> 20)
-            raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % mib)
+            raise RuntimeError("%d MiB of memory are usable on the fullest rank; the smallest model needs %d" % mib)
         return shape
 
     def machine(self) -> Dict[str, Any]:

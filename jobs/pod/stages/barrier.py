@@ -143,7 +143,7 @@ class Barrier:
     def _gone(self) -> List[int]:
         """Return the disconnected peers.
 
-        Call this before reading their messages: a peer's last message precedes its disconnection.
+        Call it before reading their messages: a peer's last message precedes its disconnection.
         """
         return [rank for rank in self.peers if not self.rendezvous.channels(rank)]
 

@@ -26,7 +26,7 @@ _FEW, _SHOWN = 8, 300
 
 
 class Capture:
-    """Copies a pipe into a file in its own thread."""
+    """A thread that copies a pipe into a file."""
 
     def __init__(self, pipe: IO[bytes], path: str, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
         self.path = path

@@ -132,7 +132,7 @@ class Checkpoint(collective.BenchRun):
             return "failed"
         self._state(data, SAVED, "durable")
         self._verify(data, sums)
-        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file is not read back")
+        go, _ = self._together("verified", "" if data["verified"]["ok"] else "the saved file was read back wrong")
         if go:
             self._state(data, SAVED, "verified")
         self._crash(data)

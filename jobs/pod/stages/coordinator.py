@@ -59,7 +59,7 @@ class Member:
 
 
 class Coordinator:
-    """Runs one sweep from the first agent's hello to the end."""
+    """The coordinator of one sweep, from the first agent's hello to the end."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
         assert trial.sweep is not None
@@ -193,7 +193,7 @@ class Coordinator:
                     break
                 if now - spoke > SAY_S:
                     spoke = now
-                    self.writer.say("sweep: %d of %d agents have come" % (count, len(self.sweep["nodes"])))
+                    self.writer.say("sweep: %d of %d agents have connected" % (count, len(self.sweep["nodes"])))
                 self.changed.wait(0.1)
             return len(self.members) > first
 
@@ -262,7 +262,7 @@ class Coordinator:
             "restored": restored,
         }
         self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
-        self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
+        self.writer.say("sweep: %d of %d nodes are connected" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
     def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
         """Run a round, add it to the history and print it; drop it if the pod was terminated.

@@ -72,7 +72,7 @@ def _keyword(fields: bytes, keyword: bytes) -> str:
 
 
 class Clocks:
-    """Polls nvidia-smi in its own thread, from before a test until after it."""
+    """A thread that polls nvidia-smi, from before a test until after it."""
 
     def __init__(self, env: Mapping[str, str], watch: Watch) -> None:
         self._tool, self._watch = gpus.find(env), watch

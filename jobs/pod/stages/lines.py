@@ -17,7 +17,7 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 class Writer:
-    """Numbers, splits and flushes evidence lines; safe to use from several threads."""
+    """A writer that numbers, splits and flushes evidence lines; safe to use from several threads."""
 
     def __init__(self, run: str, rank: int, descriptor: int = 1, message_path: str = TERMINATION_LOG) -> None:
         self.run = run

@@ -90,7 +90,7 @@ def _try(
 ) -> None:
     offer = barrier.posted(TOPIC, record["index"], OFFER_S)
     if offer is None or not record["address"]:
-        record["error"] = "it did not say where it listens"
+        record["error"] = "it did not report its ports"
         return
     address = record["address"]
     chosen = [port for port in offer.get("ports") or [] if isinstance(port, int) and 0 < port < 65536][:16]

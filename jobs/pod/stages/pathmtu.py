@@ -28,7 +28,7 @@ _HEAD = struct.Struct("!8s8sIH")  # mark, token, number, size
 
 
 class Echo:
-    """Answers every probe of this run with a short packet that has the received length."""
+    """A server that answers every probe of this run with a short packet containing the received length."""
 
     def __init__(self, host: str, token: bytes) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -87,7 +87,7 @@ def measure(record: Dict[str, Any], address: str, port: int, token: bytes, stopp
 
 
 class _Probe:
-    """Sends packets of an exact size."""
+    """A sender of packets of an exact size."""
 
     def __init__(self, family: int, address: str, port: int, token: bytes) -> None:
         self._family, self._address, self._port, self._token = family, address, port, token

@@ -108,7 +108,7 @@ class Perftest:
             return
         theirs = self.barrier.posted(TOPIC, other, max(0.0, min(OFFER_S, self._left())))
         if theirs is None or theirs.get("found") is not True:
-            why = "it has no %s" % self.program.name if theirs else "it did not say which NICs it has"
+            why = "it has no %s" % self.program.name if theirs else "it did not report its NICs"
             data["left_out"].append({"peer": other, "why": why})
             return
         named = [str(label)[:40] for label in theirs.get("nics") or [] if isinstance(label, str)][:MOST_NICS]
@@ -121,7 +121,7 @@ class Perftest:
         # It is ready only from now on: this rank, or the other, may have been busy with another neighbour for a minute.
         self.barrier.post(other, MEET, {"here": True})
         if self.barrier.posted(MEET, other, max(0.0, self._left())) is None:
-            data["left_out"].append({"peer": other, "why": "it was not through with its other neighbour in time"})
+            data["left_out"].append({"peer": other, "why": "it had not finished with its other neighbour in time"})
             return
         close = [own["gpu"], [label for label in theirs.get("gpu") or [] if isinstance(label, str)]]
         ordered = close if self.me < other else close[::-1]
@@ -170,7 +170,7 @@ class Perftest:
             parts = [str(each.get("error") or "")[:TEXT] for each in (record, ready, end or {})]
             record["error"] = plain("; ".join(filter(None, dict.fromkeys(parts))) or "the other rank did not listen")
             if end is None or end.get("stopped") is True or self.watch.stopped():
-                record["error"] = "a pod was to end, or gone"  # this also terminates the other rank's program
+                record["error"] = "a pod was terminating, or gone"  # this also terminates the other rank's program
         return True
 
     def _receive(self, write: Write, words: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ PROGRESS += ", %(suspects)d suspects, about %(left_s)d s left"
 
 
 class Planner:
-    """Plans rounds, joins results and decodes faults."""
+    """The planner of rounds, which also joins results and decodes faults."""
 
     def __init__(self) -> None:
         self.done = model.Done

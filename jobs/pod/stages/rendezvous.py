@@ -162,7 +162,7 @@ class Rendezvous:
     # -- the outcome -----------------------------------------------------------------------------------------------
 
     def wait(self, settled: Callable[[], bool]) -> None:
-        """Wait until every pair has connected, or cannot any more, or `settled` reports that waiting is useless."""
+        """Wait until every pair has connected or can no longer connect, or `settled` ends the wait."""
         began = time.monotonic()
         with self.changed:
             while not self.watch.stopped() and not settled():

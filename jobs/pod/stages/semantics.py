@@ -171,7 +171,7 @@ class Semantics:
             told_facts = json.loads(told)
             files, size, mtime = (told_facts[key] for key in ("files", "size", "mtime"))
         except (ValueError, KeyError, TypeError):
-            self.facts["semantics_error"] = "the next rank did not say what it changed"
+            self.facts["semantics_error"] = "the next rank did not report its changes"
             return
         self._locks(self._freed)
         if size is not None:

@@ -173,7 +173,7 @@ class Storage:
                 result["peer_file_ok"], result["error"] = False, error_text(error)
         if result["peer_file_ok"]:
             pair.look()
-        objection = "" if result["peer_file_ok"] else "the files of the next rank are not seen"
+        objection = "" if result["peer_file_ok"] else "the files of the next rank are not visible"
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
         if go:  # all ranks or none: a single one would wait for the others
             self._changed(result, pair, topic)
@@ -198,7 +198,7 @@ class Storage:
         result["peer_rename_ok"] = note is not None
         if note is not None:
             pair.seen(note[1], VISIBLE_S)
-        objection = "" if note is not None else "a rename of the next rank is not seen"
+        objection = "" if note is not None else "a rename of the next rank is not visible"
         go, _ = self.barrier.agree(topic + ".seen", objection, self._patience())
         if not go:
             pair.doubt()

@@ -78,7 +78,7 @@ class Training(collective.BenchRun):
 
 
 class Meanwhile(threading.Thread):
-    """Samples this pod's GPUs during training; returns nothing without nvidia-smi."""
+    """A thread that samples this pod's GPUs during training; it has no samples without nvidia-smi."""
 
     def __init__(self, kind: str, env: Mapping[str, str]) -> None:
         super().__init__(daemon=True)

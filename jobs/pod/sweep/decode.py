@@ -158,11 +158,11 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, at_fault: S
     if missing := _missing([done.round.number for done in facts.history]):
         reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
-        reasons.append("the plan is not at its end: rounds that ran: %d" % len(facts.history))
+        reasons.append("the plan is not complete: rounds that ran: %d" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.bus and rules.node_floor is None):
-        reasons.append("no floor: a fleet that is slow as a whole would not be seen")
+        reasons.append("no floor: a fleet that is slow as a whole would not be detected")
     lost = {
         n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)
     }  # reported

@@ -33,7 +33,7 @@ class KubeflowJob(Kind):
 
 
 def run_policy(spec: JobSpec, *, clean: str, backoff: int) -> Unstructured:
-    """Return the run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
+    """Return the run policy; ``clean`` selects the pods that the operator deletes at the end (cleanPodPolicy)."""
     return ({"activeDeadlineSeconds": spec.active_s} if spec.active_s else {}) | {
         "cleanPodPolicy": clean,
         "ttlSecondsAfterFinished": spec.kept_s,
